@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .fitting import train as train
     from .grouping import train_group as train_group
     from .history import History as History
+    from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
     from .training.groups.comparison import Comparison as Comparison
@@ -45,6 +46,7 @@ _HOMES = {
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",
+    "check_gradients": "plugins.checking",
     "compare": "comparing",
     "load": "classifier",
     "load_config": "fitting",

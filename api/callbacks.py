@@ -59,7 +59,8 @@ def as_callbacks(given: Sequence[Callback | Callable[[Logs], object]]) -> list[C
     Raises TypeError for anything else.
     """
     if not isinstance(given, (list, tuple)):
-        raise TypeError(f"callbacks: expected a list, as in callbacks=[{type(given).__name__}()]")
+        one = getattr(given, "__name__", f"{type(given).__name__}()")
+        raise TypeError(f"callbacks: expected a list, as in callbacks=[{one}]")
     for each in given:
         if not isinstance(each, Callback) and not callable(each):
             raise TypeError(f"callbacks: {each!r} is neither a dnnstack.Callback nor a function")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import machine, path_or_none, path_text, views, whole
 from .backends.base import Backend
 from .backends.select import Device, open_backend
-from .common.errors import DatasetError
+from .common.errors import DatasetError, UsageError
 from .configs import RunConfig
 from .datasets import Downloads, ImageSet
 from .inputs import Pictures, as_inputs, as_labels
@@ -50,13 +51,16 @@ def load(
     Of a run the best checkpoint is taken, or the newest if it has no validation. ``device`` and
     ``threads`` are those of the command line. Raises CheckpointError, BackendUnavailableError.
     """
-    file = None if run is None or not os.path.isfile(run) else Path(run)
-    name = None if run is None or file is not None else os.fspath(run)
+    named = None if run is None else path_text("run", run)
+    file = None if named is None or not os.path.isfile(named) else Path(named)
+    name = None if file is not None else named
+    folder = Path(path_text("runs_dir", runs_dir))
+    device, threads = machine(device, threads)
 
     def notice(text: str) -> None:
         LOG.info(as_arguments(text))
 
-    return open_classifier(name, file, Path(runs_dir), device, threads, notice=notice)
+    return open_classifier(name, file, folder, device, threads, notice=notice)
 
 
 def open_classifier(
@@ -153,7 +157,7 @@ class Classifier:
 
     def predict_each(
         self,
-        paths: Iterable[Path | DatasetError],
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | DatasetError],
         *,
         top: int = 3,
         invert: bool | None = None,
@@ -162,12 +166,21 @@ class Classifier:
     ) -> Iterator[Prediction | DatasetError]:
         """For each file its likeliest classes and what the network saw, or why there is no answer.
 
-        Pictures are read when their turn comes, and classified one by one, so a result never
-        depends on other pictures. Errors among the paths are passed on. An answer of less than
-        ``min_probability``, by default 0.85 for digits and 0 for all else, has a ``doubt``.
+        An iterator: pictures are read when their turn comes, and classified one by one, so a result
+        never depends on other pictures. Errors among the paths are passed on. ``top``: how many
+        classes, at least 1. An answer of less than ``min_probability``, by default 0.5 for digits
+        and 0 for all else, has a ``doubt``. Raises DatasetError for a network of a table.
         """
+        count = whole("top", top)
+        if count is None or count < 1:
+            raise UsageError(f"top: expected a whole number of at least 1 (got {top})")
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        files = (
+            each if isinstance(each, DatasetError) else Path(path_text("paths", each))
+            for each in given
+        )
         return predictions(
-            self._forward, paths, top, invert=invert, raw=raw, min_probability=min_probability
+            self._forward, files, count, invert=invert, raw=raw, min_probability=min_probability
         )
 
     @in_python
@@ -191,12 +204,13 @@ class Classifier:
 
         ``labels``: (N,) names or indices of classes. Without pictures, ``split``, ``dataset``,
         ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``.
-        Raises DatasetError.
+        Raises DatasetError, UsageError.
         """
+        views(tta)
         if pictures is None:
             if labels is not None:
                 raise TypeError("labels were given without their pictures")
-            folder = None if data_dir is None else Path(data_dir)
+            folder = path_or_none("data_dir", data_dir)
             downloads = Downloads(offline=True) if offline else None
             images, index = self.load_part(split, dataset, folder, downloads)
         else:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
 from .classifier import LOG, Classifier
 from .datasets import Downloads
@@ -37,11 +38,13 @@ def compare(
     first, second: runs or checkpoint files. The other arguments are those of ``dnnstack compare``.
     Raises DnnstackError.
     """
-    names = os.fspath(first), os.fspath(second)
-    networks = find_networks(names, Path(runs_dir), LOG.info)
+    views(tta)
+    names = path_text("first", first), path_text("second", second)
+    folder = path_or_none("data_dir", data_dir)
+    networks = find_networks(names, Path(path_text("runs_dir", runs_dir)), LOG.info)
     return compare_networks(
-        networks, split, dataset, tta, device, threads, True,
-        None if data_dir is None else Path(data_dir),
+        networks, split, dataset, tta, *machine(device, threads), True,
+        folder,
         Downloads(offline=True) if offline else None,
         LOG.info,
     )  # fmt: skip

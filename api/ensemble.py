@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import machine, path_text, paths, views, word
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .classifier import LOG, Classifier
@@ -70,6 +72,7 @@ class Ensemble(Classifier):
 
         Raises DatasetError if the networks do not have the same validation samples.
         """
+        views(tta)
         images, index = self.load_part("validation", None, data_dir, downloads)
         found = [
             answers(each, self.backend, images, index, "validation", progress, tta).probabilities
@@ -130,16 +133,16 @@ def load_ensemble(
 ) -> Ensemble:
     """Several trained networks as one.
 
-    runs: names or folders of runs, checkpoint files, or the name of a group of runs. combine:
-    average the "probabilities" or the "logits", or count "votes". weights: one for each network; by
-    default they are equal, and ``fit_weights`` finds the best ones for the validation samples.
-    Raises DnnstackError.
+    runs: names or folders of runs, checkpoint files, or the name of a group of runs. Of a run with
+    snapshots, all of these are taken. combine: average the "probabilities" or the "logits", or
+    count "votes". weights: one for each network; by default they are equal, and ``fit_weights``
+    finds the best ones for the validation samples. Raises DnnstackError.
     """
-    named = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
+    word("combine", combine, get_args(Combine))
+    folder = Path(path_text("runs_dir", runs_dir))
     return open_ensemble(
-        [os.fspath(run) for run in named], Path(runs_dir), combine, weights, device, threads,
-        notice=LOG.info,
-    )  # fmt: skip
+        paths("runs", runs), folder, combine, weights, *machine(device, threads), notice=LOG.info
+    )
 
 
 def open_ensemble(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
+from .arguments import assigned, kind, path_or_none, path_text
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .callbacks import Callback, Logs, Told, as_callbacks
@@ -26,7 +27,7 @@ from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.alone import Company
-from .training.assemble import data_folder
+from .training.assemble import Load, data_folder
 from .training.listener import Listener, Summary
 from .training.records.resume import Resume, open_resume
 from .training.records.runs import LATEST, find_run, latest_run_of
@@ -76,10 +77,11 @@ def train(
     In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
     after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
     """
+    folder = path_or_none("data_dir", data_dir)
+    wanted = LATEST if resume is True else path_text("resume", resume) if resume else None
     loaded = read_config(config, changed(overrides, device, threads, runs_dir))
     say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
-    wanted = LATEST if resume is True else os.fspath(resume) if resume else None
     resumed = find_resume(wanted, loaded, say)
     heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
     with interrupts() as interrupted:
@@ -90,7 +92,7 @@ def train(
                 resumed,
                 listener=heard,
                 stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
-                data_dir=None if data_dir is None else Path(data_dir),
+                data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
             )
         except Interrupted as error:
@@ -156,6 +158,7 @@ def fit(
     data_dir: Path | None,
     downloads: Downloads | None,
     company: Callable[[str], Company | None] = lambda trained_on: None,
+    load: Load | None = None,
 ) -> Summary:
     """Train on the data of ``data_dir``; see ``training.trainer.train``.
 
@@ -179,6 +182,7 @@ def fit(
             file=loaded.path,
             downloads=downloads,
             company=with_others,
+            load=load,
         )
 
 
@@ -188,18 +192,35 @@ def read_config(config: Config, overrides: Overrides) -> LoadedConfig:
         config = config.model_dump()
     if isinstance(config, Mapping):
         return load_mapping(config, changes)
-    return load_file(config if isinstance(config, str) else os.fspath(config), changes)
+    if not isinstance(config, (str, os.PathLike)):
+        raise TypeError(
+            "config: expected a file, the name of a packaged config, a dict, or what load_config "
+            f"returns; got {kind(config)}"
+        )
+    return load_file(os.fspath(config), changes)
 
 
 def assignments(overrides: Overrides) -> list[str]:
+    """The texts of ``--set``. Raises TypeError for what has none."""
+    assigned(overrides)
     if not isinstance(overrides, Mapping):
-        return list(overrides)
-    return [f"{key}={json.dumps(value, default=_plain)}" for key, value in overrides.items()]
+        return [*overrides]
+    found = []
+    for key, value in overrides.items():
+        try:
+            found.append(f"{key}={json.dumps(value, default=_plain)}")
+        except TypeError as error:
+            raise TypeError(f"overrides: {key}: {error}") from None
+    return found
 
 
 def _plain(value: Any) -> Any:
-    """A NumPy number as a number, a path as text. Raises TypeError for anything else."""
-    return value.item() if hasattr(value, "item") else os.fspath(value)
+    """What NumPy holds as numbers, a path as text. Raises TypeError for anything else."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"expected a number, a text, a list or a dict, got {kind(value)}")
 
 
 @contextmanager
@@ -236,7 +257,7 @@ def changed(
     own = {
         "run.device": device,
         "run.threads": threads,
-        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
+        "run.dir": None if runs_dir is None else path_text("runs_dir", runs_dir),
     }
     given = {key: value for key, value in own.items() if value is not None}
     return [*assignments(overrides), *assignments(given)]

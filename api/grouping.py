@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from .arguments import path_or_none, path_text, whole
 from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
-from .common.errors import Interrupted
+from .common.errors import Interrupted, UsageError
 from .datasets import Downloads
 from .fitting import (
     Config,
@@ -23,6 +23,7 @@ from .fitting import (
 )
 from .training.groups.group import Member
 from .training.groups.planned import Planned, check_planned, settings_of, train_members
+from .training.groups.shelf import Shelf
 from .training.groups.statistics import GroupReport, report_group
 from .training.listener import Summary
 from .training.records.resume import Resume
@@ -57,9 +58,12 @@ def train_group(
         raise TypeError("train_group() takes either seeds or folds")
     if folds is None and stratified:
         raise TypeError("stratified needs folds")
-    count = folds if seeds is None else seeds
+    wanted_as = "folds" if seeds is None else "seeds"
+    count = whole(wanted_as, folds if seeds is None else seeds)
     if count is None or count < 2:
-        raise ValueError("a group has at least 2 runs")
+        raise UsageError(f"{wanted_as}: expected at least 2, because a group has several runs")
+    named = None if isinstance(resume, bool) else path_text("resume", resume)
+    folder = path_or_none("data_dir", data_dir)
     wanted = Planned("seeds" if folds is None else "folds", count, stratified)
     changes = changed(overrides, device, threads, runs_dir)
     base = read_config(config, changes)
@@ -69,7 +73,8 @@ def train_group(
     if resume is False:
         path = wanted.begin(base.config)
     else:
-        path = wanted.go_on(base.config, None if resume is True else os.fspath(resume))
+        path = wanted.go_on(base.config, named)
+    data = Shelf()
     with interrupts() as interrupted:
 
         def one(member: Member, resumed: Resume | None) -> Summary:
@@ -80,8 +85,9 @@ def train_group(
                 resumed,
                 listener=heard,
                 stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
-                data_dir=None if data_dir is None else Path(data_dir),
+                data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
+                load=data,
             )
 
         try:

@@ -41,7 +41,8 @@ def as_inputs(
     if isinstance(pictures, (list, tuple)) and any(map(_is_item, pictures)):
         items = pictures
     if not items:
-        return _of_array(pictures, trained, "")
+        none = isinstance(pictures, (list, tuple)) and not pictures
+        return _of_array(np.empty((0, *trained.input_shape)) if none else pictures, trained, "")
     how = None
     rows: list[Inputs] = []
     for number, item in enumerate(items, 1):

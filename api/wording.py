@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from re import Match
 from typing import ParamSpec, TypeVar
@@ -37,14 +37,19 @@ ARGUMENTS = {
 }
 """The options that functions have as arguments, with the names that they have there."""
 
+_KEYS = {"run.device": "device", "run.dir": "runs_dir", "run.threads": "threads"}
+"""The keys of a config that functions set by arguments of their own."""
+
 _VALUE = (
     r"(?: (?P<value>[A-Z]+\b|\d+|cpu|cuda|numpy|test|train|validation|[^\s;,)]*[/.][^\s;,)]*))?"
 )
 _FOUND = re.compile(
     r"dnnstack train --config (?P<trained>[\w./-]*\w)"
+    r"|dnnstack eval --ensemble (?P<several>[^\s;,)]+)"
     # Other commands stay what they are.
     r"|dnnstack [a-z]+(?: --[a-z-]+)+"
-    r"|(?<![^\s(])--set (?P<key>[\w.]+)=(?P<set>[^\s;,):]+)"
+    r"|(?<![^\s(])--set (?P<key>[\w.]+)="
+    r'(?P<set>(?:"(?:[^"\\]|\\.)*"|\[.*?\]|\{.*?\})(?=: |; |\)|$)|[^\s;,):]+)'
     r"|(?<![^\s(])--init-from (?P<source>[^\s;,)]+)"
     r"|(?<![^\s(])--plugin (?P<plugin>[^\s;,)]+)"
     r"|(?<![^\s(])--(?P<flag>plugin|set|offline|no-graph)(?![\w-])"
@@ -71,15 +76,31 @@ def in_python(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*given, **named)
         except DnnstackError as error:
-            error.args = tuple(as_arguments(str(line)) for line in error.args)
+            lines = (as_arguments(str(line)) for line in error.args)
+            error.args = tuple(_without_keys(line, named) for line in lines)
             raise
 
     return told
 
 
+def _without_keys(line: str, named: Mapping[str, object]) -> str:
+    """The line with the arguments that were given, where it has the keys that they set."""
+    for key, argument in _KEYS.items():
+        if named.get(argument) is not None:
+            value = re.escape(json.dumps(named[argument], default=str))
+            line = re.sub(
+                rf"overrides(?:=\{{\"{key}\": {value}\}}: {key}| {key}={value}: {key})(?=: )",
+                argument,
+                line,
+            )
+    return line
+
+
 def _replaced(found: Match[str]) -> str:
     if found["trained"]:
         return f"dnnstack.train({json.dumps(found['trained'])})"
+    if found["several"]:
+        return f"dnnstack.load_ensemble({json.dumps(found['several'])})"
     if found["key"]:
         return f'overrides={{"{found["key"]}": {_literal(found["set"])}}}'
     if found["source"]:
@@ -90,6 +111,9 @@ def _replaced(found: Match[str]) -> str:
         return _FLAGS[found["flag"]]
     if found["option"]:
         value = found["value"]
+        if not value and found.string[found.end() :].startswith(": "):
+            # What the message is about, not what to write.
+            return ARGUMENTS[found["option"]]
         return f"{ARGUMENTS[found['option']]}={_literal(value) if value else '...'}"
     return found[0]
 

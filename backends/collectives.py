@@ -5,7 +5,7 @@ The operations of ``graph/ops/collectives.py`` use it. Who starts ranks sets it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..common.errors import BackendUnavailableError
@@ -26,7 +26,7 @@ class Communicator(Protocol):
 
     @property
     def calls(self) -> Mapping[str, str]:
-        """The library's functions behind ``sum``, ``gather`` and ``swap``."""
+        """The library's functions behind ``sum``, ``gather``, ``swap`` and ``trade``."""
 
     def sum(self, values: Array) -> None:
         """Replace the contiguous values by their sum over the ranks; see AllReduce."""
@@ -39,6 +39,12 @@ class Communicator(Protocol):
 
     def swap(self, sent: Array, received: Array) -> None:
         """Send every rank its share of contiguous rows, and receive this rank's of all."""
+
+    def trade(
+        self, sent: Array, counts: Sequence[int], received: Array, sizes: Sequence[int]
+    ) -> None:
+        """Send every rank its part of flat values, of which it gets counts[rank], and receive as
+        many as ``sizes`` says; 0: none."""
 
 
 _joined: list[Communicator] = []

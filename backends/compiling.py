@@ -64,6 +64,8 @@ def compiled(
     code = {"dnnstack": plan.code} if plan.code else {}
     environment = {**backend.versions(), **code, "precision": precision}
     mark = fingerprint(trained, *plan.extra) if trained else ""
+    # What is fastest does not depend on a momentum or an angle: such trainings share a search.
+    alike = fingerprint(trained, *plan.extra, numbers=False) if trained else ""
     present = Tuning(backend.name, environment, mark, plan.choices)
 
     def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
@@ -74,6 +76,7 @@ def compiled(
             bool(trained),
             search,
             plan.thorough,
+            alike=alike,
             quiet=plan.quiet,
             interrupt=options.interrupt,
             notice=options.notice,
@@ -93,6 +96,6 @@ def compiled(
         # A damaged table, or one of another version of ours: what it names is not there.
         notices = (*notices, f"{UNEQUAL}: a choice of the tuning is not available now: {error}")
     # Behind the handler: the error's traceback keeps alive what was half built.
-    forget(present)
+    forget(replace(present, graph=alike))
     tuning, _ = settled(None)
     return plan.build(graphs, tuning, notices)

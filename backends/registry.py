@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
@@ -41,6 +42,8 @@ class Registry(dict[type[Op], KernelT]):
     def default(self, op: Op) -> KernelT:
         """The kernel of ``fall_back`` for an operation. Raises BackendUnavailableError."""
         if self._default is None or type(op) not in self._kinds:
+            if _is_foreign(op):
+                raise BackendUnavailableError(_not_entered(op))
             raise BackendUnavailableError(
                 f"device '{self._device}': {op.label()} has no kernel there; use --device cpu"
             )
@@ -72,9 +75,20 @@ def without_kernel(graphs: Iterable[Graph], registry: Registry[KernelT]) -> list
 def _is_of_plugin(op: Op) -> bool:
     """Whether an operation, or the formula or augmentation in it, is defined outside dnnstack."""
     parts = (op, getattr(op, "formula", op), getattr(op, "augment", op))
-    ours = __name__.partition(".")[0]
-    return any(
-        type(part).__module__.partition(".")[0] != ours
-        for part in parts
-        if not isinstance(part, tuple)
+    return any(_is_foreign(part) for part in parts if not isinstance(part, tuple))
+
+
+def _is_foreign(part: object) -> bool:
+    return type(part).__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def _not_entered(op: Op) -> str:
+    """What to add to the file of an operation that has no kernel on any device."""
+    name = type(op).__name__
+    module = sys.modules.get(type(op).__module__)
+    file = getattr(module, "__file__", None) or type(op).__module__
+    arguments = ", ".join(("op", *op.inputs, *op.updates))
+    return (
+        f"{file}: the operation {op.label()} has no kernel on any device; add a function of "
+        f"NumPy, with @kernel({name}, ...) before def name({arguments})"
     )

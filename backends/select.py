@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..common.errors import BackendUnavailableError, UsageError
 from ..common.machine import available_threads
+from ..common.native import keep_freed_memory
 from .base import Backend, Precision
 
 _LOG = logging.getLogger("dnnstack.layers")
@@ -43,7 +44,14 @@ def open_backend(
             notice(f"{error}; computing on the CPU")
     if not capture:
         notice("--no-graph has no effect here: the CPU makes every call separately")
-    count = threads if threads is not None else available_threads()
+    keep_freed_memory()
+    cores = available_threads()
+    count = threads if threads is not None else cores
+    if count > cores:
+        notice(
+            f"{count} threads on {cores} core{'s' * (cores > 1)}: they wait for each other and may "
+            f"be many times slower; --threads {cores} uses every core"
+        )
     if device != "numpy":
         from .onednn.backend import OneDnnBackend
 

@@ -12,8 +12,8 @@ from .tuning_cache import Kept, Turn, cached, kept, publish, store, turn
 
 _LOG = logging.getLogger("dnnstack.layers")
 DISTURBED = (
-    "other programs used this device while its fastest calls were chosen by timing, so training "
-    "may be slow; the next start that finds it quiet chooses again"
+    "other programs kept this device busy while calls were timed to find the fastest, so training "
+    "may be slower than it could be; the next start on a quiet device times them again"
 )
 CHOSEN_AGAIN = (
     "the fastest calls were chosen again, because other programs had disturbed their timing; "
@@ -31,6 +31,7 @@ def settle(
     search: Search | None,
     thorough: bool = False,
     *,
+    alike: str = "",
     quiet: Callable[[], bool] = lambda: True,
     interrupt: Callable[[], None] = lambda: None,
     notice: Callable[[str], None] = lambda text: None,
@@ -41,7 +42,8 @@ def settle(
     ``given``, a checkpoint's table, is used if it fits; its bits matter only if a section trains.
     Otherwise the stored table is used, or the result of ``search``, which is then stored; None does
     not search. ``thorough``: the search has no time limit, and the result of a short one is not
-    used. ``quiet``: whether no other program uses the device now; it may take a moment.
+    used. ``alike``: the mark of all graphs that the stored table is for, in place of the present
+    one. ``quiet``: whether no other program uses the device now; it may take a moment.
     ``interrupt`` and ``notice`` are those of ``turn``, for another process's search.
     """
     notes: tuple[str, ...] = ()
@@ -54,13 +56,15 @@ def settle(
             notes = (f"{UNEQUAL}: {reason}",)
     if search is None or not trains:
         return present, notes
-    found = cached(present, thorough)
+    sought = replace(present, graph=alike or present.graph)
+    found = cached(sought, thorough)
     if found is not None and not found.wants_another_search(thorough):
         _LOG.info("tuning: %d choices, from the cache", len(found.choices))
-        return found.tuning(), notes + _told(found)
-    with turn(present, thorough, interrupt, notice) as mine:
-        found, told = _settled(present, search, thorough, quiet, mine, found)
-    return found.tuning(), notes + told
+        told = _told(found)
+    else:
+        with turn(sought, thorough, interrupt, notice) as mine:
+            found, told = _settled(sought, search, thorough, quiet, mine, found)
+    return replace(found.tuning(), graph=present.graph), notes + told
 
 
 def _settled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -81,25 +81,27 @@ def _silent(op: Op) -> Op:
     return replace(op, silent=True) if isinstance(op, Exchange) else op
 
 
-def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
+def fingerprint(sections: Mapping[str, Graph], *extra: object, numbers: bool = True) -> str:
     """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``.
 
     Of those of ``training_sections`` it does not depend on how many processes share out a batch.
+    Without ``numbers``, those that are no sizes, such as a momentum or an angle, count only as far
+    as they decide what is computed: whether they are 0 or 1, and which of an operation are equal.
     """
     parts = [repr(extra)]
     for name, graph in sorted(sections.items()):
-        parts += [f"\n{name}\n", *map(_described, graph.ops)]
+        parts += [f"\n{name}\n", *(_described(op, numbers) for op in graph.ops)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def _described(op: Op) -> str:
+def _described(op: Op, numbers: bool) -> str:
     # Nor does any choice depend on the seed, the key of random numbers.
     left = {"origin", "key", "keys"}
     if isinstance(op, Accumulate):
         # Those of this process, and where their sums wait; the scale tells how many there are.
         left |= {"parts", "pending"}
-    fields = [item for item in vars(op).items() if item[0] not in left]
-    parts = [f"{name}={_brief(value)}" for name, value in fields]
+    brief = _brief if numbers else _without_numbers
+    parts = [f"{name}={brief(value)}" for name, value in vars(op).items() if name not in left]
     return ";".join([type(op).__name__, *parts]) + "\n"
 
 
@@ -114,3 +116,18 @@ def _brief(value: object) -> str:
         # What a backend compiles of it is no part of the backend's own code.
         return f"{value!r}{value.cuda}"
     return repr(value)
+
+
+def _without_numbers(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}" if value in (0.0, 1.0) else "~"
+    if isinstance(value, tuple) and value and isinstance(value[0], float):
+        distinct = list(dict.fromkeys(value))
+        return ",".join(f"{_without_numbers(each)}{distinct.index(each)}" for each in value)
+    if isinstance(value, tuple) and value and not isinstance(value[0], Tensor):
+        return ",".join(map(_without_numbers, value))
+    if is_dataclass(value) and not isinstance(value, Tensor):
+        inside = [_without_numbers(getattr(value, each.name)) for each in fields(value)]
+        inside += [value.cuda] if isinstance(value, Formula) else []
+        return f"{type(value).__name__}({','.join(inside)})"
+    return _brief(value)

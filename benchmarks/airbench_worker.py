@@ -10,9 +10,7 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,6 @@ import numpy as np
 CONFIGS = {"sgd": "cifar10-airbench.yaml", "muon": "cifar10-airbench-muon.yaml"}
 # Pictures of a training and a test set, and of a batch where that is another.
 SIZES, TINY, TINY_BATCH = (50_000, 10_000), (160, 50), 16
-# Steps that one captured graph of dnnstack's holds.
-TOGETHER = 8
 
 
 def pictures(options: dict[str, Any]) -> tuple[Any, Any]:
@@ -42,17 +38,15 @@ def pictures(options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 class Ours:
-    """dnnstack's own training session; the test set is behind the training set, as validation."""
+    """dnnstack's own training session."""
 
     def __init__(self, options: dict[str, Any], train: Any, test: Any) -> None:
         from dnnstack.backends.select import open_backend
+        from timed import Trainings
 
         self._options = options
-        self._count = len(train)
-        images = np.concatenate([train.images, test.images])
-        labels = np.concatenate([train.labels, test.labels])
-        self._data = replace(train, images=images, labels=labels)
         self._backend = open_backend("cuda" if options["device"] == "cuda" else "cpu")
+        self._trainings = Trainings(self._backend, train, test)
         self._tuning: Any = None
 
     def versions(self) -> str:
@@ -72,72 +66,9 @@ class Ours:
         return load_config(CONFIGS[self._options["recipe"]], changed).config
 
     def train(self, seed: int) -> dict[str, Any]:
-        from dnnstack.common.machine import available_threads
-        from dnnstack.datasets import describe
-        from dnnstack.layers.whitening import Whiten
-        from dnnstack.training.assemble import build_network, preprocessing
-        from dnnstack.training.plan import make_plan
-        from dnnstack.training.preprocessing import Prepared
-        from dnnstack.training.session import Session
-        from dnnstack.training.setup import Setup
-
-        config = self._config(seed)
-        info = describe("cifar10")
-        network = build_network(config, info)
-        scaling = preprocessing(config, info)
-        total = len(self._data)
-        plan = make_plan(config, self._count)
-        # Planned without validation, so that all training pictures are trained on.
-        plan = replace(
-            plan,
-            validation=np.arange(self._count, total, dtype=np.int32),
-            evaluation_batch_size=config.data.evaluation_batch_size,
-        )
-        session = Session(
-            Setup(config, network, scaling, plan, self._data), self._backend, self._tuning
-        )
-        try:
-            self._tuning = session.executable.tuning
-            session.initialize()
-            self._warm_up(session)
-            session.initialize()
-
-            begin = perf_counter()
-            first = next(p for p in network.parameters() if isinstance(p.initializer, Whiten))
-            rows = plan.train[: first.initializer.samples]
-            chosen = Prepared(self._data.images, rows, scaling)
-            filters = first.initializer.from_pictures(
-                first.tensor.shape, chosen, available_threads()
-            )
-            session.executable.write(first.tensor, filters)
-            whitened = perf_counter()
-            while session.step < plan.total_steps:
-                done = session.step % plan.steps_per_epoch
-                left = plan.total_steps - session.step
-                session.run(min(plan.steps_per_epoch - done, left))
-            trained = perf_counter()
-            found = session.validate()
-            end = perf_counter()
-        finally:
-            session.close()
-        assert found is not None
-        parts = {
-            "whitening": whitened - begin,
-            "training": trained - whitened,
-            "evaluation": end - trained,
-        }
-        return {"accuracy": found.accuracy, "seconds": end - begin, "parts": parts}
-
-    def _warm_up(self, session: Any) -> None:
-        """Run every section as the timed part does, for what first runs is captured.
-
-        A GPU's graphs hold eight steps where so many are asked for, else one.
-        """
-        for steps in (min(TOGETHER, session.plan.steps_per_epoch), 1):
-            session.run(steps)
-            for phase in session.stretches[1:]:
-                phase.run(session.executable, steps)
-        session.validate()
+        done = self._trainings.run(self._config(seed), self._tuning)
+        self._tuning = done["tuning"]
+        return {key: done[key] for key in ("accuracy", "seconds", "parts")}
 
 
 def make(options: dict[str, Any]) -> Any:

@@ -81,7 +81,7 @@ def trained(
     kept = place / "network.json"
     if not kept.exists():
         runs = place / "network"
-        sets = sets_of([f"seed={seed}", f"run.precision={options.precision}"])
+        sets = sets_of([f"seed={seed}", f"run.precision={options.precision}", *options.network])
         dnnstack("train", "-q", "--config", config, "--runs-dir", str(runs), *machine, *sets)
         best = find_trained(None, None, runs, lambda text: None).checkpoint.path
         kept.write_text(json.dumps(str(best.absolute())) + "\n", "utf-8")
@@ -111,6 +111,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--network", action="append", default=[], metavar="KEY=VALUE", help="--set of the training"
+    )
     parser.add_argument("--label", default="packaged", help="name of this choice of stages")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--work", type=Path, default=Path("runs/compression"))

@@ -42,7 +42,7 @@ layers:
   - dense: {units: 4}
   - softmax
 optimizer: {type: sgd, lr: 0.01}
-train: {epochs: 10}
+train: {epochs: 50}
 checkpoint: {every_epochs: 1000, best: false}
 """
 

@@ -3,8 +3,8 @@
     python3 benchmarks/norm_sums.py --config cifar10-resnet20.yaml --threads 2
 
 Without them every batch norm is oneDNN's own primitive, whose sums lose digits. Each way is
-compiled twice, to show how far two of the same lie apart; pictures are made up, of the config's
-size. A round times a pair of steps of each, and the faster one counts.
+compiled several times, because two of the same lie apart by a per cent or two; pictures are made
+up, of the config's size. A round times a pair of steps of each, and the faster one counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from statistics import median, quantiles
+from statistics import mean, median
 
 import numpy as np
 from dnnstack.backends.onednn import bind, norm
@@ -30,7 +30,6 @@ WAYS = {
     "exact": {kind: bind.KERNELS[kind] for kind in (BatchNorm, BatchNormBackward)},
     "library": {BatchNorm: norm.by_library, BatchNormBackward: norm.backward_by_library},
 }
-ORDER = ("library", "exact", "library", "exact")
 
 
 def compiled(name: str, threads: int, way: str) -> Callable[[], float]:
@@ -66,8 +65,10 @@ def main() -> None:
     parser.add_argument("--config", default="cifar10-resnet20.yaml")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--compilations", type=int, default=4)
     options = parser.parse_args()
-    steps = [compiled(options.config, options.threads, way) for way in ORDER]
+    order = list(WAYS) * options.compilations
+    steps = [compiled(options.config, options.threads, way) for way in order]
     for step in steps:
         step(), step()
     times: list[list[float]] = [[] for _ in steps]
@@ -75,13 +76,12 @@ def main() -> None:
         turn = list(zip(steps, times, strict=True))
         for step, found in turn if at % 2 else turn[::-1]:
             found.append(min(step(), step()))
-    for way, found in zip(ORDER, times, strict=True):
-        ratios = [each / first for each, first in zip(found, times[0], strict=True)]
-        low, middle, high = quantiles(ratios, n=4)
-        print(
-            f"{way:8} {1e3 * median(found):8.2f} ms; beside the first "
-            f"{middle:.3f} ({low:.3f} to {high:.3f})"
-        )
+    typical: dict[str, list[float]] = {way: [] for way in WAYS}
+    for way, found in zip(order, times, strict=True):
+        typical[way].append(1e3 * median(found))
+    for way, each in typical.items():
+        print(f"{way:8} {mean(each):8.2f} ms:", *(f"{value:.2f}" for value in each))
+    print(f"exact / library {mean(typical['exact']) / mean(typical['library']):.4f}")
 
 
 if __name__ == "__main__":

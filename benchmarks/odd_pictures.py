@@ -8,8 +8,8 @@ with a margin; the digit stands on a line or anywhere. They should be answered, 
 
 ``several`` are pages with two to four digits in a row, apart or touching, some in two rows,
 ``letters`` capital and small letters that no digit looks like, in eight typefaces, ``houses`` line
-drawings of a house. They should not be answered plainly. ``mnist`` are real digits,
-which should be.
+drawings of a house. They should not be answered plainly. ``lookalikes`` are letters such as O, l, S
+and B, which cannot be told from digits. ``mnist`` are real digits, which should be answered.
 Everything follows from --seed.
 """
 
@@ -31,6 +31,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 Digits = NDArray[np.uint8]
 LETTERS = "ACEFHKLMNPRTUVWXYadefhkmnrtwx"
+ALIKE = "OIlSZBDGJbgqosz"
 FACES = [f"DejaVu{kind}{style}.ttf" for kind in ("Sans", "Serif") for style in ("", "-Bold")]
 FACES += [f"DejaVuSans{kind}.ttf" for kind in ("-Oblique", "Mono", "Mono-Oblique")]
 FACES += ["DejaVuSerif-Italic.ttf"]
@@ -63,6 +64,14 @@ def several(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
 
 
 def letter(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
+    return _printed(LETTERS, rng, stem, number)
+
+
+def lookalike(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
+    return _printed(ALIKE, rng, stem, number)
+
+
+def _printed(letters: str, rng: Rng, stem: Path, number: int) -> Path:
     from matplotlib import get_data_path
 
     face = Path(get_data_path()) / "fonts" / "ttf" / FACES[number % len(FACES)]
@@ -70,7 +79,7 @@ def letter(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
     font = ImageFont.truetype(str(face), size)
     canvas = Image.new("L", (2 * size, 2 * size))
     draw = ImageDraw.Draw(canvas)
-    draw.text((size, size), LETTERS[number % len(LETTERS)], fill=255, font=font, anchor="mm")
+    draw.text((size, size), letters[number % len(letters)], fill=255, font=font, anchor="mm")
     turned = canvas.rotate(rng.uniform(-8, 8), Image.Resampling.BICUBIC)
     return _saved(np.asarray(turned, np.float64) / 255.0, stem, number)
 
@@ -106,9 +115,11 @@ KINDS: dict[str, Callable[[Digits, Rng, Path, int], Path]] = {
     "squared": squared,
     "several": several,
     "letters": letter,
+    "lookalikes": lookalike,
     "houses": house,
 }
-COUNTS = {"mnist": 1000, "ruled": 200, "squared": 200, "several": 80, "letters": 60, "houses": 60}
+COUNTS = {"mnist": 1000, "ruled": 200, "squared": 200}
+COUNTS |= {"several": 80, "letters": 60, "lookalikes": 60, "houses": 60}
 NO_DIGIT = ("several", "letters", "houses")
 
 

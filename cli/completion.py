@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
+from ..common.files import read_regular
 from ..common.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from ..configs import RunConfig
+
 # Sections that may also be given as a name.
 _SHORT = ("dataset", "optimizer", "schedule", "loss")
+_LONGEST = 1 << 20
 
 
 class Words(BashComplete):
@@ -75,6 +80,15 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
     return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
 
 
+def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The groups of runs and the compressions; if none match, any file."""
+    from ..training.compressed.pipeline import list_compressions
+    from ..training.groups.group import list_groups
+
+    runs = ctx.params.get("runs_dir") or Path("runs")
+    return _offered([*list_groups(runs), *list_compressions(runs)], typed, "file")
+
+
 def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The same runs; if none match, any file, since a file of weights will do as well."""
     found = runs(ctx, option, typed)
@@ -87,21 +101,94 @@ def files(ctx: click.Context, option: click.Parameter, typed: str) -> list[Compl
 
 
 def datasets(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The data sets by name."""
-    from ..datasets import names
+    """The data sets that need no options, by name."""
+    from ..common.errors import DatasetError
+    from ..datasets import describe, names
 
-    return _offered(names(), typed, "file")
+    found = []
+    for name in names():
+        with suppress(DatasetError):
+            describe(name, root=Path())
+            found.append(name)
+    return _offered(found, typed, "file")
 
 
 def keys(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The keys of a config with ``=``; after it, the words and files that may follow."""
+    """The keys of a config with ``=``, its layers among them; after it, the words or files."""
     from ..configs import RunConfig
 
     key, given, value = typed.partition("=")
+    config = _config(ctx)
     if not given:
-        return _offered((f"{name}=" for name in _keys_of(RunConfig)), typed, "file")
+        names = [*_keys_of(RunConfig, chosen=config), *_keys_of_layers(config)]
+        return _offered((f"{name}=" for name in names), typed, "file")
     # What the shell replaces is the text behind "=".
-    return [CompletionItem(value, type="file")]
+    return _offered(_words(RunConfig, config, key.split(".")), value, "file")
+
+
+def _config(ctx: click.Context) -> RunConfig | None:
+    """What ``--config`` names, with the changes in front; None if that would run a plugin."""
+    from ..common.errors import DnnstackError
+    from ..configs import load_config
+
+    reference, changes = ctx.params.get("reference"), ctx.params.get("overrides") or ()
+    # To load one may ask a question, which nobody would see.
+    if not reference or _has_plugins(reference) or any("plugins" in each for each in changes):
+        return None
+    with suppress(DnnstackError):
+        return load_config(reference, changes).config
+    return None
+
+
+def _has_plugins(reference: str) -> bool:
+    path = Path(reference)
+    try:
+        return path.is_file() and b"plugins" in read_regular(path, _LONGEST)
+    except OSError:
+        return True
+
+
+def _words(model: type[BaseModel], config: RunConfig | None, parts: list[str]) -> Iterator[str]:
+    """The kinds, or the words and ``true`` and ``false``, that may be the value of a key."""
+    from ..configs.schema.shape import field_models, kinds
+
+    models: list[type[Any]] = [model]
+    if parts[0] == "layers" and len(parts) > 2:
+        named = dict(_named_layers(config))
+        models = [type(named[parts[1]])] if parts[1] in named else []
+        parts = parts[2:]
+    for part in parts[:-1]:
+        models = [inner for each in models for inner in field_models(each, part)]
+    for each in models:
+        if parts[-1] in each.model_fields:
+            for inner in field_models(each, parts[-1]):
+                yield from kinds(inner)
+            yield from _literals(each.model_fields[parts[-1]].annotation)
+
+
+def _literals(annotation: Any) -> Iterator[str]:
+    if annotation is bool:
+        yield from ("true", "false")
+    for each in get_args(annotation):
+        if isinstance(each, str) and get_origin(annotation) is Literal:
+            yield each
+        elif each is not annotation:
+            yield from _literals(each)
+
+
+def _keys_of_layers(config: RunConfig | None) -> Iterator[str]:
+    for name, layer in _named_layers(config):
+        for key in type(layer).model_fields:
+            if key not in ("type", "name"):
+                yield f"layers.{name}.{key}"
+
+
+def _named_layers(config: RunConfig | None) -> Iterator[tuple[str, Any]]:
+    """The layers with the names by which ``--set`` knows them."""
+    seen: Counter[str] = Counter()
+    for layer in () if config is None else config.layers:
+        seen[layer.type] += 1
+        yield layer.name or f"{layer.type}_{seen[layer.type]}", layer
 
 
 def stages(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -130,13 +217,19 @@ def stage_keys(ctx: click.Context, option: click.Parameter, typed: str) -> list[
     return _offered((f"{name}=" for name in names), typed, "file")
 
 
-def _keys_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
-    """Dotted names of all keys: for each section, those of all its kinds."""
+def _keys_of(
+    model: type[BaseModel], before: str = "", chosen: BaseModel | None = None
+) -> Iterator[str]:
+    """Dotted names of all keys: of each section those of the ``chosen`` kind, else of every one."""
     for name, field in model.model_fields.items():
         kind = field.annotation
-        sections = [one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")]
-        for section in sections:
-            yield from _keys_of(section, f"{before}{name}.")
+        sections: list[Any] = [
+            one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")
+        ]
+        now = getattr(chosen, name, None)
+        taken: list[Any] = [one for one in sections if type(now) is one]
+        for section in taken or sections:
+            yield from _keys_of(section, f"{before}{name}.", now if taken else None)
         if not sections or name in _SHORT:
             yield before + name
 

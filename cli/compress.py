@@ -11,20 +11,19 @@ import click
 
 from . import completion, console, options, plugins
 from .sensitivity import show_sensitivity
-from .signals import StopSignals
+from .signals import ENDING, StopSignals
 
 if TYPE_CHECKING:
     from ..training.compressed.file import Compressed
     from ..training.listener import Listener
     from ..training.records.trained import Trained
 
-_ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
-
 
 @click.command(
     short_help="Make a trained network small: prune, share, code.",
     epilog=options.examples(
         "dnnstack compress --config lenet.yaml",
+        "dnnstack compress --config int8.yaml --device cpu",
         "dnnstack compress --sensitivity",
         "dnnstack compress lenet-2 --config lenet.yaml --set stages.0.train.epochs=1",
         "dnnstack compress --config lenet.yaml --resume runs/lenet-compressed",
@@ -46,7 +45,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     metavar="FILE",
     shell_complete=completion.stages,
     help="YAML file with the stages; a bare name is looked up in this folder, then among those of "
-    "the package: lenet-300-100.yaml, lenet.yaml.",
+    "the package: int8.yaml, lenet-300-100.yaml, lenet.yaml.",
 )
 @click.option(
     "--set",
@@ -93,12 +92,13 @@ def compress(
     """Make a trained network small: prune weights, let the rest share values, code both.
 
     The stages of the config are trainings, each in a folder of its own in runs/NAME-compressed,
-    each from where the one before it ended. The file at the end, NAME.dnnz, is taken by eval,
-    predict and weights like a checkpoint. A compression that was stopped goes on with --resume.
+    each from where the one before it ended; the last one may instead quantize to 8 bits. The file
+    at the end, NAME.dnnz, is taken by eval, predict and weights like a checkpoint. A compression
+    that was stopped goes on with --resume.
     """
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
-    from ..configs.stages import load_stages
+    from ..configs.stages import load_stages, packaged_stages
     from ..reports.compress_report import CompressedReport
     from ..training.assemble import data_folder
     from ..training.compressed import pipeline
@@ -110,7 +110,10 @@ def compress(
     if sensitivity and (reference is not None or overrides or resume is not None):
         raise click.UsageError("--sensitivity needs no stages: leave out --config, --set, --resume")
     if not sensitivity and reference is None:
-        raise click.MissingParameter(param_hint="'--config' / '-c'", param_type="option")
+        raise click.UsageError(
+            f"Missing option '--config', a file with stages; {', '.join(packaged_stages())} ship "
+            "with the package"
+        )
     if as_json:
         # Standard output is for the object alone.
         console.set_loudness(quiet=True)
@@ -136,15 +139,15 @@ def compress(
     if resume is not None:
         place = pipeline.find_place(resume, trained, loaded.config)
     else:
-        name = loaded.config.name or f"{trained.config.name}-compressed"
+        name = loaded.config.name or f"{pipeline.name_of(trained)}-compressed"
         place = pipeline.create_place(runs, name, trained, loaded.config)
-    count = len(loaded.config.stages)
+    count = len(loaded.config.trainings)
 
     def listener(name: str) -> AbstractContextManager[Listener]:
         progress.remark(f"stage       {name} of {count}")
         return closing(progress.listener())
 
-    with StopSignals("" if console.is_quiet() else _ENDING) as stop:
+    with StopSignals("" if console.is_quiet() else ENDING) as stop:
         try:
             done = pipeline.compress(
                 trained,
@@ -167,8 +170,10 @@ def compress(
     report = CompressedReport(
         done.compressed, network, done.record, loaded.config.paper, trained.network
     )
-    console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
-    if not as_json:
+    if as_json:
+        console.say(json.dumps(report.to_json(), indent=1))
+    else:
+        console.tell(report.as_text(console.width()))
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
     _draw(trained, done.compressed, done.folder, as_json)
     return stop.exit_status

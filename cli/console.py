@@ -26,6 +26,7 @@ from ..common.printable import printable, printable_lines
 
 _HOUR = 3600.0
 _quiet = False
+_elsewhere: Callable[[str], object] | None = None
 
 
 class Coloured(str):
@@ -55,6 +56,17 @@ def set_loudness(*, quiet: bool = False, verbose: bool = False) -> None:
 def is_quiet() -> bool:
     """Whether ``--quiet`` was given."""
     return _quiet
+
+
+def speak_through(heard: Callable[[str], object]) -> None:
+    """From now on hand what would go to stderr to another process, which prints it."""
+    global _elsewhere
+    _elsewhere = heard
+
+
+def relay(text: str) -> None:
+    """Print on stderr what another process wanted to print there."""
+    _stderr(text)
 
 
 def note(text: str) -> None:
@@ -122,7 +134,11 @@ def confirm(statement: str, question: str) -> bool:
     _stderr(f"dnnstack: {printable(statement)}")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        # At the end of the input nobody has ended the line of the question.
+        sys.stderr.write("\n")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def help_text(text: str) -> None:
@@ -193,6 +209,9 @@ def clean(parts: Iterable[str]) -> str:
 
 
 def _stderr(*parts: str) -> None:
+    if _elsewhere is not None:
+        _elsewhere(clean(parts))
+        return
     line = wrapped_lines(clean(parts), columns(sys.stderr))
     # If the terminal was closed, notes are lost and the work continues.
     with suppress(OSError):

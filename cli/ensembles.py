@@ -29,8 +29,8 @@ def option(*, fitted: bool) -> Decorator:
             multiple=True,
             metavar="RUN",
             shell_complete=completion.members,
-            help="Take several networks as one: runs, checkpoint files, or the name of a group of "
-            "runs; repeat it, or separate names with commas.",
+            help="Take several networks as one: runs, checkpoint files, the name of a group of "
+            "runs, or a run with snapshots; repeat it, or separate names with commas.",
         ),
         click.option(
             "--combine",
@@ -91,6 +91,7 @@ def opened(
 ) -> Classifier:
     """The classifier that the options name: an ensemble, or one network."""
     from ..classifier import open_classifier
+    from ..common.errors import UsageError
 
     ctx = click.get_current_context()
     check(ctx, ensemble, combine, weights, run, checkpoint)
@@ -103,7 +104,14 @@ def opened(
     given = numbers(weights)
     if weights == VALIDATION and method != "probabilities":
         raise click.UsageError(f"--weights validation: not for {method}; give numbers", ctx)
-    return open_ensemble(ensemble, folder, method, given, device, threads, not no_graph, notice)
+    try:
+        return open_ensemble(ensemble, folder, method, given, device, threads, not no_graph, notice)
+    except UsageError as error:
+        if len(ensemble) > 1 or "," in ensemble[0] or "at least two" not in str(error):
+            raise
+        raise UsageError(
+            f"{error}; names are separated by commas: --ensemble {ensemble[0]},NAME"
+        ) from None
 
 
 def fitted(

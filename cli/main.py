@@ -28,6 +28,7 @@ from .evaluate import evaluate
 from .explain import explain
 from .new import new
 from .predict import predict
+from .report import report
 from .runs import runs
 from .summary import summary
 from .sweep import sweep
@@ -69,10 +70,11 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, sweep, evaluate, compare, predict, compress, new, runs, weights, data, summary),
-    *(explain, config, doctor),
+    *(train, sweep, report, evaluate, compare, predict, compress, new, runs, weights, data),
+    *(summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
+    command.context_class = usage.Context
     dnnstack.add_command(command)
 
 
@@ -112,21 +114,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain("interrupted", _INTERRUPTED)
     except UsageError as error:
         return _complain(str(error), 2)
-    except DnnstackError as error:
-        return _complain(str(error), 1)
-    except MemoryError as error:
-        detail = f" ({printable(error)})" if str(error) else ""
-        return _complain(
-            f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
-            "other programs",
-            1,
-        )
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return _complain(_unwritten(error), 1)
-        if (fault := _fault_of_plugin(error)) is None:
+        if (text := told(error)) is None:
             raise
-        return _complain(str(fault), 1)
+        return _complain(text, 1)
+
+
+def told(error: Exception) -> str | None:
+    """What is told of an error with exit status 1; None for a bug, which keeps its traceback."""
+    if isinstance(error, DnnstackError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        detail = f" ({printable(error)})" if str(error) else ""
+        return (
+            f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
+            "other programs"
+        )
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return _unwritten(error)
+    fault = _fault_of_plugin(error)
+    return None if fault is None else str(fault)
 
 
 def _unwritten(error: OSError) -> str:

@@ -1,23 +1,27 @@
-"""``dnnstack train --seeds N`` and ``--folds K``: a group of runs, one after the other."""
+"""``dnnstack train --seeds N`` and ``--folds K``: the runs of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..common.machine import available_threads
 from ..common.printable import printable
 from . import console, plugins
 from .options import Decorator, all_of
 from .signals import StopSignals
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..configs import LoadedConfig
     from ..training.groups.group import Member
     from ..training.groups.planned import Planned
+    from ..training.listener import Listener
     from ..training.records.resume import Resume
 
 option: Decorator = all_of(
@@ -40,11 +44,22 @@ option: Decorator = all_of(
         is_flag=True,
         help="With --folds: every part has the same share of each class.",
     ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1, max=1024),
+        metavar="N",
+        help="With --seeds or --folds: train N runs at a time, each in a process with its share of "
+        "the cores; default: 1.",
+    ),
 )
 
 
 def planned(
-    seeds: int | None, folds: int | None, stratified: bool, ranks: int | None
+    seeds: int | None,
+    folds: int | None,
+    stratified: bool,
+    workers: int | None,
+    ranks: int | None,
 ) -> Planned | None:
     """The group that the options describe, if they do. Raises UsageError."""
     if seeds is not None and folds is not None:
@@ -52,6 +67,8 @@ def planned(
     if stratified and folds is None:
         raise click.UsageError("--stratified needs --folds")
     if seeds is None and folds is None:
+        if workers is not None:
+            raise click.UsageError("--workers needs --seeds or --folds")
         return None
     if ranks is not None:
         name = "--seeds" if folds is None else "--folds"
@@ -63,6 +80,7 @@ def planned(
 
 def train(
     wanted: Planned,
+    workers: int,
     reference: str,
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
@@ -82,13 +100,19 @@ def train(
     from ..reports.plots import draw_curves
     from ..reports.training_text import summary
     from ..training.groups.planned import check_planned, settings_of, train_members
+    from ..training.groups.shelf import Shelf
     from ..training.groups.statistics import report_group
     from ..training.interrupt import NOTHING_SAVED
     from ..training.listener import Summary
     from . import downloading, progress
+    from .side_by_side import Ended, train_side_by_side
+    from .sweep_work import read_data, try_device
 
     def loaded(*settings: str) -> LoadedConfig:
         return load_config(reference, (*overrides, *settings), plugins.opened(plugin))
+
+    def opened(threads: int | None = None) -> Backend:
+        return open_device(base, resume is not None, not no_graph, console.note, threads)
 
     with StopSignals(ending) as stop:
         path = None
@@ -96,48 +120,73 @@ def train(
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 base = loaded()
             check_planned(wanted, base.config)
-            backend = open_device(base, resume is not None, not no_graph, console.note)
+            count, data = min(workers, wanted.count), Shelf()
+            threads = base.config.run.threads or max(1, available_threads() // count)
+            backend = opened() if count == 1 else None
+            if backend is None:
+                # Forked later, a worker could not use a device that is open here.
+                try_device(base, opened)
+                read_data(base, data, data_dir, downloading.policy(offline), stop.requested)
             if resume is None:
                 path = wanted.begin(base.config)
             else:
                 path = wanted.go_on(base.config, None if resume == "latest" else resume)
             found = "ships with the package" if base.packaged else printable(base.path)
             progress.remark(f"config      {base.config.name} ({found})")
-            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+            if backend is not None:
+                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+            else:
+                progress.remark(f"workers     {count}, threads of each: {threads}")
             progress.remark(f"group       {printable(path)}")
-
             folder = path
 
-            def one(member: Member, resumed: Resume | None) -> Summary:
-                listener = progress.listener()
-                with closing(listener):
-                    return fit(
-                        loaded(*settings_of(folder, member)),
-                        backend,
-                        resumed,
-                        listener=listener,
-                        stop_requested=stop.requested,
-                        data_dir=data_dir,
-                        downloads=downloading.policy(offline),
-                    )
+            def one(
+                member: Member,
+                resumed: Resume | None,
+                listener: Listener,
+                ends: Callable[[], bool],
+                device: Backend,
+            ) -> Summary:
+                done = fit(
+                    loaded(*settings_of(folder, member)),
+                    device,
+                    resumed,
+                    listener=listener,
+                    stop_requested=ends,
+                    data_dir=data_dir,
+                    downloads=downloading.policy(offline),
+                    load=data,
+                )
+                draw_curves(done.run, console.note)
+                return done
+
+            def alone(member: Member, resumed: Resume | None) -> Summary:
+                assert backend is not None
+                with closing(progress.listener()) as listener:
+                    return one(member, resumed, listener, stop.requested, backend)
 
             def begins(place: int, count: int, member: Member) -> None:
                 progress.remark("")
                 progress.remark(f"{member.name}: run {place} of {count}")
 
-            failed = missed = False
-            for member, done in train_members(path, one, console.note, begins):
-                if not isinstance(done, Summary):
-                    console.error(f"{member.name}: {done}")
-                    failed = True
-                    continue
-                if not console.is_quiet():
-                    progress.say(summary(done))
-                draw_curves(done.run, console.note)
-                missed |= done.state == "finished" and done.goal is False
-                if done.state == "interrupted":
-                    progress.say(again(str(path)))
-                    return stop.exit_status
+            if backend is None:
+                ended = train_side_by_side(
+                    path, count, lambda: partial(one, device=opened(threads)), stop
+                )
+            else:
+                ended = Ended()
+                for member, done in train_members(path, alone, console.note, begins):
+                    if not isinstance(done, Summary):
+                        console.error(f"{member.name}: {done}")
+                        ended.failed = True
+                        continue
+                    if not console.is_quiet():
+                        progress.say(summary(done))
+                    ended.interrupted = done.state == "interrupted"
+                    ended.missed |= done.state == "finished" and done.goal is False
+            if ended.interrupted:
+                progress.say(again(str(path)))
+                return stop.exit_status
         except Interrupted as error:
             progress.say(str(error))
             if path is not None:
@@ -146,4 +195,4 @@ def train(
         progress.remark("")
         progress.say(as_text(report_group(path), console.width() or 80))
         progress.check_output()
-    return 1 if failed else 3 if missed else stop.exit_status
+    return 1 if ended.failed else 3 if ended.missed else stop.exit_status

@@ -28,6 +28,24 @@ class Named(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Share(click.FloatRange):
+    """A number from 0 to 1, or the same in percent."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value).strip()
+        try:
+            found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            found = -1.0
+        # Not for numbers that are none, which are not in the range either.
+        if not 0 <= found <= 1:
+            self.fail(f"expected a number from 0 to 1, or 0% to 100% (got '{value}')", param, ctx)
+        return found
+
+
 def examples(*lines: str) -> str:
     """Return the end of a help text: example commands, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -33,6 +33,7 @@ def load(paths: Sequence[Path]) -> tuple[Plugin, ...]:
     from ..common.errors import UsageError
     from ..plugins.loading import load_plugin
 
+    paths = tuple({path.resolve(): path for path in paths}.values())
     if len({path.name for path in paths}) < len(paths):
         raise UsageError("--plugin: two files have the same name; give each plugin its own")
     return tuple(load_plugin(path) for path in paths)

@@ -45,10 +45,10 @@ _UNREADABLE, _NOT_SURE = 1, 3
 )
 @click.option(
     "--min-probability",
-    type=click.FloatRange(0, 1),
+    type=options.Share(),
     metavar="P",
-    help="An answer of less than P is not sure, and the exit status is then 3; default: 0.85 for a "
-    "digit on its page, else 0, and no such exit status.",
+    help="An answer of less than P, as in 0.9 or 90%, is not sure, and the exit status is then 3; "
+    "default: 0.5 for a digit on its page, else 0, and no such exit status.",
 )
 @click.option(
     "--invert/--no-invert",
@@ -143,12 +143,12 @@ def predict(
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
         if short:
-            console.say(paragraph([headline(answer, printable(answer.path))]))
+            console.tell(paragraph([headline(answer, printable(answer.path))]))
         elif colours:
             parts = as_colours(answer, printable(answer.path), best_first, console.width() or WIDTH)
-            console.say(*(console.Coloured(text) if ours else text for text, ours in parts))
+            console.tell(*(console.Coloured(text) if ours else text for text, ours in parts))
         else:
-            write(_shown(answer, as_json, as_csv, best_first))
+            (console.tell if as_text else write)(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)
     return status

@@ -70,11 +70,12 @@ class Lines(Listener):
 
     ``advice`` is called whenever a line is logged, until it returns a text, which is then noted.
     ``opening`` is called once nothing stands in the way of the training: what it prints would only
-    keep a reader from the message if something did.
+    keep a reader from the message if something did. ``under_way`` is called before the first step.
     """
 
     advice: Callable[[], str] | None = None
     opening: Callable[[], None] = staticmethod(lambda: None)
+    under_way: Callable[[], None] = staticmethod(lambda: None)
     _printed = 0.0
 
     def notice(self, text: str) -> None:
@@ -88,6 +89,7 @@ class Lines(Listener):
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch
+        self.under_way()
         for line in training_text.beginning(started):
             say(line)
         self._printed = perf_counter()
@@ -189,6 +191,7 @@ class Quiet(Lines):
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch
+        self.under_way()
 
     def _print(self, *parts: str) -> None:
         """Nothing to print: lines during the training are not results."""

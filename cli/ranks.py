@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..training.share import Share
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+_GPUS = "dnnstack.gpus"
 ADVICE = "start all ranks with the same command, on machines with the same program and processor"
 
 
@@ -54,6 +55,13 @@ def _choose_gpus(ctx: click.Context, option: click.Parameter, given: str | None)
         raise click.BadParameter("is not a list of different numbers, such as 0,1", ctx, option)
     # The launcher and the ranks inherit it.
     os.environ[VISIBLE] = given
+    ctx.meta[_GPUS] = given
+
+
+def note_idle_gpus(device: str) -> None:
+    """Say so if ``--gpus`` was given and the device is none of them."""
+    if device != "cuda" and _GPUS in click.get_current_context().meta:
+        console.note(f"--gpus has no effect here: the device is {device}, not cuda")
 
 
 def _take_own_gpu(team: Team) -> None:

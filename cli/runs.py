@@ -26,8 +26,8 @@ from . import completion, console, options
     "group",
     metavar="NAME",
     shell_complete=completion.groups,
-    help="List the runs of this group (seeds, folds or a sweep) with mean, deviation, minimum and "
-    "maximum.",
+    help="List the runs of this group: of seeds and folds with mean, deviation, minimum and "
+    "maximum; of a sweep with the values of each trial.",
 )
 @options.json_output("a list of objects, one for each run; with --group one object")
 def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
@@ -71,11 +71,22 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
 
 def _tell_group(name: str, folder: Path, as_json: bool) -> None:
     from ..reports.group_text import as_text
+    from ..reports.sweep_report import described
+    from ..reports.sweep_text import listed
     from ..training.groups.group import find_group
+    from ..training.groups.journal import Journal
     from ..training.groups.statistics import report_group
+    from ..training.groups.sweeping import read_search
 
     report = report_group(find_group(name, folder))
-    if as_json:
-        console.say(json.dumps(report.to_json()))
+    found = report.to_json()
+    if report.kind == "sweep":
+        search, trials = read_search(report.path), Journal(report.path).read()
+        found |= described(report.path, search, trials)
+        text = listed(report.path, search, trials, get_terminal_size().columns)
     else:
-        console.tell(as_text(report, get_terminal_size().columns))
+        text = as_text(report, get_terminal_size().columns)
+    if as_json:
+        console.say(json.dumps(found))
+    else:
+        console.tell(text)

@@ -38,7 +38,10 @@ def show_sensitivity(
     with console.bar(evaluations(trained), "evaluations") as advance:
         found = measure(trained, backend, images, index, advance)
     folder = run_of_checkpoint(trained.path) or trained.path.parent
-    console.say(json.dumps(found.to_json()) if as_json else sensitivity_report.as_text(found))
+    if as_json:
+        console.say(json.dumps(found.to_json()))
+    else:
+        console.tell(sensitivity_report.as_text(found))
     try:
         written = sensitivity_report.write(found, folder)
     except OSError as error:

@@ -14,6 +14,10 @@ _WANTED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 
+# What is printed at the first Ctrl-C, before the first step and from then on.
+BEGINNING = "dnnstack: ends before the first step; Ctrl-C again ends now\n"
+ENDING = "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved\n"
+
 
 class StopSignals:
     """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
@@ -27,6 +31,14 @@ class StopSignals:
         self._raised: Exception | None = None
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+
+    def hush(self) -> None:
+        """Print nothing from now on: another process does."""
+        self._said = ""
+
+    def begun(self) -> None:
+        """From now on there is something to save."""
+        self._said = self._said and ENDING
 
     @contextmanager
     def raising(self, error: Exception) -> Iterator[None]:

@@ -111,7 +111,7 @@ def _of_checkpoint(path: Path, batch_size: int | None, ranks: int, as_json: bool
     console.tell(as_text(result, console.width()))
     if report is not None:
         console.tell("")
-        console.tell(report.as_text())
+        console.tell(report.as_text(console.width()))
 
 
 def _data_of(trained: Trained) -> DatasetInfo:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..common.printable import printable
 from . import completion, console, options, plugins
-from .signals import StopSignals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..configs import LoadedConfig
-    from ..training.groups.journal import Trial
-    from ..training.listener import Summary
-    from ..training.records.resume import Resume
+from .signals import ENDING, StopSignals
+from .train import quoted
 
 _LATEST = "latest"
-_ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
 
 @click.command(
     epilog=options.examples(
         "dnnstack sweep --config sweep.yaml",
         "dnnstack sweep --config sweep.yaml --resume",
+        "dnnstack sweep --config sweep.yaml --workers 1",
         "dnnstack sweep --config sweep.yaml --set train.epochs=2 --json",
     )
 )
@@ -40,8 +32,16 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     flag_value=_LATEST,
     metavar="[NAME]",
     shell_complete=completion.groups,
-    help="Go on with the config's latest sweep, or with NAME, or take part in it: several "
-    "processes may work on one sweep, each with this option.",
+    help="Go on with the config's latest sweep, or with NAME, or take part in it: processes on "
+    "several machines may work on one sweep, each started with this option.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="Train N trials at a time, each in a process with its share of the cores; default: on a "
+    "CPU as many as cores, with one thread each, on a GPU 1. With 1, the same seed makes the same "
+    "trials.",
 )
 @options.json_output("one JSON object at the end")
 @options.device("run.device of the config")
@@ -53,6 +53,7 @@ def sweep(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     resume: str | None,
+    workers: int | None,
     as_json: bool,
     device: str | None,
     threads: int | None,
@@ -64,92 +65,83 @@ def sweep(
     """Search for the best values of a config's keys, judged on validation.
 
     The config has a block search, which names the keys with their ranges or values, the objective
-    and a budget; see docs/groups.md. Every trial is a run in the folder of the sweep,
-    runs/NAME-sweep, which also receives best.yaml, the config of the best trial. The test set is
-    never read. A sweep that was interrupted or killed goes on with --resume, to the same trials.
+    and a budget; see docs/groups.md, and lenet-search.yaml of the package, an example. Every trial
+    is a run in the folder of the sweep, runs/NAME-sweep, which also receives best.yaml, the config
+    of the best trial. The test set is never read. A sweep that was interrupted or killed goes on
+    with --resume.
     """
     from ..common.errors import Interrupted
-    from ..configs.load import load_beside
-    from ..configs.search import BLOCK, load_search
-    from ..configs.validate import safe_name
-    from ..fitting import fit, open_device
-    from ..reports.sweep_text import as_text, trial_line
+    from ..configs.search import load_search
+    from ..reports.sweep_report import described
+    from ..reports.sweep_text import as_text
     from ..training.groups.sampling import need_optuna
-    from ..training.groups.sweeping import (
-        Pruning,
-        Sweep,
-        begin_sweep,
-        best_trials,
-        go_on_with,
-        report,
-        settings_of_trial,
-        values_of,
-        write_best,
-    )
+    from ..training.groups.sweeping import Sweep, begin_sweep, go_on_with
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
+    from .sweep_screen import Screen
+    from .sweep_work import Job, count_of_workers
+    from .workers import Crew
 
     given = {"run.device": device, "run.threads": threads, "run.dir": runs_dir and str(runs_dir)}
     flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
     changes = (*overrides, *flags)
     need_optuna()
-    with StopSignals("" if console.is_quiet() else _ENDING) as stop:
-        path = None
-        try:
-            with stop.raising(Interrupted(NOTHING_SAVED)):
-                base, search = load_search(reference, changes, lambda: plugins.opened(plugin))
-            backend = open_device(base, False, not no_graph, console.note)
-            if resume is None:
-                path = begin_sweep(base.config, search)
-            else:
-                path = go_on_with(base.config, search, None if resume == _LATEST else resume)
-            folder, found = path, Sweep(path, search)
-            if not as_json:
-                progress.remark(f"sweep       {printable(path)}")
-
-            def loaded(settings: Sequence[str]) -> LoadedConfig:
-                code = plugins.opened(plugin)
-                return load_beside(reference, BLOCK, (*changes, *settings), code)[0]
-
-            def train(
-                trial: Trial, resumed: Resume | None, decide: Callable[[], bool]
-            ) -> tuple[Summary, bool]:
-                # Hundreds of trainings; a line for each is enough.
-                heard = Pruning(progress.Quiet(), decide)
-                done = fit(
-                    loaded(settings_of_trial(folder, trial)),
-                    backend,
-                    resumed,
-                    listener=heard,
-                    stop_requested=lambda: stop.requested() or heard.pruned,
-                    data_dir=data_dir,
-                    downloads=downloading.policy(offline),
-                )
-                return done, heard.pruned
-
-            def tell(trial: Trial) -> None:
-                best = best_trials(search, found.journal.read())
-                first = trial.values is not None and trial.number == best[0].number
-                if first:
-                    own = f"name={safe_name(base.config.name + '-best')}"
-                    write_best(folder, loaded([*values_of(trial), own]).config)
-                if not as_json:
-                    progress.remark(trial_line(search, trial, first))
-
-            for trial in found.run(train, console.note):
-                tell(trial)
-                if stop.requested():
-                    break
-        except Interrupted as error:
-            if path is None:
-                raise
-            console.note(str(error))
-        if path is None:
-            return stop.exit_status
-        found = Sweep(path, search)
-        if as_json:
-            console.say(json.dumps(report(found)))
+    with StopSignals("" if console.is_quiet() else ENDING) as stop:
+        with stop.raising(Interrupted(NOTHING_SAVED)):
+            base, search = load_search(reference, changes, lambda: plugins.opened(plugin))
+        count = count_of_workers(workers, base.config, search)
+        job = Job(
+            reference, changes, lambda: plugins.opened(plugin), base, search, not no_graph,
+            data_dir, downloading.policy(offline), count,
+        )  # fmt: skip
+        # Forked later, a worker could not use a device that is open here.
+        backend = job.device(console.note) if count == 1 else None
+        if backend is None:
+            job.try_device()
+            job.read_data(stop.requested)
+        if resume is None:
+            path = begin_sweep(base.config, search)
         else:
-            progress.say(as_text(found, console.width() or 80))
+            path = go_on_with(base.config, search, None if resume == _LATEST else resume)
+        sweep = Sweep(path, search, stop.requested)
+        screen = Screen(sweep, as_json)
+        if not as_json:
+            progress.remark(f"sweep       {printable(path)}")
+            if count > 1:
+                progress.remark(f"workers     {count}, threads of each: {job.threads}")
+        screen.open()
+        try:
+            if count == 1:
+
+                def ends() -> bool:
+                    screen.turn()
+                    return stop.requested()
+
+                job.work(sweep, screen.hear, screen.note, ends, backend)
+            else:
+                Crew(
+                    lambda say, ends: job.work(sweep, say, console.note, ends),
+                    screen.hear,
+                    screen.turn,
+                    sweep.give_up,
+                    stop,
+                ).run(count)
+        except Interrupted as error:
+            console.note(str(error))
+        finally:
+            screen.refresh()
+            screen.close()
+        if as_json:
+            console.say(json.dumps(described(path, search, sweep.journal.read())))
+        else:
+            progress.say(as_text(path, search, sweep.journal.read(), console.width() or 80))
+            if stop.requested():
+                words = [word for change in changes for word in ("--set", change)]
+                words += [word for file in plugin for word in ("--plugin", str(file))]
+                words += [] if data_dir is None else ["--data-dir", str(data_dir)]
+                words += [*["--offline"] * offline, *["--no-graph"] * no_graph]
+                words += [] if workers is None else ["--workers", str(workers)]
+                line = ("dnnstack", "sweep", "--config", reference, *words, "--resume", str(path))
+                progress.say(f"resume with {' '.join(map(quoted, line))}")
         progress.check_output()
     return stop.exit_status

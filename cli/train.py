@@ -14,12 +14,11 @@ from ..common.machine_load import Others, Watch
 from ..common.printable import printable
 from . import completion, console, many, options, plugins
 from . import ranks as several
-from .signals import StopSignals
+from .signals import BEGINNING, ENDING, StopSignals
 
 _LATEST = "latest"
 _LOAD = "load"
 _GOAL_MISSED = 3
-_ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
 
 @click.command(
@@ -74,6 +73,7 @@ def train(
     seeds: int | None,
     folds: int | None,
     stratified: bool,
+    workers: int | None,
     device: str | None,
     threads: int | None,
     ranks: int | None,
@@ -104,7 +104,7 @@ def train(
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
 
-    wanted = many.planned(seeds, folds, stratified, ranks)
+    wanted = many.planned(seeds, folds, stratified, workers, ranks)
     team = several.joined(ranks, asynchronous)
     others = Others()
     if resume is not None and init_from is not None:
@@ -128,15 +128,17 @@ def train(
     where += ["--async"] * asynchronous
     if wanted is not None:
         words = [f"--{wanted.kind}", str(wanted.count), *["--stratified"] * wanted.stratified]
+        words += [] if workers is None else ["--workers", str(workers)]
         return many.train(
-            wanted, reference, (*overrides, *flags), plugin, resume, no_graph, data_dir, offline,
-            "" if console.is_quiet() else _ENDING,
+            wanted, workers or 1, reference, (*overrides, *flags), plugin, resume, no_graph,
+            data_dir, offline,
+            "" if console.is_quiet() else ENDING,
             lambda path: _again([*code, *where, *words], reference, overrides, flags, path),
         )  # fmt: skip
     if team is not None and team.rank:
         changes = (*overrides, *flags)
         return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)
-    with StopSignals("" if console.is_quiet() else _ENDING) as stop:
+    with StopSignals("" if console.is_quiet() else BEGINNING) as stop:
         try:
             with nullcontext() if team is None else team.together():
                 # The config may be a pipe that nobody writes to.
@@ -149,6 +151,7 @@ def train(
                     console.note,
                     several.threads(None, team),
                 )
+                several.note_idle_gpus(backend.name)
                 resumed = find_resume(resume, loaded, console.note)
             # Ranks are no other programs to each other.
             advice = "" if team is not None else others.advice(backend.waiting_threads)
@@ -169,7 +172,7 @@ def train(
                 if advice:
                     console.note(advice)
 
-            listener.opening = opening
+            listener.opening, listener.under_way = opening, stop.begun
             with closing(listener):
                 done = fit(
                     loaded,

@@ -12,6 +12,9 @@ import click
 
 from ..common.printable import paragraph, printable
 
+# One at which no line is broken.
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
 _COMMANDS_ELSEWHERE = {
     "train": "fit",
     "train --resume": "resume continue",
@@ -72,8 +75,28 @@ def _read() -> Iterator[None]:
         raise ReaderGone from None
 
 
+class Help(click.HelpFormatter):
+    """Breaks lines between words only: a name such as lenet-300-100.yaml is to be copied."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *given: Any, **more: Any) -> None:
+        whole = [(first, second.replace("-", _HYPHEN)) for first, second in rows]
+        super().write_dl(whole, *given, **more)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+class Context(click.Context):
+    formatter_class = Help
+
+
 class Commands(click.Group):
     """Lists its commands in the order in which they were added: that of a typical session."""
+
+    context_class = Context
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
         with _read():

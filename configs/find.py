@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,13 @@ from .suggest import nearest
 
 LARGEST_FILE = 2**20
 _FOLDER = Path(__file__).parent
+_SEARCHES = _FOLDER / "search"
+STAGES = _FOLDER / "compression"
+_KINDS = {
+    _FOLDER: "describes a training, for dnnstack train",
+    _SEARCHES: "is a search, for dnnstack sweep",
+    STAGES: "has the stages of dnnstack compress",
+}
 
 
 @dataclass(frozen=True)
@@ -21,13 +29,24 @@ class Found:
     label: str
 
 
-def packaged_configs() -> list[str]:
-    """File names of the configs that ship with the package."""
-    return sorted(path.name for path in _FOLDER.glob("*.yaml"))
+def packaged_configs(folder: Path = _FOLDER) -> list[str]:
+    """File names of the configs that ship with the package, in this folder of it."""
+    return sorted(path.name for path in folder.glob("*.yaml"))
 
 
-def find_config(reference: str | Path) -> Found:
-    """The file at ``reference``; a bare file name also finds the package's config of that name."""
+def packaged_searches() -> list[str]:
+    """File names of the searches that ship with the package, for ``dnnstack sweep``."""
+    return packaged_configs(_SEARCHES)
+
+
+def find_config(
+    reference: str | Path, folder: Path = _FOLDER, known: Sequence[str] | None = None
+) -> Found:
+    """The file at ``reference``; a bare file name also finds the package's config of that name.
+
+    folder: of the package, where that is. known: the package's configs that an error names, by
+    default those of ``folder``. Raises ConfigError.
+    """
     path = Path(reference)
     if not str(reference):
         raise ConfigError("--config is empty; name a YAML file")
@@ -35,20 +54,29 @@ def find_config(reference: str | Path) -> Found:
         raise ConfigError(f"{reference}: is a folder; --config needs a YAML file")
     if path.exists():
         return Found(path, False, str(reference))
-    packaged = packaged_configs()
+    packaged = packaged_configs(folder)
     bare = path.name == str(reference)
     if bare and path.name in packaged:
-        return Found(_FOLDER / path.name, True, str(_FOLDER / path.name))
+        return Found(folder / path.name, True, str(folder / path.name))
+    if bare and folder == _FOLDER and path.name in packaged_searches():
+        return Found(_SEARCHES / path.name, True, str(_SEARCHES / path.name))
+    for other, kind in _KINDS.items():
+        if bare and other != folder and path.name in packaged_configs(other):
+            raise ConfigError(
+                f"{reference}: {kind}; here another is needed, such as {', '.join(packaged)}"
+            )
+    packaged = packaged if known is None else list(known)
     beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
     stems = {Path(name).stem: name for name in [*(packaged if bare else []), *beside]}
     stem = nearest(path.stem, stems)
     guess = str(path.parent / stems[stem]) if stem else ""
+    what = "configs" if known is None else "configs for this command"
     # With a path, a config of the package cannot have been meant.
     near = path.parent == Path()
     raise ConfigError(
         f"{reference}: no such file"
         + (f"; did you mean '{guess}'?" if guess else "")
-        + (f" (configs in the package: {', '.join(packaged)})" if near else "")
+        + (f" ({what} in the package: {', '.join(packaged)})" if near else "")
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from .paths import with_folders
 from .plugins import NONE, Plugins, prepare, with_plugins
 from .scalars import resolve
 from .schema.run import RunConfig
+from .search_overrides import apply_to_block, is_of
 from .validate import raise_problems, safe_name, validate
 
 _LOG = logging.getLogger("dnnstack.configs")
@@ -77,10 +78,19 @@ def load_config(
 
 
 def load_beside(
-    reference: str | Path, key: str, overrides: Sequence[str] = (), plugins: Plugins = NONE
+    reference: str | Path,
+    key: str,
+    overrides: Sequence[str] = (),
+    plugins: Plugins = NONE,
+    check: Callable[[Node], Sequence[Problem]] = lambda node: (),
+    known: Sequence[str] | None = None,
 ) -> tuple[LoadedConfig, Node | None]:
-    """The config, and what stands in the file at ``key``, which is no part of a config."""
-    found = find_config(reference)
+    """The config, and what stands in the file at ``key``, which is no part of a config.
+
+    check: the problems of that, which an error lists with those of the config; known: the configs
+    of the package that an error names. Overrides of this block are applied to it.
+    """
+    found = find_config(reference, known=known)
     _LOG.info("config: %s", found.path)
     text = read_text(found)
     name, folder = safe_name(found.path.stem), found.path.parent
@@ -89,7 +99,14 @@ def load_beside(
     if document is None:
         raise_problems(found.label, problems)
     beside = document.value.pop(key, None) if isinstance(document.value, dict) else None
-    config, root = _read(document, problems, found.label, name, overrides, folder, plugins)
+    others = [text for text in overrides if not (key and is_of(key, text))]
+    for rank, change in enumerate(overrides, 1):
+        if change not in others:
+            place = Place.in_override(change, rank)
+            beside = beside or Node({}, place, key_place=place)
+            apply_to_block(beside, change, place, problems, compose_value)
+    problems += check(beside) if beside is not None else ()
+    config, root = _read(document, problems, found.label, name, others, folder, plugins)
     # One of the package, or one that comes from a pipe, has no folder of the user's.
     own = None if found.packaged or not os.path.isfile(found.path) else folder.absolute()
     config = with_folders(config, root, own)

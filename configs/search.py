@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..common.errors import ConfigError
 from ..common.options import is_number, is_whole
+from .dimension import Dimension as Dimension
+from .dimension import last_of
 from .document import Node, Place, Problem
+from .find import packaged_searches
 from .load import LoadedConfig, load_beside
 from .plugins import NONE, Plugins
 from .suggest import did_you_mean
@@ -27,46 +30,8 @@ _LIST = ("values", "when")
 # What the sweep sets itself, or what is no setting of a trial.
 _OWN = ("name", "run.dir", "plugins")
 _MOST_STEPS = 10_000
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """A key and what it may be: the numbers from ``low`` to ``high``, or ``values``.
-
-    ``whole``: whole numbers only; ``step``: 0 for any number between. ``when``: other keys with the
-    values that they must have for this key to be set.
-    """
-
-    key: str
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    step: float = 0.0
-    whole: bool = False
-    values: tuple[Any, ...] = ()
-    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-
-    def grid(self) -> list[Any]:
-        """Every value, of a range with a step."""
-        if self.values:
-            return list(self.values)
-        count = int((self.high - self.low) / self.step + 1e-9) + 1
-        found = [self.low + self.step * place for place in range(count)]
-        return [round(value) for value in found] if self.whole else found
-
-    def ends(self) -> list[Any]:
-        """Values that must fit the config: all of a list, both ends of a range."""
-        if self.values:
-            return list(self.values)
-        found = [self.low, self.high]
-        return [round(value) for value in found] if self.whole else found
-
-    def holds(self, chosen: Mapping[str, Any]) -> bool:
-        """Whether the key is set, given the values of those before it."""
-        return all(
-            key in chosen and any(_same(chosen[key], value) for value in values)
-            for key, values in self.when.items()
-        )
+# The keys above another one; None for one with a mistake.
+Known: TypeAlias = "Mapping[str, Dimension | None]"
 
 
 @dataclass(frozen=True)
@@ -109,7 +74,15 @@ def load_search(
     Raises ConfigError with every problem of the block, each with its place: unknown keys, empty
     ranges, and values that the config does not take.
     """
-    loaded, node = load_beside(reference, BLOCK, overrides, plugins())
+
+    def mistakes(node: Node) -> list[Problem]:
+        alone = _Reader()
+        alone.search(node, 0)
+        return alone.problems
+
+    loaded, node = load_beside(
+        reference, BLOCK, overrides, plugins(), mistakes, packaged_searches()
+    )
     label = str(loaded.path)
     if node is None:
         raise ConfigError(
@@ -124,7 +97,9 @@ def load_search(
 
     if not reader.problems:
         reader.try_values(node, search, fits)
-    if not reader.problems and "seconds" in search.objective and loaded.config.train.goal is None:
+    # Beside accuracy or loss, the seconds may be those of the whole training.
+    alone = search.objective == ("seconds",)
+    if not reader.problems and alone and loaded.config.train.goal is None:
         reader.note(node, "objective", "seconds to the goal: the config has no train.goal")
     if not reader.problems and set(search.objective) - {"seconds"}:
         data = loaded.config.data
@@ -203,17 +178,17 @@ class _Reader:
         if not isinstance(node.value, dict) or not node.value:
             self._at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
             return
-        known: list[str] = []
+        known: dict[str, Dimension | None] = {}
         for key, value in node.value.items():
-            path = f"keys.{key}"
+            path, found = f"keys.{key}", None
             if key in _OWN:
                 self._at(value.key_place or value.place, path, "the sweep sets it itself")
             elif (found := self._dimension(key, value, path, known, sampler)) is not None:
                 yield found
-            known.append(key)
+            known[key] = found
 
     def _dimension(
-        self, key: str, node: Node, path: str, known: Sequence[str], sampler: str
+        self, key: str, node: Node, path: str, known: Known, sampler: str
     ) -> Dimension | None:
         if isinstance(node.value, list):
             return self._listed(key, node, path, {})
@@ -279,18 +254,21 @@ class _Reader:
             self._at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
         elif log and "step" in numbers:
             self._at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
+        elif step > high - low:
+            text = f"a step of {step} is larger than the range, {low} to {high}"
+            self._at(options["step"].place, f"{path}.step", text)
         elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
             self._at(node.place, path, "a grid needs a list of values, or a range with a step")
         elif step and (high - low) / step > _MOST_STEPS:
             self._at(options["step"].place, f"{path}.step", f"makes more than {_MOST_STEPS} values")
         else:
             step = step or (1 if whole else 0)
+            last = last_of(low, high, step) if step else high
+            high = int(last) if whole else last
             return Dimension(key, low, high, log, step, whole, when=when)
         return None
 
-    def _when(
-        self, node: Node | None, path: str, known: Sequence[str]
-    ) -> Mapping[str, tuple[Any, ...]]:
+    def _when(self, node: Node | None, path: str, known: Known) -> Mapping[str, tuple[Any, ...]]:
         if node is None:
             return {}
         if not isinstance(node.value, dict) or not node.value:
@@ -304,6 +282,11 @@ class _Reader:
                 self._at(place, f"{path}.{key}", f"is no key of this search above it; {text}")
             plain = value.plain()
             found[key] = tuple(plain) if isinstance(plain, list) else (plain,)
+            other = known.get(key)
+            reasons = ((each, other.never(each)) for each in found[key] if other is not None)
+            for each, reason in reasons:
+                if reason:
+                    self._at(value.place, f"{path}.{key}", f"is never {each!r}: {reason}")
         return found
 
     def _objective(self, node: Node | None) -> tuple[str, ...]:
@@ -369,7 +352,3 @@ class _Reader:
 
     def _at(self, place: Place, path: str, message: str) -> None:
         self.problems.append(Problem(place, f"{BLOCK}.{path}" if path else BLOCK, message))
-
-
-def _same(left: Any, right: Any) -> bool:
-    return type(left) is type(right) and bool(left == right)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.errors import ConfigError
 from .document import Place, Problem
-from .find import Found, find_config, read_text
+from .find import STAGES, find_config, packaged_configs, read_text
 from .load import compose, compose_value
 from .overrides import apply_override
 from .schema.stages import CompressConfig
 from .validate import raise_problems, validated
-
-FOLDER = "compression"
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class LoadedStages:
 
 def packaged_stages() -> list[str]:
     """File names of those that ship with the package."""
-    return sorted(path.name for path in (Path(__file__).parent / FOLDER).glob("*.yaml"))
+    return packaged_configs(STAGES)
 
 
 def load_stages(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedStages:
@@ -36,22 +35,19 @@ def load_stages(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedS
     overrides: ``key.path=value``, as in ``stages.0.train.epochs=2``. Raises ConfigError with every
     problem, each with its place.
     """
-    found = _found(reference)
+    found = find_config(reference, STAGES)
     problems: list[Problem] = []
     root = compose(read_text(found), found.label, problems)
     if root is None:
         raise_problems(found.label, problems)
+    if isinstance(root.value, dict) and "layers" in root.value and "stages" not in root.value:
+        raise ConfigError(
+            f"{found.label}: describes a training, with layers; dnnstack compress takes a file "
+            f"with stages, such as {', '.join(packaged_stages())} of the package"
+        )
     for rank, text in enumerate(overrides if isinstance(root.value, dict) else (), 1):
         place = Place.in_override(text, rank)
         apply_override(root, text, place, problems, compose_value, CompressConfig)
     plain = root.plain() if isinstance(root.value, dict) else {}
     config = validated(root, problems, found.label, CompressConfig, plain)
     return LoadedStages(config, found.path, found.packaged)
-
-
-def _found(reference: str | Path) -> Found:
-    path = Path(reference)
-    packaged = Path(__file__).parent / FOLDER / path.name
-    if not path.exists() and path.name == str(reference) and path.name in packaged_stages():
-        return Found(packaged, True, str(packaged))
-    return find_config(reference)

@@ -104,6 +104,8 @@ def _overrides(node: Node) -> set[Place]:
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
     """Raise ConfigError with a line for each problem, sorted by place."""
     lines = [str(problem) for problem in sorted(set(problems))]
+    # Those of the command line are no errors of the file.
+    label = label if any(problem.place.rank == 0 for problem in problems) else "--set"
     if len(lines) == 1:
         raise ConfigError(lines[0])
     shown = lines[:_MOST_LINES]
@@ -134,6 +136,7 @@ class _Spot:
     missing: bool = False
     broken: bool = False
     label: str = ""
+    parent: Node | None = None
 
     def shown(self) -> str:
         """The path in a message."""
@@ -145,7 +148,7 @@ class _Spot:
         if child is None:
             self.missing = isinstance(key, str)
             return
-        self.node = child
+        self.parent, self.node = self.node, child
         self.label = ".".join(part for part in (self.label, child.label) if part)
         if child.path:
             if child.note or REPEAT in child.path:
@@ -228,6 +231,8 @@ def _unknown_key(spot: _Spot) -> str:
         return "unknown key; put a space after the ':'"
     if spot.path == [SEARCH]:
         return "a config with a search is for dnnstack sweep; leave the block out to train"
+    if spot.path == ["stages"] and spot.whole is config_model():
+        return "a config with stages is for dnnstack compress"
     whole = model is spot.whole
     meant = [*known, "blocks"] if model is config_model() else known
     near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0], spot.whole)
@@ -237,6 +242,14 @@ def _unknown_key(spot: _Spot) -> str:
     takes = f"expected {listed(known)}" if known else f"{owner} takes no options"
     if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind and known:
         takes = f"the {model.kind} '{spot.kind}' takes {', '.join(known)}"
+        chosen = spot.parent.child("type") if spot.parent is not None else None
+        if chosen is not None and chosen.place.rank and not spot.node.place.rank:
+            # The file has a key of the kind that was there before.
+            fields = model.model_fields.items()
+            needed = [name for name, each in fields if each.is_required() and name != "type"]
+            given = ", ".join([f"type: {spot.kind}", *(f"{name}: ..." for name in needed)])
+            section = ".".join(spot.path[:-1])
+            takes += f"; to replace those of the file: --set '{section}={{{given}}}'"
     return f"unknown key; {takes}"
 
 

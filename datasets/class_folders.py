@@ -42,8 +42,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
             f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
             "pictures for each class. A relative path counts from the folder of the config or, if "
             "there is no such folder, from the data folder: --data-dir, DNNSTACK_DATA or "
-            "data.root. To examine only the network, give the number of classes instead, as in "
-            "classes: 5 beside 'train'"
+            "data.root. summary and explain need no pictures where the config gives the number of "
+            "classes, as in classes: 5 beside 'train'"
         ) from None
     for name in names:
         if not name.isprintable():

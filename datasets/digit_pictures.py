@@ -26,6 +26,8 @@ _LEAST_SHARE = 0.03
 # Strokes thinner than this, in pixels of the 20x20 box, are thickened: MNIST's pen was broad.
 _THIN = 2.0
 _FINE = 5
+# Between the darkest and the lightest parts of a picture that is not blank.
+_CONTRAST = 64.0
 
 
 def is_prepared(grey: NDArray[np.uint8]) -> bool:
@@ -50,9 +52,13 @@ def prepare_digit(
         digit = None if ink is None else _only_digit(ink, steps)
     if digit is None:
         kind = {None: "", True: " darker than its paper", False: " lighter than its paper"}[invert]
-        raise DatasetError(
-            f"{name}: no digit found{kind}: the picture is blank or has hardly any contrast"
+        low, high = np.percentile(page, [2, 98])
+        why = (
+            "no strokes stand out from a plain page; crop the picture to the digit"
+            if high - low > _CONTRAST
+            else "the picture is blank or has hardly any contrast"
         )
+        raise DatasetError(f"{name}: no digit found{kind}: {why}")
     box = _into_box(digit, steps)
     steps.extend(("scale_to_20x20", "centre_of_mass"))
     field: NDArray[np.uint8] = centre_by_mass(box[None])[0]

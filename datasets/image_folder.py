@@ -116,15 +116,15 @@ class ImageFolder(Dataset):
                 if label not in labels:
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
             content = [f"{pictures[at].label} {read[at]}" for at in kept]
-            left_out = {
+            failed = {
                 picture.name: str(error)
                 for picture, error in zip(pictures, read, strict=True)
                 if isinstance(error, DatasetError)
             }
-            refused.update(left_out)
+            refused.update(failed)
             said = {
                 "content": sha256_bytes("\n".join(content).encode()),
-                "left_out": json.dumps(left_out),
+                "left_out": json.dumps(failed),
             }
             return said, (images if len(kept) == len(images) else images[kept], labels)
 
@@ -140,10 +140,13 @@ class ImageFolder(Dataset):
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             found, build = read_once([*stamps, better], fields, look)
-        _tell_left_out(folder, json.loads(found["left_out"]))
+        left_out = json.loads(found["left_out"])
+        _tell_left_out(folder, left_out)
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
         images, labels = decoded(f"image_folder-{split}", key, build)
-        return ImageSet(f"image_folder/{split}", images, labels, classes)
+        place = folder.absolute()
+        sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
+        return ImageSet(f"image_folder/{split}", images, labels, classes, sources)
 
     def _names(self, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
         """The names of the classes in the order of their labels, read if only a number is given."""

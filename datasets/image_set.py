@@ -20,15 +20,21 @@ class ImageSet:
     """Pictures and labels of one split.
 
     images: (M, C, H, W) uint8, read-only, perhaps memory-mapped; labels: (M,) int32, read-only;
-    ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``.
+    ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``. sources: where
+    each sample comes from, such as the path of its file, if there is more to say than its number.
     """
 
     name: str
     images: NDArray[np.uint8]
     labels: NDArray[np.int32]
     classes: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.sources and len(self.sources) != len(self.labels):
+            raise DatasetError(
+                f"{self.name}: has {len(self.labels)} samples, but {len(self.sources)} sources"
+            )
         wrong = self.labels[(self.labels < 0) | (self.labels >= len(self.classes))]
         if len(wrong):
             raise DatasetError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .components import bounds, label_regions
 
 SEVERAL = "several digits?"
-ENCLOSED = "not the shape of a digit"
+NO_DIGIT = "not the shape of a digit"
 # What is ink, and the least share of it that a part of a digit has.
 _INK, _PART = 80, 0.08
 # Two parts side by side are digits if both are so tall, beside the taller, have so much of the ink,
@@ -28,7 +28,7 @@ def doubt(digit: NDArray[np.uint8]) -> str:
     """Why this is hardly one digit, or "". digit: (28, 28) uint8, light on dark."""
     ink = digit >= _INK
     if not ink.any():
-        return ENCLOSED
+        return NO_DIGIT
     rows, columns = bounds(ink)
     if columns.stop - columns.start > _WIDEST * (rows.stop - rows.start) or _has_several(digit):
         return SEVERAL
@@ -36,7 +36,7 @@ def doubt(digit: NDArray[np.uint8]) -> str:
     areas = np.bincount(labels.reshape(-1), minlength=count + 1)[1:]
     # One of them is the page.
     if int((areas >= _LEAST_AREA).sum()) - 1 > _MOST_ENCLOSED:
-        return ENCLOSED
+        return NO_DIGIT
     return ""
 
 

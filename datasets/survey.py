@@ -26,6 +26,8 @@ _SMALL = 32
 # By how much the colours of a grey picture may differ, because JPEG stores them coarsely.
 _NOT_GREY = 10.0
 _LISTED = 5
+# A picture with a side below this many pixels is hardly one.
+_TINY = 8
 _DEEPEST = 5
 
 
@@ -43,8 +45,9 @@ class Look:
 class Survey:
     """A folder of pictures. train, test: folders with a folder for each class, test perhaps None.
 
-    counts: the pictures of each class in train; test_counts: in test. looks: of the readable ones
-    among the ``examined`` pictures, with their labels. broken: the others by name, with the reason.
+    counts: the pictures of each class in train, without the broken ones; test_counts: in test.
+    looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
+    others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
     unused: further folders beside train and test.
     """
 
@@ -59,11 +62,17 @@ class Survey:
     labels: NDArray[np.int64]
     broken: dict[str, str]
     unused: tuple[str, ...] = ()
+    tiny: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
         """All pictures, in both parts."""
         return sum(self.counts) + sum(self.test_counts or ())
+
+    @property
+    def partial(self) -> bool:
+        """Whether there are more files than were examined."""
+        return self.examined < self.count + len(self.broken)
 
 
 def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
@@ -92,12 +101,20 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         chosen += [(test, each) for each in part]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
-    seen = [(p.label, x) for (_, p), x in zip(chosen, found, strict=True) if isinstance(x, Look)]
-    broken = {
-        os.path.relpath(part / picture.name, folder): str(look)
-        for (part, picture), look in zip(chosen, found, strict=True)
-        if isinstance(look, DatasetError)
-    }
+    seen: list[tuple[int, Look]] = []
+    names: list[str] = []
+    broken: dict[str, str] = {}
+    usable = {train: [len(each) for each in by_class]}
+    if test is not None and tests is not None:
+        usable[test] = [len(each) for each in tests]
+    for (above, picture), look in zip(chosen, found, strict=True):
+        name = os.path.relpath(f"{above}/{picture.name}", folder)
+        if isinstance(look, Look):
+            seen.append((picture.label, look))
+            names.append(name)
+        else:
+            broken[name] = str(look)
+            usable[above][picture.label] -= 1
     for label, name in enumerate(classes):
         if label not in {at for at, _ in seen}:
             raise DatasetError(
@@ -109,14 +126,23 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         train,
         test,
         classes,
-        tuple(map(len, by_class)),
-        None if tests is None else tuple(map(len, tests)),
+        tuple(usable[train]),
+        None if test is None else tuple(usable[test]),
         len(chosen),
         tuple(look for _, look in seen),
         np.array([label for label, _ in seen]),
         broken,
         unused,
+        _tiny(names, [look for _, look in seen]),
     )
+
+
+def _tiny(names: Sequence[str], looks: Sequence[Look]) -> tuple[str, ...]:
+    """The pictures with a side below 8 pixels, unless those are usual here."""
+    sides = [min(look.height, look.width) for look in looks]
+    if np.median(sides) < 2 * _TINY:
+        return ()
+    return tuple(name for name, side in zip(names, sides, strict=True) if side < _TINY)
 
 
 def _inner(folder: Path) -> Path:

@@ -61,7 +61,10 @@ class Table(Dataset):
         labels = np.array(self.targets, np.int32)
         images.setflags(write=False)
         labels.setflags(write=False)
-        return ImageSet(f"table/{split}", images, labels, info.classes)
+        sources = tuple(
+            f"row {number}: {', '.join(map(str, row))}" for number, row in enumerate(self.inputs, 1)
+        )
+        return ImageSet(f"table/{split}", images, labels, info.classes, sources)
 
     def _names(self) -> tuple[str, ...]:
         """The names that are given, else the numbers from 0 to the largest target, at least two."""

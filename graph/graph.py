@@ -170,7 +170,8 @@ class Graph:
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
     ``parts``: how many batches of the section make up one batch of the training. ``moved``: the
     running statistics that move when all of these are computed. ``ranks``: how many processes run
-    it together, each on a batch of its own. ``apart``: the update is a section of its own.
+    it together, each on a batch of its own; ``bands``: how many do on one batch, each on a band of
+    the rows of its pictures. ``apart``: the update is a section of its own.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class Graph:
         seed: int = 0,
         parts: int = 1,
         ranks: int = 1,
+        bands: int = 1,
         apart: bool = False,
     ) -> None:
         self.name = name
@@ -190,6 +192,7 @@ class Graph:
         self.seed = seed
         self.parts = parts
         self.ranks = ranks
+        self.bands = bands
         self.apart = apart or parts > 1
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
@@ -266,6 +269,7 @@ class Graph:
             seed=self.seed,
             parts=self.parts,
             ranks=self.ranks,
+            bands=self.bands,
             apart=self.apart,
         )
         graph.results = dict(self.results)

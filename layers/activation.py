@@ -13,6 +13,7 @@ from .layer import Layer
 class ActivationLayer(Layer):
     """y = f(x), dx = f'(x) dy, elementwise; the formulas are in ops.Activation."""
 
+    by_pixel = True
     alpha = 0.0
 
     @property

@@ -14,7 +14,7 @@ from ..graph.graph import Graph, Shape, Tensor
 from .connections import Connections, connected
 from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
 from .layer import BiasInitializer, KernelInitializer, UseBias
-from .parallel import PARALLEL, SplitFilters, Splittable
+from .parallel import BY_SPACE, PARALLEL, SplitFilters, Splittable
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
@@ -38,7 +38,9 @@ def _divides_filters(groups: int, others: Mapping[str, Any]) -> None:
 
 
 def _whole_filters(parallel: str | None, others: Mapping[str, Any]) -> None:
-    if parallel and (others.get("groups", 1) != 1 or others.get("connections") is not None):
+    if parallel == "filters" and (
+        others.get("groups", 1) != 1 or others.get("connections") is not None
+    ):
         what = "groups" if others.get("groups", 1) != 1 else "connections"
         raise OptionError(f"cannot be combined with {what}; leave one of them out")
 
@@ -82,7 +84,9 @@ class Conv2dLayer(Splittable):
     kernel_initializer: KernelInitializer = GLOROT_UNIFORM
     bias_initializer: BiasInitializer = ZEROS
     parallel: Annotated[
-        SplitFilters | None, PARALLEL % ("filters", "filters"), Check(_whole_filters)
+        SplitFilters | None,
+        f"{PARALLEL % ('filters', 'filters')} {BY_SPACE}",
+        Check(_whole_filters),
     ] = None
 
     def build(self) -> None:

@@ -27,7 +27,8 @@ class Parameter:
     and ``fan_out`` count the inputs of one output value and the outputs that one input value
     reaches (Glorot and Bengio 2010); initialisers scale by them. ``fan_in`` may also be one number
     for each row of the tensor. ``frozen``: it belongs to a frozen layer, and is never trained.
-    ``split``: where ranks train, each has its share of the rows.
+    ``split``: where ranks train, each has its share of the rows. ``banded``: each has a part of its
+    gradient, from its band of the pictures, where ranks share out these.
     """
 
     tensor: Tensor
@@ -37,6 +38,7 @@ class Parameter:
     fan_out: int
     frozen: bool = False
     split: bool = False
+    banded: bool = False
 
     def __post_init__(self) -> None:
         self.initializer.check(self.tensor.shape)
@@ -70,12 +72,14 @@ class Layer(ABC):
     options; ``build`` works out the rest. A layer is complete when it is built: impossible geometry
     raises ShapeError then. ``forward`` and ``backward`` add operations to a graph and compute
     nothing. A layer that is not ``differentiable`` has no gradient to send to the layers before it.
-    A config can use all that are ``named``. ``children`` are the layers inside a composite.
+    A config can use all that are ``named``. ``children`` are the layers inside a composite. One is
+    ``by_pixel`` if each pixel of its output follows from the pixel at the same place alone.
     """
 
     kind: ClassVar[str]
     named: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
+    by_pixel: ClassVar[bool] = False
 
     name: str
     input_shape: Shape

@@ -43,6 +43,7 @@ class LrnLayer(_LocalNorm):
     """
 
     kind = "lrn"
+    by_pixel = True
     op = Lrn
     backward_op = LrnBackward
 

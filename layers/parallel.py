@@ -15,21 +15,31 @@ from .layer import Layer, Parameter
 SelfT = TypeVar("SelfT", bound="Splittable")
 
 
-def _form(units: str) -> Form:
-    def read(value: Any) -> Any:
-        if isinstance(value, dict) and value.keys() == {"split"} and value["split"] == units:
-            return units
-        raise OptionError(f"expected {{split: {units}}}", words=(units,))
+SPACE = "space"
 
-    kind = {"type": "object", "properties": {"split": {"enum": [units]}}, "required": ["split"]}
+
+def _form(*ways: str) -> Form:
+    expected = " or ".join(f"{{split: {way}}}" for way in ways)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {"split"} and value["split"] in ways:
+            return value["split"]
+        raise OptionError(f"expected {expected}", words=ways)
+
+    kind = {"type": "object", "properties": {"split": {"enum": [*ways]}}, "required": ["split"]}
     return Form(read, lambda value: {"split": value}, {**kind, "additionalProperties": False})
 
 
 SplitUnits = Annotated[str, _form("units")]
-SplitFilters = Annotated[str, _form("filters")]
+SplitFilters = Annotated[str, _form("filters", SPACE)]
+SplitSpace = Annotated[str, _form(SPACE)]
 PARALLEL = (
     "{split: %s}: with several ranks each has its share of the %s, and inputs and outputs are sent "
     "instead of gradients."
+)
+BY_SPACE = (
+    "{split: space}: with several ranks each computes a band of rows of every picture, from the "
+    "first layer to the last that says so."
 )
 
 
@@ -42,7 +52,8 @@ class Splittable(Layer):
     and a dx of all pictures whose sum over the ranks each gets for its own. Source: Krizhevsky
     2014, "One weird trick for parallelizing convolutional neural networks".
 
-    ``count`` is the option that says how many units there are; ``parallel`` is None or its name.
+    ``count`` is the option that says how many units there are; ``parallel`` is None, its name, or
+    SPACE, which is the business of space.py.
     """
 
     count: ClassVar[str]
@@ -51,7 +62,7 @@ class Splittable(Layer):
         parallel: str | None
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(replace(p, split=self.parallel is not None) for p in super().parameters())
+        return tuple(replace(p, split=self.parallel == self.count) for p in super().parameters())
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         share = self._share(graph)
@@ -86,7 +97,7 @@ class Splittable(Layer):
     def check_split(self, ranks: int) -> None:
         """Raise ShapeError if the units cannot be shared out over so many ranks."""
         units = getattr(self, self.count)
-        if self.parallel is not None and units % ranks:
+        if self.parallel == self.count and units % ranks:
             fitting = [n for n in range(2, min(units, 64) + 1) if units % n == 0]
             raise ShapeError(
                 f"layer '{self.name}' ({self.kind}): its {units} {self.count} cannot be shared out "
@@ -95,7 +106,7 @@ class Splittable(Layer):
 
     def _share(self: SelfT, graph: Graph) -> SelfT | None:
         """The layer of this rank's units; None if one rank computes all."""
-        if self.parallel is None or graph.ranks == 1:
+        if self.parallel != self.count or graph.ranks == 1:
             return None
         self.check_split(graph.ranks)
         units = getattr(self, self.count) // graph.ranks

@@ -18,6 +18,7 @@ class Prelu(Layer):
     """
 
     kind = "prelu"
+    by_pixel = True
     initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25
 
     def build(self) -> None:

@@ -12,5 +12,6 @@ class ScaleLayer(SingleLayer):
     """factor * x."""
 
     kind = "scale"
+    by_pixel = True
     op = Scale
     factor: Annotated[float, "The factor."]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,25 @@ from .conv import Conv2dLayer
 from .initializers import TORCH_UNIFORM, FanIn, Initializer
 from .layer import Layer
 
+# Pictures that a thread takes at once: what it makes of them should stay in its caches.
 _CHUNK = 64
-# Bytes that the threads' patches may take together: touching memory for the first time costs more
-# than many threads gain.
-_BUFFERS = 1 << 25
+# Pixels less the middle of their range are at most 128, so a float32 holds the exact sum of as many
+# products, in whatever order they are added.
+_MIDDLE, _EXACT = 128, 1024
 
 
 class Pictures(Protocol):
-    """Pictures (C, H, W) float32, perhaps computed on demand; an array is also possible."""
+    """Pictures (C, H, W) uint8; pixel * ``scale`` + ``shift``, by channel, normalises them."""
+
+    @property
+    def scale(self) -> tuple[float, ...]: ...
+
+    @property
+    def shift(self) -> tuple[float, ...]: ...
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: slice, /) -> NDArray[np.float32]: ...
+    def pixels(self, rows: slice, /) -> NDArray[np.uint8]: ...
 
 
 @dataclass(frozen=True)
@@ -98,13 +105,13 @@ class Whiten(Initializer):
     def from_pictures(
         self, shape: Shape, pictures: Pictures, threads: int = 1
     ) -> NDArray[np.float32]:
-        """The filters. shape: (filters, C, kh, kw); pictures: n of (C, H, W), normalised.
+        """The filters. shape: (filters, C, kh, kw); pictures: n of (C, H, W).
 
-        The bits are the same with any number of threads.
+        The moments are computed from sums of whole numbers, which are exact: the bits are the same
+        with any number of threads and on any processor, up to those of the eigenvectors.
         """
         patch = prod(shape[1:])
-        moments, count = _moments(pictures, shape, threads)
-        values, vectors = np.linalg.eigh(moments / count)
+        values, vectors = np.linalg.eigh(_moments(pictures, shape, threads))
         rows = vectors.T[::-1]
         largest = rows[np.arange(patch), np.abs(rows).argmax(1)]
         rows = rows * np.sign(largest)[:, None] / np.sqrt(values[::-1, None].clip(0.0) + self.eps)
@@ -112,39 +119,84 @@ class Whiten(Initializer):
         return filters.reshape(shape).astype(np.float32)
 
 
-def _moments(pictures: Pictures, shape: Shape, threads: int) -> tuple[NDArray[np.float64], int]:
-    """P^T P of all n patches of the pictures, and n."""
+def _moments(pictures: Pictures, shape: Shape, threads: int) -> NDArray[np.float64]:
+    """P^T P / n of all n patches of the normalised pictures, from the sums of their pixels."""
     _, channels, kernel_h, kernel_w = shape
-    _, _, height, width = pictures[:1].shape
+    products, sums, count = _sums(pictures, kernel_h, kernel_w, threads)
+    each = np.arange(channels).repeat(kernel_h * kernel_w)
+    scale = np.array(pictures.scale, np.float32).astype(np.float64)[each]
+    shift = np.array(pictures.shift, np.float32).astype(np.float64)[each] + _MIDDLE * scale
+    mixed = np.outer(scale * sums, shift)
+    found = np.outer(scale, scale) * products + mixed + mixed.T
+    return np.asarray(found / count + np.outer(shift, shift))
+
+
+def _sums(
+    pictures: Pictures, kernel_h: int, kernel_w: int, threads: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    """Of all patches (C, kh, kw), less ``_MIDDLE``: sums of products, sums, and how many there are.
+
+    All of them are whole numbers without an error. products: (P, P), sums: (P,).
+    """
+    _, channels, height, width = pictures.pixels(slice(0, 1)).shape
     height, width = height - kernel_h + 1, width - kernel_w + 1
     patch = channels * kernel_h * kernel_w
-    size = (patch, min(_CHUNK, len(pictures)), height, width)
+    kind, most = (np.float32, _EXACT // width) if width <= _EXACT else (np.float64, height)
+
     starts = range(0, len(pictures), _CHUNK)
-    most = max(1, _BUFFERS // (8 * prod(size)))
-    count = min(threads, len(starts), most)
-    # A patch is a column: pixels of a channel are then copied in the order of memory.
-    free = SimpleQueue[NDArray[np.float64]]()
+    count = min(threads, len(starts))
+    # Rows of the windows at each offset across, for each thread: to touch memory for the first time
+    # takes longer than to compute, and threads wait for each other there.
+    size = (min(_CHUNK, len(pictures)), channels, kernel_w, height + kernel_h - 1, width)
+    free = SimpleQueue[NDArray[Any]]()
     for _ in range(count):
-        free.put(np.empty(size))
+        free.put(np.empty(size, kind))
 
-    def products(start: int) -> NDArray[np.float64]:
-        part = pictures[start : start + _CHUNK]
-        columns = free.get()
+    def part(start: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of the pictures of a chunk, with the offset across in front of that down."""
+        held = free.get()
         try:
-            for row, (channel, y, x) in enumerate(np.ndindex(channels, kernel_h, kernel_w)):
-                columns[row, : len(part)] = part[:, channel, y : y + height, x : x + width]
-            chosen = columns[:, : len(part)].reshape(patch, -1)
-            found: NDArray[np.float64] = chosen @ chosen.T
-            return found
+            return of_rows(pictures.pixels(slice(start, start + _CHUNK)), held)
         finally:
-            free.put(columns)
+            free.put(held)
 
-    moments = np.zeros((patch, patch))
+    def of_rows(
+        pixels: NDArray[np.uint8], held: NDArray[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows = held[: len(pixels)]
+        for x in range(kernel_w):
+            np.copyto(rows[:, :, x], pixels[..., x : x + width])
+        np.subtract(rows, kind(_MIDDLE), out=rows)
+        lines = rows.reshape(len(pixels), channels * kernel_w, -1)
+        each = (rows @ np.ones(width, kind)).reshape(len(pixels), channels * kernel_w, -1)
+        products = np.zeros((kernel_h, kernel_h, lines.shape[1], lines.shape[1]))
+        sums = np.empty((kernel_h, lines.shape[1]))
+        # NumPy computes the product of a matrix and its own transpose by a routine that takes six
+        # times as long for few rows; not that of a part of it.
+        middle = lines.shape[1] // 2
+        for y in range(kernel_h):
+            sums[y] = each[..., y : y + height].sum((0, 2), dtype=np.float64)
+            for below in range(y, kernel_h):
+                for top in range(0, height, most):
+                    end = min(top + most, height)
+                    first = lines[..., (top + y) * width : (end + y) * width]
+                    second = lines[..., (top + below) * width : (end + below) * width]
+                    for half in (slice(0, middle), slice(middle, None)):
+                        product = first[:, half] @ second.swapaxes(1, 2)
+                        products[y, below, half] += product.sum(0, dtype=np.float64)
+                products[below, y] = products[y, below].T
+        return products, sums
+
+    products = np.zeros((kernel_h, kernel_h, channels * kernel_w, channels * kernel_w))
+    sums = np.zeros((kernel_h, channels * kernel_w))
     with ThreadPoolExecutor(count, "dnnstack-whiten") as pool:
-        # Added in the order of the chunks, whichever is done first.
-        for found in pool.map(products, starts):
-            moments += found
-    return moments, len(pictures) * height * width
+        for more, others in pool.map(part, starts):
+            products += more
+            sums += others
+    split = (kernel_h, channels, kernel_w)
+    table = products.transpose(0, 2, 1, 3).reshape(*split, *split).transpose(1, 0, 2, 4, 3, 5)
+    line = sums.reshape(split).transpose(1, 0, 2)
+    return table.reshape(patch, patch), line.reshape(patch), len(pictures) * height * width
 
 
 def check_whitening(layers: Sequence[Layer]) -> None:

@@ -28,20 +28,21 @@ from .pruning import MASK, is_pruned
 from .rules import Member, Rule, state_of
 from .sharing import code_of, moved, shared_parameter
 
-EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
+EMA, LOOKAHEAD, SUM, SWA = "ema", "lookahead", "accumulated", "swa"
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """A rule with groups, averages and parts of a batch; the plan sets rates and decays.
 
-    ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
-    periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out. ``buckets``:
-    in how many pieces they add up their gradients, if each computes one part; from two on the
-    section of a part does it. ``apart``: the update is done elsewhere, by a server. ``pruned``:
-    globs of the parameters that have masks, whose zeros are weights that stay 0. ``shared``: bits,
-    by globs of the parameters whose weights share their values.
+    ``ema`` keeps an average of what is learned, which evaluation then uses; so does ``swa``, an
+    equal average of some steps; ``lookahead`` periodically replaces the parameters by another
+    average. ``parts``: the number of parts in which a batch is computed; ``ranks``: the number of
+    processes that share them out, ``bands``: of those that share out the rows of pictures.
+    ``buckets``: in how many pieces they add up their gradients, if each computes one part; from two
+    on the section of a part does it. ``apart``: the update is done elsewhere, by a server.
+    ``pruned``: globs of the parameters that have masks, whose zeros are weights that stay 0.
+    ``shared``: bits, by globs of the parameters whose weights share their values.
     """
 
     rule: Rule
@@ -50,15 +51,17 @@ class Optimizer:
     lookahead: bool = False
     parts: int = 1
     ranks: int = 1
+    bands: int = 1
     apart: bool = False
     buckets: int = 1
     pruned: tuple[str, ...] = ()
     shared: Mapping[str, int] = field(default_factory=dict)
+    swa: bool = False
 
     @property
     def separate(self) -> bool:
         """Whether the update is a section of its own."""
-        return self.apart or self.parts > 1
+        return self.apart or self.parts > 1 or self.bands > 1
 
     @property
     def name(self) -> str:
@@ -114,14 +117,21 @@ class Optimizer:
 
     def _kinds(self) -> list[str]:
         """The kinds of averages that are kept."""
-        return [kind for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)) if on]
+        kinds = ((LOOKAHEAD, self.lookahead), (EMA, self.ema), (SWA, self.swa))
+        return [kind for kind, on in kinds if on]
+
+    def evaluation_averages(
+        self, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
+    ) -> dict[Tensor, Tensor]:
+        """What training changes, with the average that evaluation takes in its place."""
+        averages = self.averages(parameters, statistics).items()
+        return {v: a for a, v in averages if a.name.partition("/")[0] in (EMA, SWA)}
 
     def evaluated(
         self, graph: Graph, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
     ) -> Graph:
         """The section with averages in place of the trained weights, if averages are kept."""
-        averages = self.averages(parameters, statistics).items()
-        return graph.substituted({v: a for a, v in averages if a.name.startswith(f"{EMA}/")})
+        return graph.substituted(self.evaluation_averages(parameters, statistics))
 
     def stretches(
         self, parameters: Sequence[Parameter], steps_per_epoch: int, total_steps: int
@@ -182,6 +192,10 @@ class Optimizer:
         alike = tuple(gradients[weight] for weight in weights if weight not in split)
         if self.ranks > 1 and alike and not self.sums_early:
             graph.add(AllReduce(values=alike, ranks=self.ranks))
+        banded = {one.parameter.tensor for one, _ in spans if one.parameter.banded}
+        if self.bands > 1 and not banded.isdisjoint(weights):
+            partial = tuple(gradients[weight] for weight in weights if weight in banded)
+            graph.add(AllReduce(values=partial, ranks=self.bands))
         masks = {m: weight for m, weight in self.masks(parameters).items() if weight in gradients}
         if masks:
             masked = tuple(gradients[weight] for weight in masks.values())
@@ -312,6 +326,20 @@ class Optimizer:
 def as_optimizer(given: Optimizer | Rule) -> Optimizer:
     """A rule alone treats all parameters alike."""
     return given if isinstance(given, Optimizer) else Optimizer(given)
+
+
+def swa_decays(start: int, every: int, total_steps: int) -> NDArray[np.float32]:
+    """The decay of every step: (total_steps,) float32; -1 if the average stays the same.
+
+    After step ``start`` and every ``every`` steps from there on, it is n / (n + 1), n being the
+    number of steps that are in the average already; before, it is 0: the average is the weights.
+    Source: Izmailov et al. 2018, algorithm 1.
+    """
+    since = np.arange(1, total_steps + 1) - start
+    count = since.clip(0) // every
+    decays = np.where(since % every == 0, count / (count + 1.0), -1.0)
+    decays[since < 0] = 0.0
+    return decays.astype(np.float32)
 
 
 def lookahead_decays(

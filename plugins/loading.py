@@ -19,6 +19,7 @@ from typing import Any
 from ..common.errors import ConfigError, DnnstackError
 from ..common.files import read_regular, sha256_bytes
 from ..common.options import kinds_of, options_of
+from ..common.text import cut
 from ..configs.plugins import Plugin, enter, here
 from ..configs.schema.extended import check_options, extend
 from ..datasets.image_set import Dataset
@@ -34,6 +35,7 @@ from ..optimizers.schedules import SCHEDULES
 from ..optimizers.schedules.schedule import Schedule
 
 LARGEST = 1 << 20
+_LONGEST_LINE = 100
 _MODULE = "dnnstack_plugin_"
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FILE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}\.py")
@@ -97,6 +99,8 @@ def load_plugin(path: str | Path) -> Plugin:
 
     The file is code: it can do whatever you can do. Raises PluginError.
     """
+    if not isinstance(path, (str, Path)):
+        raise TypeError(f"path: expected a text or a pathlib.Path, got {type(path).__name__}")
     return run_plugin(read_plugin(Path(path)), named=True)
 
 
@@ -146,7 +150,8 @@ def _executed(code: Code) -> ModuleType:
 def _unusable(path: Path, error: BaseException) -> PluginError:
     """Why a plugin could not be run, with the line of the plugin."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        return PluginError(f"{path}:{error.lineno}: {error.msg}")
+        line = f": {cut(error.text.strip(), _LONGEST_LINE)}" if error.text else ""
+        return PluginError(f"{path}:{error.lineno}: {error.msg}{line}")
     place = _place(error.__traceback__)
     where = f"{path}:{place[1]}" if place else str(path)
     return PluginError(f"{where}: the plugin cannot be loaded: {_described(error)}")

@@ -21,7 +21,7 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
         share = f"{each.accuracy:.2%}", f"{low:.2%} to {high:.2%}", f"{each.loss:.4f}"
         rows.append((name, *share))
     low, high = (100 * end for end in result.interval)
-    sure = "more than chance explains" if result.p < _LEVEL else "no more than chance explains"
+    sure = "chance alone rarely does that" if result.p < _LEVEL else "chance alone may do that"
     lines = [
         f"on {result.first.dataset}, split {result.first.part}: {result.count} pictures",
         "",

@@ -42,11 +42,19 @@ def draw_plots(before: Arrays, after: Arrays, folder: Path) -> list[Path]:
         written.append(folder / WEIGHTS)
         chosen = {name: (before[name], after[name]) for name in shown}
         atomic_write(written[0], drawn(lambda: weights_figure(chosen)))
-    matrices = [name for name in shown if after[name].ndim == 2 and not after[name].all()]
-    if matrices:
-        written.append(folder / MASK)
-        write_png(mask_picture(matrices[0], after[matrices[0]]), written[-1])
-    return written
+    return written + draw_mask(after, folder)
+
+
+def draw_mask(after: Arrays, folder: Path) -> list[Path]:
+    """Write the picture of a matrix that has zeros, if there is one.
+
+    Raises OSError or DatasetError.
+    """
+    matrices = [n for n in _largest(after, after) if after[n].ndim == 2 and not after[n].all()]
+    if not matrices:
+        return []
+    write_png(mask_picture(matrices[0], after[matrices[0]]), folder / MASK)
+    return [folder / MASK]
 
 
 def weights_figure(
@@ -76,13 +84,16 @@ def _histogram(axes: Axes, before: NDArray[np.float32], after: NDArray[np.float3
     axes.hist(before.ravel(), edges, color=style.named(style.LINE), label="before")
     blue, share = style.named(style.BLUE), f"{kept.size / max(after.size, 1):.1%} are not 0"
     axes.hist(kept, edges, color=blue, label="after")
-    axes.annotate(share, (0.01, 0.86), xycoords="axes fraction", color=blue, fontsize=9)
+    # Read through no bar.
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+    place: dict[str, Any] = {"xycoords": "axes fraction", "fontsize": 9, "bbox": box}
+    axes.annotate(share, (0.01, 0.86), color=blue, **place)
     values = np.unique(kept)
     if 0 < len(values) <= _MARKS:
         below = axes.get_xaxis_transform()
         red, label = style.named(style.RED), f"{len(values)} shared values"
         axes.plot(values, np.full(len(values), 0.03), "|", color=red, ms=9, transform=below)
-        axes.annotate(label, (0.01, 0.73), xycoords="axes fraction", color=red, fontsize=9)
+        axes.annotate(label, (0.01, 0.73), color=red, **place)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
     axes.set_ylabel("weights")

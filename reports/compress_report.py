@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..common.printable import paragraph
-from ..common.text import cut
+from ..common.text import cut, listed
 from ..training.compressed.arrays import Cost
 from ..training.compressed.file import Compressed
 from ..training.compressed.pipeline import Measured, Record
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ..configs.schema.stages import PaperConfig
     from ..training.network import Network
 
-_WIDEST = 44
+_WIDEST, _NAMED = 44, 8
 _PAPER = "  published"
 _HEADS = (
     "array",
     "weights",
     "kept",
-    "weight bits",
+    "bits",
     "coded",
-    "gap bits",
+    "gap",
     "coded",
     "shared",
     "bytes",
@@ -91,16 +91,16 @@ class CompressedReport:
             "load_seconds": self.compressed.seconds,
             "arrays": {name: self._numbers(name) for name in self.compressed.costs},
         }
-        if self.record is not None:
-            found |= {key: _measured(vars(self.record)[key]) for key in ("before", "after")}
-            found["stages"] = [
-                {"name": stage.name, "kept": stage.kept, **_measured(stage.measured)}
-                for stage in self.record.stages
-            ]
-        return found
+        integers = self.compressed.checkpoint.quantization
+        if integers:
+            found["quantization"] = {name: vars(each) for name, each in integers.items()}
+        return found if self.record is None else found | measured_json(self.record)
 
-    def as_text(self) -> str:
-        """The table with the paper's columns, the whole, and what was measured."""
+    def as_text(self, width: int | None = None) -> str:
+        """The table with the paper's columns, the whole, and what was measured.
+
+        ``width``: columns of the terminal, for which names are cut.
+        """
         costs = self.compressed.costs
         rows: list[Sequence[object]] = [_HEADS]
         for name, cost in costs.items():
@@ -115,7 +115,7 @@ class CompressedReport:
         rows.append(("the file", f"{total:,}", f"{kept / max(total, 1):.1%}", *ends))
         if self.paper is not None:
             rows.append((_PAPER, *("",) * 7, f"{1 / self.paper.times:.2%}"))
-        lines = [*table(rows, "<>"), ""]
+        lines = [*table(rows, "<>", width), ""]
         lines.append(
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
@@ -130,8 +130,12 @@ class CompressedReport:
             f"read and decoded in {1e3 * self.compressed.seconds:.1f} ms: "
             f"{self.decoding_rate / 1e6:.0f} MB of float32 a second"
         )
+        integers = self.compressed.checkpoint.quantization
+        if integers:
+            named = listed(list(integers), _NAMED)
+            lines.append(f"8-bit integers in {named}; all else in float32")
         if self.record is not None:
-            lines += ["", *_stages(self.record)]
+            lines += ["", *stages_text(self.record)]
         if self.paper is not None:
             error = self.paper.error
             tested = "" if error is None else f", {error:.2f}% test error"
@@ -152,7 +156,7 @@ def _row(name: str, cost: Cost) -> Sequence[object]:
     plain = 4 * cost.size or 1
     first = (cut(name, _WIDEST), f"{cost.size:,}", f"{cost.kept / max(cost.size, 1):.1%}")
     if not cost.is_coded:
-        return (*first, "32", "-", "-", "-", "-", f"{cost.bytes / plain:.2%}")
+        return (*first, f"{cost.number_bits}", "-", "-", "-", "-", f"{cost.bytes / plain:.2%}")
     bits = cost.value_bits / max(cost.kept, 1), cost.gap_bits / max(cost.entries, 1)
     return (
         *first,
@@ -179,16 +183,30 @@ def _measured(found: Sequence[Measured]) -> dict[str, Any]:
     return {each.part: {"accuracy": each.accuracy, "loss": each.loss} for each in found}
 
 
+def measured_json(record: Record) -> dict[str, Any]:
+    """What was measured before, after every stage, and of the file."""
+    stages = [
+        {"name": stage.name, "kept": stage.kept, **_measured(stage.measured)}
+        for stage in record.stages
+    ]
+    return {
+        "before": _measured(record.before),
+        "after": _measured(record.after),
+        "stages": stages,
+    }
+
+
 def _errors(found: Sequence[Measured]) -> Mapping[str, str]:
     return {each.part: f"{1 - each.accuracy:.2%}" for each in found}
 
 
-def _stages(record: Record) -> list[str]:
-    """The error of the network before, of every stage, and of the file."""
+def stages_text(record: Record) -> list[str]:
+    """The error of the network before, of every stage, and of the file if there is one."""
     every = [("before", 1.0, record.before)]
     every += [(stage.name, stage.kept, stage.measured) for stage in record.stages]
     kept = record.stages[-1].kept if record.stages else 1.0
-    every.append(("the file", kept, record.after))
+    if record.file:
+        every.append(("the file", kept, record.after))
     parts = dict.fromkeys(each.part for _, _, found in every for each in found)
     rows: list[Sequence[object]] = [("stage", "kept", *(f"{part} error" for part in parts))]
     for name, share, found in every:

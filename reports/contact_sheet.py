@@ -23,7 +23,7 @@ ELSEWHERE = "choose another file"
 _SMALLEST_SIDE = 48
 # Least size of a picture on the sheet if there is no room for a larger one; size of the sheet.
 _SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
-_GAP = 2
+_GAP = 6
 _MARGIN = 12
 _TEXT = 14
 
@@ -74,7 +74,7 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
     step_x, step_y = width * zoom + _GAP, height * zoom + _GAP
     lines = [max(1, -(-len(pictures) // COLUMNS)) for _, pictures in rows]
     top = _MARGIN + _TEXT + _MARGIN
-    bottom = top + sum(lines) * step_y + len(rows) * 3 * _GAP + _MARGIN
+    bottom = top + sum(lines) * step_y + len(rows) * _GAP + _MARGIN
     right = max(left + COLUMNS * step_x - _GAP, _MARGIN + round(font.getlength(title))) + _MARGIN
     sheet = Image.new("RGB", (right, bottom), style.PAPER)
     draw = ImageDraw.Draw(sheet)
@@ -84,8 +84,12 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
         draw.text((_MARGIN, y + (step_y - _GAP - _TEXT) // 2), name, style.INK, font)
         for at, picture in enumerate(pictures):
             down, across = divmod(at, COLUMNS)
-            sheet.paste(_picture(picture, zoom), (left + across * step_x, y + down * step_y))
-        y += count * step_y + 3 * _GAP
+            x, top_of = left + across * step_x, y + down * step_y
+            # Pictures may be as white as the paper, or go on in the next one.
+            edge = (x - 1, top_of - 1, x + width * zoom, top_of + height * zoom)
+            draw.rectangle(edge, outline=style.LINE)
+            sheet.paste(_picture(picture, zoom), (x, top_of))
+        y += count * step_y + _GAP
     return sheet
 
 

@@ -7,11 +7,13 @@ than most evaluations.
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..common.printable import printable
 from ..datasets import ImageSet, as_image
 from ..training.evaluate import Evaluation
 from . import fonts, style
@@ -26,7 +28,7 @@ ERRORS = "errors.png"
 
 _RIGHT, _WRONG = style.GREEN, style.RED
 _MARGIN = 20
-_TITLE, _TEXT = 18, 15
+_TITLE, _TEXT, _SMALL_TEXT = 18, 15, 12
 _LONGEST_NAME = 18
 
 # The approximate width of the matrix in pixels; the least and greatest size of a cell.
@@ -130,7 +132,10 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     columns = min(max(len(result.worst), least), max(_SHEET // tile, 1))
     rows = -(-len(result.worst) // columns)
     room = min(tile - 28, _LARGEST_PICTURE)
-    high = room + 2 * (_TEXT + 4) + 22
+    pictures = [_fitted(images, mistake.index, room) for mistake in result.worst]
+    tall = max(picture.height for picture in pictures)
+    sources = [_source(mistake.source, tile - 24) for mistake in result.worst]
+    high = tall + (3 if any(sources) else 2) * (_TEXT + 4) + 22
     above = _MARGIN + 62
     size = 2 * _MARGIN + columns * tile, above + rows * high + _MARGIN - 14
     picture = Image.new("RGB", size, style.PAPER)
@@ -142,16 +147,30 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     for position, mistake in enumerate(result.worst):
         down, across = divmod(position, columns)
         x, y = _MARGIN + across * tile, above + down * high
-        picture.paste(_fitted(images, mistake.index, room), (x, y))
+        picture.paste(pictures[position], (x, y))
         lines = (
             ("true", mistake.label, mistake.true_probability, _RIGHT),
             ("said", mistake.answer, mistake.probability, _WRONG),
         )
         for line, (word, label, share, colour) in enumerate(lines):
-            below = y + room + 4 + line * (_TEXT + 4)
+            below = y + tall + 4 + line * (_TEXT + 4)
             draw.text((x, below), f"{word}  {names[label]}", colour, text)
             draw.text((x + tile - 22, below), f"{share:.1%}", colour, text, anchor="ra")
+        below = y + tall + 4 + len(lines) * (_TEXT + 4)
+        draw.text((x, below), sources[position], style.GREY, fonts.font(_SMALL_TEXT))
     return picture
+
+
+def _source(source: str, room: int) -> str:
+    """The end of a path, or the beginning of anything else, in ``room`` pixels."""
+    font, whole = fonts.font(_SMALL_TEXT), printable(source)
+    is_path = os.path.isabs(source)
+    text = os.path.basename(whole) if is_path else whole
+    shown = text
+    while text and font.getlength(shown) > room:
+        text = text[1:] if is_path else text[:-1]
+        shown = f"…{text}" if is_path else f"{text}…"
+    return shown
 
 
 def _fitted(images: ImageSet, index: int, room: int) -> PilImage:

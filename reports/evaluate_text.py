@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..common.cells import cells, padded
 from ..common.printable import paragraph
@@ -16,6 +18,7 @@ WIDTH = 80
 _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
+_NAMED = 10
 # The column of the intervals.
 _SPAN = 5
 
@@ -49,7 +52,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     matrix = _matrix(result, width)
     if matrix is None:
         lines += ["", "(--json has the confusion matrix)"]
-    return paragraph([*lines, *_confused(result), *(matrix or [])])
+    return paragraph([*lines, *_confused(result), *_named(result, width), *(matrix or [])])
 
 
 def _classes(result: Evaluation, width: int) -> list[str]:
@@ -94,6 +97,34 @@ def _confused(result: Evaluation) -> list[str]:
             f"({share:.1%} of {names[label]})"
         )
     return lines
+
+
+def _named(result: Evaluation, width: int) -> list[str]:
+    """The worst mistakes by their files or rows, where the data set names these."""
+    named = [mistake for mistake in result.worst if mistake.source]
+    if not named:
+        return []
+    names = [cut(name, 16) for name in result.classes]
+    rows: list[Sequence[object]] = [("worst mistakes", "answer", "")]
+    for mistake in named[:_NAMED]:
+        share = f"{mistake.probability:.1%}"
+        rows.append((f"  {names[mistake.label]}", names[mistake.answer], share))
+    more = len(named) - _NAMED
+    left = [f"  and {more} more, which --json lists"] if more > 0 else []
+    heading, *lines = table(rows, "<<>")
+    shown = [heading]
+    for line, mistake in zip(lines, named, strict=False):
+        source = _from_here(mistake.source)
+        # A path is to be copied as a whole.
+        fits = cells(line) + 2 + cells(source) <= width
+        shown += [f"{line}  {source}"] if fits else [line, f"    {source}"]
+    return ["", *shown, *left]
+
+
+def _from_here(source: str) -> str:
+    """A path as one would type it here, if that is shorter; a row of a table as it is."""
+    here = f"{Path.cwd()}{os.sep}"
+    return source.removeprefix(here)
 
 
 def _matrix(result: Evaluation, width: int) -> list[str] | None:

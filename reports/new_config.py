@@ -69,7 +69,7 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         fit,
         *_colours(found),
     ]
-    if found.broken or found.examined < found.count:
+    if found.broken or found.partial:
         why = (
             f"{len(found.broken)} of the {found.examined:,} pictures looked at cannot be read"
             if found.broken

@@ -13,6 +13,7 @@ import numpy as np
 from ..common.errors import ConfigError
 from ..common.files import atomic_write, write_new
 from ..common.printable import paragraph
+from ..common.text import cut, listed
 from ..configs import parse_config
 from ..configs.validate import safe_name
 from ..datasets.survey import Survey, survey
@@ -20,6 +21,7 @@ from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
 from .tables import table
 
 _BROKEN, _CLASSES = 5, 30
+_FEW = 20
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class NewReport:
             "grey": self.grey,
             "sizes": self.sizes,
             "broken": found.broken,
+            "tiny": found.tiny,
             "unused": found.unused,
             "choices": {c.key: {"value": c.value, "why": c.why} for c in self.config.choices},
         }
@@ -103,7 +106,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
     """What was found, what was chosen and why, and the next command; tables fit ``width``."""
     found, sizes = made.found, made.sizes
     looked = len(found.looks)
-    of = "" if found.examined >= found.count else f", by {found.examined:,} of them"
+    of = f", by {found.examined:,} of them" if found.partial else ""
     colours = "all grey" if made.grey == looked else "in colour"
     if 0 < made.grey < looked:
         colours += f", {made.grey / looked:.0%} of them grey"
@@ -115,16 +118,22 @@ def as_text(made: NewReport, width: int | None = None) -> str:
         f"colours     {colours}",
     ]
     lines += [f"not used    {found.folder / name}" for name in found.unused]
-    for at, reason in enumerate(list(found.broken.values())[:_BROKEN]):
-        lines.append(f"{'unreadable' if at == 0 else '':<11} {reason}")
+    for reason in list(found.broken.values())[:_BROKEN]:
+        # A title in each line, so that a line that is broken goes on below its text.
+        lines.append(f"unreadable  {reason}")
     if len(found.broken) > _BROKEN:
-        lines.append(f"{'':<11} and {len(found.broken) - _BROKEN} more")
-    fewest = min(found.counts)
-    if fewest < 20:
-        name = found.classes[found.counts.index(fewest)]
+        lines.append(f"unreadable  {len(found.broken) - _BROKEN} more")
+    if found.tiny:
         lines.append(
-            f"few         the class {name} has {fewest} pictures; what is learned from fewer than "
-            "20 says little"
+            f"tiny        a side of less than 8 pixels: {listed(found.tiny, _BROKEN)}; look at "
+            "them, and remove what shows nothing"
+        )
+    every = zip(found.classes, found.counts, strict=True)
+    few = [f"{cut(name, 20)} ({count})" for name, count in every if count < _FEW]
+    if few:
+        lines.append(
+            f"few         pictures in {listed(few, _BROKEN)}; what is learned from fewer than "
+            f"{_FEW} says little"
         )
     lines += ["", *_counts(found, width), ""]
     chosen = as_lines(made.config.choices)

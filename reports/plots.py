@@ -7,7 +7,7 @@ import io
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import CSV
 from . import style
+from .rate_curve import rate_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +58,7 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
         points = read_metrics(run / CSV)
         if not any(points[split]["epoch"] for split in points):
             return None
-        atomic_write(run / CURVES, _png(points, run.name), durable)
+        atomic_write(run / CURVES, _png(points, run), durable)
     except Exception as error:
         # The message of the system would name the file again.
         named = error.strerror if isinstance(error, OSError) else None
@@ -81,8 +82,11 @@ def read_metrics(path: Path) -> Splits:
     return points
 
 
-def figure_of(points: Splits, title: str) -> Figure:
-    """The curves of these points, one below the other."""
+def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] = ()) -> Figure:
+    """The curves of these points, one below the other.
+
+    rates: (epoch, rate) of all updates; by default those of the points.
+    """
     # A file needs neither a window system nor pyplot, which takes long to load.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -99,11 +103,7 @@ def figure_of(points: Splits, title: str) -> Figure:
     _spread(loss, [*train["loss"], *validation["loss"]])
     accuracy.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
     _mark_best(accuracy, validation)
-    rates = sorted(
-        (epoch, value)
-        for split in points.values()
-        for epoch, value in zip(split["epoch"], split["learning_rate"], strict=True)
-    )
+    rates = rates or [(epoch, value) for _, epoch, value in _logged_rates(points)]
     rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5, clip_on=False)
     # From zero, with room above: a nearly constant rate would have almost no margin.
     highest = max((value for _, value in rates if math.isfinite(value)), default=0.0)
@@ -115,8 +115,20 @@ def figure_of(points: Splits, title: str) -> Figure:
     return figure
 
 
-def _png(points: Splits, title: str) -> bytes:
-    return drawn(lambda: figure_of(points, title))
+def _logged_rates(points: Splits) -> list[tuple[int, float, float]]:
+    """(step, epoch, rate) of every line of the log, in the order of the steps."""
+    return sorted(
+        (int(step), epoch, value)
+        for split in points.values()
+        for step, epoch, value in zip(
+            split["step"], split["epoch"], split["learning_rate"], strict=True
+        )
+    )
+
+
+def _png(points: Splits, run: Path) -> bytes:
+    rates = rate_curve(run, _logged_rates(points))
+    return drawn(lambda: figure_of(points, run.name, rates))
 
 
 def drawn(draw: Callable[[], Figure]) -> bytes:

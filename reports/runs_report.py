@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from ..common.printable import paragraph
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
+from ..training.records.store import FOLDER, checkpoint_steps
 from .tables import table
 
 # No training takes 100,000 hours.
@@ -86,7 +87,13 @@ def _report(path: Path) -> RunReport:
     step, total, best, started = 0, None, None, None
     ended: _Line | None = None
     seconds = spent = 0.0
-    for entry in _entries(path / LOG):
+    entries, complete = _entries(path / LOG)
+    if not entries and not locked and (complete or checkpoint_steps(path / FOLDER)):
+        raise CheckpointError(
+            f"{path / LOG}: has no line that can be read, so nothing is known of how the run went; "
+            f"its checkpoints, if it has any, are used all the same: dnnstack eval --run {path}"
+        )
+    for entry in entries:
         event = entry.event
         step = max(step, entry.step) if event != "rollback" else entry.step
         if event in ("start", "resume"):
@@ -116,17 +123,20 @@ def _report(path: Path) -> RunReport:
     )
 
 
-def _entries(log: Path) -> Iterator[_Line]:
-    """The lines of a log, without damaged ones and one that is being written."""
+def _entries(log: Path) -> tuple[list[_Line], bool]:
+    """The lines of a log, without damaged ones and one that is being written; whether it has any
+    that is complete."""
     try:
         content = read_regular(log, LONGEST)
     except OSError as error:
         if error.errno in NO_RECORD:
-            return
+            return [], False
         raise CheckpointError(f"{log}: cannot be read: {error.strerror}") from None
+    found = []
     for line in content.splitlines():
         with suppress(ValueError):
-            yield from_json(line, _Line)
+            found.append(from_json(line, _Line))
+    return found, b"\n" in content
 
 
 def as_text(reports: list[RunReport], width: int = 80) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.files import atomic_write
+from ..common.files import atomic_write, read_regular
 from ..common.printable import paragraph, printable
 from ..common.text import cut
 from ..training.compressed.sensitivity import Point, Sensitivity
@@ -23,6 +23,7 @@ DATA, PICTURE = "sensitivity.json", "sensitivity.png"
 # What the text says of the curves: the least that costs no more than this much accuracy.
 LOST = 0.005
 _WIDEST, _LEGEND = 44, 24
+_LONGEST = 1 << 24
 _HEADS = ("parameter", "weights", "least kept", "error", "fewest bits", "error")
 
 
@@ -57,8 +58,18 @@ def write(found: Sensitivity, folder: Path) -> list[Path]:
     """Write both files into the folder. Raises OSError."""
     data = json.dumps(found.to_json(), indent=1) + "\n"
     atomic_write(folder / DATA, data.encode())
+    return [folder / DATA, draw(found, folder)]
+
+
+def draw(found: Sensitivity, folder: Path) -> Path:
+    """Draw the curves into the folder. Raises OSError, ImportError."""
     atomic_write(folder / PICTURE, drawn(lambda: figure_of(found)))
-    return [folder / DATA, folder / PICTURE]
+    return folder / PICTURE
+
+
+def read(folder: Path) -> Sensitivity:
+    """What ``write`` wrote into the folder. Raises OSError; ValueError if it is damaged."""
+    return Sensitivity.from_json(read_regular(folder / DATA, _LONGEST))
 
 
 def figure_of(found: Sensitivity) -> Figure:

@@ -67,7 +67,9 @@ def figure_of(counts: Counter[int], title: str) -> Figure:
     axes.bar(list(ages), shares, width=0.8, color=style.named(style.BLUE))
     axes.set_xlabel("staleness: updates by others since the parameters of the gradient")
     axes.set_ylabel("share of the updates, %")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    # With a single age, too, the axis has whole numbers and the bar its width.
+    axes.set_xlim(-0.6, max(ages[-1], 4) + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(axis="x", visible=False)
     named = f"{title}: {counts.total():,} updates, staleness {mean(counts):.2f} on average"
     figure.suptitle(named, x=0.01, ha="left", parse_math=False)

@@ -56,7 +56,8 @@ class Memory:
     """Bytes of all tensors of a section, without padding, in float32, if none share memory.
 
     ``statistics``: running ones, as in batch norm. A backend adds padding and copies in other
-    layouts. The data set itself is not included.
+    layouts; oneDNN writes none of a batch norm that a residual sum normalises itself. The data set
+    is not included.
     """
 
     parameters: int
@@ -78,8 +79,9 @@ class NetworkSummary:
     If parameters are frozen for a while, the step is one of those that need the most memory.
 
     ``parts``: the number of parts in which a batch is computed.
-    ``ranks`` processes share these out, and each sends ``sent_bytes`` in a step, of which
-    ``sent_by_phase`` says in which phases.
+    ``ranks`` processes share these out, or compute bands of the pictures, and the one that sends
+    most sends ``sent_bytes`` in a step, of which ``sent_by_phase`` says in which phases.
+    ``band_flops``: what a rank computes in forward if there are ``bands``, one each.
     ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces;
     None where a tensor has too many elements for one.
     """
@@ -99,6 +101,8 @@ class NetworkSummary:
     ranks: int = 1
     sent_bytes: int = 0
     sent_by_phase: Mapping[str, int] = field(default_factory=dict)
+    bands: int = 1
+    band_flops: int = 0
 
     @property
     def parameters(self) -> int:
@@ -112,6 +116,13 @@ class NetworkSummary:
     def forward_flops(self) -> int:
         """For one picture."""
         return sum(row.forward_flops for row in self.rows)
+
+    @property
+    def step_forward_flops(self) -> int:
+        """Those of a step on one rank, which computes all pictures where it has bands of them."""
+        if self.bands > 1:
+            return self.band_flops
+        return self.batch_size // self.ranks * self.forward_flops
 
     def to_json(self) -> dict[str, Any]:
         sizes = ("batch_size", "parts", "evaluation_batch_size")
@@ -171,7 +182,7 @@ def summarize(
     # The state of what is frozen for a while is held all the time.
     optimizer = _memory(list(chain.from_iterable(stretches)), network).optimizer
     needs = [replace(_memory(graphs, network), optimizer=optimizer) for graphs in stretches]
-    each = [_sent(graphs, first.own) for graphs in stretches]
+    each = [_sent(graphs, first.own, rank) for graphs in stretches for rank in range(ranks)]
     sent = max(each, key=lambda phases: sum(phases.values()))
     return NetworkSummary(
         config=str(file),
@@ -187,18 +198,21 @@ def summarize(
         evaluation=_memory([rewritten(test, usual)], network),
         gpu=_gpu_memory(config, sections),
         ranks=ranks,
+        bands=first.train.bands,
+        band_flops=first.own * _flops(first.train, "forward"),
         sent_bytes=sum(sent.values()),
         sent_by_phase=sent,
     )
 
 
-def _sent(graphs: Sequence[Graph], own: int) -> dict[str, int]:
+def _sent(graphs: Sequence[Graph], own: int, rank: int) -> dict[str, int]:
     """The bytes that a rank sends in a step, by phase; the first section runs ``own`` times."""
     found: Counter[str] = Counter()
     for number, graph in enumerate(graphs):
         for op in graph.ops:
             if isinstance(op, AllReduce | AllGather | Exchange):
-                found[op.origin[0].phase] += op.bytes() * (1 if number else own)
+                nbytes = op.sent(rank) if isinstance(op, Exchange) else op.bytes()
+                found[op.origin[0].phase] += nbytes * (1 if number else own)
     return dict(found)
 
 
@@ -246,8 +260,8 @@ def _stored(plain: Graph, train: Graph) -> Counter[str]:
     return stored
 
 
-def _flops(graph: Graph) -> int:
-    return sum(op.flops() for op in graph.ops)
+def _flops(graph: Graph, phase: str = "") -> int:
+    return sum(op.flops() for op in graph.ops if phase in ("", op.origin[0].phase))
 
 
 def _memory(graphs: Sequence[Graph], network: Network) -> Memory:

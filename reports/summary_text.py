@@ -66,7 +66,7 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         *_gpu(summary.gpu),
         "",
         f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
-        f"{quantity(summary.batch_size // summary.ranks * summary.forward_flops)}FLOP",
+        f"{quantity(summary.step_forward_flops)}FLOP",
         *_sent(summary),
     ]
     return paragraph(lines)
@@ -77,6 +77,7 @@ def _sent(summary: NetworkSummary) -> list[str]:
     if summary.ranks == 1:
         return []
     sent = bytes_text(summary.sent_bytes)
+    sent = f"at most {sent}" if summary.bands > 1 else sent
     lines = [f"in a step each of {summary.ranks} ranks sends {sent}; the figures above are of one"]
     if len(summary.sent_by_phase) > 1:
         each = (f"{bytes_text(n)} {phase}" for phase, n in summary.sent_by_phase.items())

@@ -19,6 +19,7 @@ def table(
     width: int | None = None,
     names: Mapping[int, int] = _FIRST,
     prose: bool = False,
+    whole_heads: bool = False,
 ) -> list[str]:
     """The rows as lines, each column as wide as its widest cell, with two spaces between.
 
@@ -27,13 +28,15 @@ def table(
     first.
 
     align: ``<`` or ``>`` for each column; the last sign holds for all columns that follow.
-    names: the columns that may be cut, each with its share of the room; eight signs are left.
+    names: the columns that may be cut, each with its share of the room; eight signs are left, and
+    with ``whole_heads`` the first row, though the table is wider then.
     """
     texts = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(cells, column)) for column in zip(*texts, strict=True)]
     signs = align.ljust(len(widths), align[-1])
     if width is not None and not prose:
-        _shorten(widths, width - len(GAP) * (len(widths) - 1) - sum(widths), names)
+        least = [max(_SHORTEST, cells(head) if whole_heads else 0) for head in texts[0]]
+        _shorten(widths, width - len(GAP) * (len(widths) - 1) - sum(widths), names, least)
     lines: list[str] = []
     for row in texts:
         shown = [
@@ -48,10 +51,10 @@ def table(
     return lines
 
 
-def _shorten(widths: list[int], room: int, names: Mapping[int, int]) -> None:
+def _shorten(widths: list[int], room: int, names: Mapping[int, int], least: Sequence[int]) -> None:
     """Take what ``room`` lacks, if it is below 0, from the columns ``names``, by their shares."""
     for _ in range(-room):
-        widest = max(names, key=lambda column: widths[column] / names[column])
-        if widths[widest] <= _SHORTEST:
+        longer = [column for column in names if widths[column] > least[column]]
+        if not longer:
             return
-        widths[widest] -= 1
+        widths[max(longer, key=lambda column: widths[column] / names[column])] -= 1

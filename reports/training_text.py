@@ -81,7 +81,7 @@ def _figures(progress: Progress, gap: str) -> str:
     parts.append(f"lr {progress.learning_rate:.3g}")
     if progress.images_per_second:
         parts.append(f"{progress.images_per_second:.0f} images/s")
-        parts.append(f"{_duration(progress.seconds_left)} left")
+        parts.append(f"{duration(progress.seconds_left)} left")
     return gap.join(parts)
 
 
@@ -108,14 +108,15 @@ def _times(done: Summary) -> str:
     """How long training and validation took, if they took place."""
     parts = ["no step taken"]
     if done.images_per_second:
-        training = f"{_duration(done.training_seconds)} of training"
+        training = f"{duration(done.training_seconds)} of training"
         parts = [f"{training} ({done.images_per_second:.0f} images/s)"]
     if done.validation_seconds:
-        parts.append(f"{_duration(done.validation_seconds)} of validation")
+        parts.append(f"{duration(done.validation_seconds)} of validation")
     return ", ".join(parts)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, as a person would say them."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)

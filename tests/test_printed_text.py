@@ -25,10 +25,12 @@ SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 PRINTS = {
     "api/fitting.py": 1,  # with verbose, made printable
     "cli/__init__.py": 3,  # constants, and the name of a package
-    "cli/console.py": 6,
+    "cli/console.py": 7,
     "cli/predict.py": 1,  # the bytes of CSV, not on a terminal
     "cli/progress.py": 1,  # above the bar, through console.clean
     "cli/signals.py": 1,  # a constant
+    "cli/side_by_side.py": 1,  # above the bar, through console.clean
+    "cli/sweep_screen.py": 1,  # above the bar, through console.clean
     "training/ranks/watchdog.py": 1,  # made printable
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
@@ -47,6 +49,7 @@ OWN_LINES = {
     "plugins/trust.py": "a file",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
+    "reports/sweep_plots.py": "a picture",
     "training/compressed/pipeline.py": "JSON",
     "training/groups/group.py": "JSON",
     "training/ranks/watchdog.py": "a line that is made printable",

@@ -5,9 +5,9 @@ Nothing here touches a device, and only ``load_data`` reads data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..common.errors import ConfigError, ShapeError
 from ..configs import RunConfig
@@ -29,6 +29,7 @@ from ..graph.graph import Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
 from ..layers.initializers import Initializer
+from ..layers.layer import Layer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
 from ..optimizers import RULES
@@ -71,6 +72,10 @@ def load_data(
     return load(chosen.type, split, root=root, options=chosen.options(), downloads=downloads)
 
 
+Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None], ImageSet]"
+"""Loads a split as ``load_data`` does."""
+
+
 def data_files(config: RunConfig, root: Path) -> tuple[DataFile, ...]:
     """The files of the config's data set in the data folder ``root``, checked."""
     chosen = config.data.dataset
@@ -93,7 +98,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     # The weights of classes may need their names, or the pictures of each: see class_weights.
     options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
     loss = LOSSES[config.loss.type](**options)
-    place = config.layers[-1].place
+    place = config.layers[_giving(layers)].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
         place = ""
@@ -104,6 +109,14 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     pruned(config, network)
     shared_bits(config, network)
     return network
+
+
+def _giving(layers: Sequence[Layer]) -> int:
+    """The index of the layer that gives the output its shape: those after it leave it as it is."""
+    last = len(layers) - 1
+    while last > 0 and layers[last - 1].output_shape == layers[last].output_shape:
+        last -= 1
+    return last
 
 
 def pruned(config: RunConfig, network: Network) -> dict[Tensor, Cut]:
@@ -118,9 +131,8 @@ def shared_bits(config: RunConfig, network: Network) -> dict[Tensor, int]:
     """The bits of each parameter whose weights share their values. Raises ConfigError."""
     if config.share is None:
         return {}
-    averages = config.optimizer.ema or config.optimizer.lookahead
-    if averages is not None:
-        key = "ema" if config.optimizer.ema else "lookahead"
+    averages = [key for key in ("ema", "lookahead", "swa") if getattr(config.optimizer, key)]
+    for key in averages[:1]:
         raise ConfigError(
             f"optimizer.{key}: averages of weights that share their values do not share them; "
             "remove it, or share"
@@ -173,6 +185,7 @@ def optimizer(config: RunConfig) -> Optimizer:
         groups,
         ema=chosen.ema is not None,
         lookahead=chosen.lookahead is not None,
+        swa=chosen.swa is not None,
         parts=config.train.accumulate,
         apart=config.is_asynchronous,
         buckets=1 if config.parallel is None else config.parallel.buckets,

@@ -56,13 +56,13 @@ class Watch:
                     f"({_counts(array)}); check the initialiser of layer '{_owner(name)}'"
                 )
 
-    def look(self) -> bool:
+    def look(self, again: bool = False) -> bool:
         """Whether the whole state is finite; if so, it becomes the last good state.
 
         A state that was already read at the same step is not read again, except for the sums of the
-        metrics, which a line of the log resets between two steps.
+        metrics, which a line of the log resets between two steps; ``again``: it is nevertheless.
         """
-        if self._session.step == self.good.step:
+        if self._session.step == self.good.step and not again:
             self.good = replace(self.good, sums=self._session.sums())
             return True
         began = perf_counter()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -33,7 +33,8 @@ _WORST = 40
 class Mistake:
     """A misclassified picture. index: in its data set; answer: the class it was taken for.
 
-    ``probability`` is that of the answer, ``true_probability`` that of the label.
+    ``probability`` is that of the answer, ``true_probability`` that of the label; ``source`` is
+    that of ImageSet, such as the path of a file, and may be empty.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Mistake:
     answer: int
     probability: float
     true_probability: float
+    source: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,6 +143,7 @@ class Evaluation:
             "top_k_intervals": {
                 str(k): [*wilson(right, self.count)] for k, right in self.top_k.items()
             },
+            "worst": [asdict(mistake) for mistake in self.worst],
         }
 
 
@@ -180,9 +183,11 @@ class Tally:
         right = np.cumsum(self._ranks).tolist()
         return {k: right[k - 1] for k in _RANKS if k < self._classes or k == 1}
 
-    def worst(self) -> tuple[Mistake, ...]:
+    def worst(self, sources: Sequence[str] = ()) -> tuple[Mistake, ...]:
+        """The mistakes with the lowest probability of the true class; sources: of the data set."""
         order = sorted(self._wrong, key=lambda m: (m.true_probability, -m.probability, m.index))
-        return tuple(order[:_WORST])
+        named = order[:_WORST]
+        return tuple(replace(m, source=sources[m.index] if sources else "") for m in named)
 
 
 def load_part(
@@ -278,6 +283,6 @@ def evaluate(
         loss=float(sums[0] / sums[2]),
         confusion=tally.confusion,
         top_k=tally.top_k(),
-        worst=tally.worst(),
+        worst=tally.worst(images.sources),
         tta=tta,
     )

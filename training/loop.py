@@ -167,17 +167,22 @@ class Loop:
 
     def _after_steps(self) -> None:
         """Do what is due after these steps, except for a validation, which comes next."""
-        step, plan, saver = self._session.step, self._plan, self._saver
+        session, plan, saver = self._session, self._plan, self._saver
+        step = session.step
         saver.note(step=step)
         if plan.log_due(step):
             self._log_training()
-            self._session.set_sums(np.zeros(3))
+            session.set_sums(np.zeros(3))
             saver.note(window_start=step)
             self._pace.next_window()
         elif step == plan.total_steps:
             # The window stays open, because the run may be continued with more steps.
             self._log_training()
-        if plan.validation_due(step):
+        # Without samples a validation is nothing but what comes before it.
+        alone = session.renews and not len(plan.validation)
+        if plan.validation_due(step) or (
+            alone and (step == plan.total_steps or self._ends_early())
+        ):
             saver.note(validation_due=True)
         elif plan.save_due(step):
             self._save()
@@ -212,6 +217,15 @@ class Loop:
             self._listener.validating(session.step)
             return stop_requested()
 
+        if session.renews:
+            if not session.renew(stopped):
+                return False
+            if not self._watch.look(again=True):
+                raise self._recovery.validation_diverged(math.nan)
+        if not len(self._plan.validation):
+            saver.note(validation_due=False)
+            self._save()
+            return True
         found = session.validate(stopped)
         seconds = perf_counter() - began
         self._pace.validated(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,18 +11,20 @@ from numpy.typing import NDArray
 from ..common import random
 from ..graph.augmentations import Augmentation
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import Advance, Softmax
+from ..graph.ops import Advance, KeepStatistics, Softmax
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
 from ..layers.parallel import Splittable
 from ..layers.softmax import SoftmaxLayer
+from ..layers.space import check_space, in_bands, stretch
 from ..layers.whitening import Pictures, Whiten, check_whitening
 from ..optimizers.optimizer import Optimizer, as_optimizer
 from ..optimizers.rules import Rule
 from .augmentation import PLAIN, TestTime, gather
 from .parts import add_parts, keep_parts
 from .preprocessing import Preprocessing
+from .renewal import KEPT, RENEW, ROWS, Renewal, measured
 
 FirstPictures = Callable[[int], Pictures]
 
@@ -54,13 +57,23 @@ class Network:
 
     def parameters(self, ranks: int = 1) -> tuple[Parameter, ...]:
         """All trained tensors in the order of the layers, as one of so many ranks has them."""
-        return tuple(p.on(ranks) for layer in self.layers for p in layer.parameters())
+        count = stretch(self.layers)
+        return tuple(
+            replace(p.on(ranks), banded=number < count)
+            for number, layer in enumerate(self.layers)
+            for p in layer.parameters()
+        )
+
+    def bands(self, ranks: int) -> int:
+        """How many bands of rows so many ranks make of pictures; 1: they share out pictures."""
+        return ranks if stretch(self.layers) else 1
 
     def check_ranks(self, ranks: int) -> None:
         """Raise ShapeError for a layer that so many ranks cannot share out."""
         for layer in self.every_layer():
             if isinstance(layer, Splittable):
                 layer.check_split(ranks)
+        check_space(self.layers, ranks)
 
     def running_statistics(self) -> tuple[Statistic, ...]:
         """All running statistics in the order of the layers."""
@@ -132,7 +145,8 @@ class Network:
         parts, ranks = optimizer.parts, optimizer.ranks
         name, size = section_name("train", first_step), batch_size // parts
         apart = optimizer.separate
-        graph = Graph(name, size, training=True, seed=seed, parts=parts, ranks=ranks, apart=apart)
+        shared = {"ranks": ranks, "bands": optimizer.bands}
+        graph = Graph(name, size, training=True, seed=seed, parts=parts, apart=apart, **shared)
         steps = steps_per_epoch * parts
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
@@ -141,7 +155,7 @@ class Network:
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
-        backward_all(self._scoring(), graph, dy)
+        backward_all(self._computed(graph), graph, dy)
         with graph.at(optimizer.name, "update"):
             if graph.apart:
                 keep_parts(graph, ranks)
@@ -191,6 +205,49 @@ class Network:
             graph.add(Advance(step=step))
         graph.prune()
         return graph
+
+    def renewal(
+        self,
+        batch_size: int,
+        source: str,
+        data_count: int,
+        steps: int,
+        preprocessing: Preprocessing,
+        optimizer: Optimizer,
+        first: int,
+        seed: int = 0,
+        augment: Sequence[Augmentation] = (),
+    ) -> Renewal | None:
+        """What measures the statistics of batch norm for averaged weights, if there are any.
+
+        Batches, of ``batch_size``, and arguments are those of ``train_graph``, in ``steps`` steps;
+        ``first``: the step from which on there are averages. Results: images, labels, order, step.
+        """
+        ranks = optimizer.ranks
+        graph = Graph(RENEW, batch_size, training=True, seed=seed, ranks=ranks, apart=True)
+        x, _ = self._gather(
+            graph, source, data_count, steps, preprocessing, "step", augment=augment
+        )
+        forward_all(self._scoring(), graph, x)
+        averages = optimizer.evaluation_averages(self.parameters(ranks), self.running())
+        moved = tuple(graph.moved)
+        if not averages or not moved:
+            return None
+        kept = graph.tensor(KEPT, (ROWS, sum(m.value.size for m in moved)), "float32", "state")
+        with graph.at(optimizer.name, "update"):
+            values = tuple(each.value for each in moved)
+            graph.add(KeepStatistics(values=values, step=graph["step"], kept=kept, parts=ROWS))
+            graph.add(Advance(step=graph["step"]))
+        # The counter and the order of the training stand still meanwhile.
+        own = {
+            tensor: replace(tensor, name=f"{RENEW}.{tensor.name}")
+            for tensor in (graph["step"], graph["order"])
+        }
+        graph.results = {name: graph[name] for name in ("images", "labels", "order", "step")}
+        graph.prune()
+        graph = graph.substituted({**averages, **own})
+        graph.results |= {name: own.get(tensor, tensor) for name, tensor in graph.results.items()}
+        return Renewal(graph, kept, measured(moved, averages), steps, first)
 
     def evaluate_graph(
         self,
@@ -253,6 +310,11 @@ class Network:
         before, softmax = _ending(self.layers)
         return before if self.loss.softmax and softmax is not None else self.layers
 
+    def _computed(self, graph: Graph) -> tuple[Layer, ...]:
+        """These layers as one of the graph's processes computes them."""
+        layers = self._scoring()
+        return in_bands(layers, graph.bands) if graph.bands > 1 else layers
+
     def _gather(
         self,
         graph: Graph,
@@ -279,7 +341,7 @@ class Network:
         return x, target
 
     def _forward(self, graph: Graph, x: Tensor) -> Tensor:
-        x = forward_all(self._scoring(), graph, x)
+        x = forward_all(self._computed(graph), graph, x)
         graph.results["scores"] = x
         return x
 

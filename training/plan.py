@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from ..common.errors import ConfigError, DatasetError
 from ..common.machine import main_memory
 from ..configs import RunConfig
+from ..configs.schema.optimizer import SwaConfig
 from ..configs.schema.run import TrainConfig
 from ..datasets import steps_per_epoch
 from ..datasets.loader import Index
 from ..optimizers.groups import RATES
-from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
+from ..optimizers.optimizer import EMA, LOOKAHEAD, SWA, lookahead_decays, swa_decays
 from ..optimizers.schedules.schedule import Length, training_steps
-from .rate_tables import rate_tables
+from .rate_tables import make_schedule, rate_tables
 from .splits import divide
 
 # Of the rate of a step, while it is computed in float64 and kept in float32.
@@ -32,8 +34,8 @@ class Plan:
 
     ``tables``: separate learning rates of parameters, and decays of averages, by the names of their
     tensors and with the length of ``rates``. train, validation: indices into the training set,
-    ascending int32. Intervals are in steps; 0 means only at the end. ``notices``: milestones that
-    are not reached.
+    ascending int32. Intervals are in steps; 0 means only at the end. ``snapshots``: the steps whose
+    checkpoints are kept, rising. ``notices``: milestones that are not reached.
     """
 
     train: NDArray[np.int32]
@@ -48,6 +50,7 @@ class Plan:
     save_every: int
     tables: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    snapshots: tuple[int, ...] = ()
 
     def log_due(self, step: int) -> bool:
         """Whether a window of the log ends after ``step`` updates."""
@@ -57,12 +60,18 @@ class Plan:
         return len(self.validation) > 0 and self._due(step, self.validate_every)
 
     def save_due(self, step: int) -> bool:
-        return self._due(step, self.save_every)
+        return self._due(step, self.save_every) or self._next_snapshot(step - 1) == step
 
     def next_stop(self, step: int) -> int:
         """The next step at which something is due or an epoch ends."""
         intervals = (self.log_every, self.validate_every, self.save_every, self.steps_per_epoch)
-        return min(self.total_steps, *(step - step % n + n for n in intervals if n))
+        following = (step - step % n + n for n in intervals if n)
+        return min(self.total_steps, self._next_snapshot(step), *following)
+
+    def _next_snapshot(self, step: int) -> int:
+        """The first snapshot after ``step`` updates, or the end of training."""
+        place = bisect_right(self.snapshots, step)
+        return self.snapshots[place] if place < len(self.snapshots) else self.total_steps
 
     def _due(self, step: int, interval: int) -> bool:
         return step == self.total_steps or (interval > 0 and step % interval == 0)
@@ -112,8 +121,30 @@ def make_plan(
         validate_every=train.validate_every_epochs * per_epoch,
         save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
         tables=tables,
+        snapshots=snapshot_steps(config, per_epoch),
         notices=tuple(notices),
     )
+
+
+def snapshot_steps(config: RunConfig, per_epoch: int) -> tuple[int, ...]:
+    """How many steps are done at the end of each cycle, if ``checkpoint.snapshots`` asks for it.
+
+    Raises ConfigError for a schedule without cycles, or whose first cycle is not completed.
+    """
+    if not config.checkpoint.snapshots:
+        return ()
+    train, schedule = config.train, make_schedule(config.schedule)
+    total = training_steps(train.epochs, train.max_steps, per_epoch)
+    ends = schedule.cycle_ends(Length(total, per_epoch))
+    if ends is None or not len(ends):
+        why = f"training ends after {total} steps, before the first cycle; train longer"
+        if ends is None:
+            why = f"'{schedule.kind}' has no cycles; use 'cosine_restarts'"
+        raise ConfigError(
+            f"checkpoint.snapshots: are the checkpoints at the end of each cycle of the schedule, "
+            f"but {why}, or remove checkpoint.snapshots"
+        )
+    return tuple(ends.tolist())
 
 
 def _log_every(train: TrainConfig, per_epoch: int, total: int, unvalidated: bool) -> int:
@@ -156,4 +187,23 @@ def _tables(
         tables[f"{LOOKAHEAD}.decays"] = lookahead_decays(**lookahead, total_steps=total)
     if optimizer.ema is not None:
         tables[f"{EMA}.decays"] = np.full(total, optimizer.ema.decay, np.float32)
+    if optimizer.swa is not None:
+        start, every = swa_steps(optimizer.swa, per_epoch)
+        if start > total:
+            text = (
+                f"optimizer.swa: training ends after {total} steps, before step {start}, the first "
+                "that is in the average"
+            )
+            if unreached is None:
+                raise ConfigError(f"{text}; start earlier, or train longer")
+            unreached(text)
+        tables[f"{SWA}.decays"] = swa_decays(start, every, total)
     return tables
+
+
+def swa_steps(swa: SwaConfig, per_epoch: int) -> tuple[int, int]:
+    """The first step that is in the average, and the steps from there to the next."""
+    length = Length(1, per_epoch)
+    start = length.steps(swa.start_step, swa.start_epoch)
+    epochs = swa.every_epochs if swa.every_steps else swa.every_epochs or 1.0
+    return start, length.steps(swa.every_steps, epochs)

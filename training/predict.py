@@ -13,7 +13,7 @@ import numpy as np
 from ..common.errors import DatasetError
 from ..common.files import atomic_write
 from ..common.printable import printable
-from ..datasets import Picture, Preparation, as_image, one_digit, read_picture
+from ..datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ..datasets.centring import FIELD
 from .forward import Forward
 from .records.trained import Trained
@@ -24,7 +24,7 @@ _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
 # A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
 # with this probability or less.
-LEAST_OF_DIGITS = 0.85
+LEAST_OF_DIGITS = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Answer:
     probability: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """The likeliest classes of one picture, best first, and what the network saw of it.
 
@@ -47,6 +47,11 @@ class Prediction:
     top: tuple[Answer, ...]
     picture: Picture
     doubt: str = ""
+
+    def __repr__(self) -> str:
+        answer = f"{self.best.label!r} with {self.best.probability:.2%}"
+        doubt = f" (not sure: {self.doubt})" if self.doubt else ""
+        return f"<Prediction of {str(self.path)!r}: {answer}{doubt}>"
 
     @property
     def best(self) -> Answer:
@@ -105,7 +110,7 @@ def predict(
     """Yield for each path a prediction, or the error that explains why there is none.
 
     Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. An answer of
-    less than ``min_probability``, by default 0.85 for digits and 0 for all else, is not sure; nor
+    less than ``min_probability``, by default 0.5 for digits and 0 for all else, is not sure; nor
     is that for a digit on its page whose shape is none. Pictures are classified one by one, so a
     result never depends on other pictures.
     """
@@ -127,10 +132,17 @@ def predict(
         probabilities = forward(picture.image[None])[0].astype(np.float64)
         best = np.argsort(-probabilities, kind="stable")[:top]
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
-        doubt = one_digit.doubt(picture.image[0]) if located else ""
+        doubt = _doubt(picture) if located else ""
         if not doubt and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
         yield Prediction(path, answers, picture, doubt)
+
+
+def _doubt(picture: Picture) -> str:
+    """Why the shape is hardly that of one digit, or ""."""
+    digit = picture.image[0]
+    unlikely = digit_shapes.is_unlikely(digit)
+    return one_digit.doubt(digit) or (one_digit.NO_DIGIT if unlikely else "")
 
 
 def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:

@@ -39,5 +39,17 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def scale(self) -> tuple[float, ...]:
+        return self.preprocessing.scale
+
+    @property
+    def shift(self) -> tuple[float, ...]:
+        return self.preprocessing.shift
+
+    def pixels(self, rows: slice, /) -> NDArray[np.uint8]:
+        """images[rows] as they are."""
+        return np.asarray(self.images[self.rows[rows]])
+
     def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
-        return self.preprocessing(self.images[self.rows[rows]])
+        return self.preprocessing(self.pixels(rows))

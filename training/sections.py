@@ -11,8 +11,9 @@ from ..graph.graph import Graph
 from .assemble import optimizer
 from .augmentation import TEST_TIME, augmentations
 from .network import Network
-from .plan import Plan, make_plan
+from .plan import Plan, make_plan, swa_steps
 from .preprocessing import Preprocessing
+from .renewal import RENEW, Renewal
 from .share import ALONE, Share, check_ranks
 from .stretches import Stretch, make_stretches
 
@@ -21,15 +22,23 @@ SOURCE = "train"
 
 @dataclass(frozen=True)
 class Sections:
-    """The stretches of training, and the evaluation of the validation samples, if there are any."""
+    """The stretches of training, and the evaluation of the validation samples, if there are any.
+
+    ``renewal``: what measures the statistics of batch norm for averaged weights, if that is done.
+    """
 
     stretches: tuple[Stretch, ...]
     evaluate: Graph | None
+    renewal: Renewal | None = None
 
     def graphs(self) -> dict[str, Graph]:
         """All that is compiled together, by name."""
         graphs = {graph.name: graph for stretch in self.stretches for graph in stretch.graphs()}
-        return graphs if self.evaluate is None else {**graphs, self.evaluate.name: self.evaluate}
+        if self.evaluate is not None:
+            graphs[self.evaluate.name] = self.evaluate
+        if self.renewal is not None:
+            graphs[RENEW] = self.renewal.graph
+        return graphs
 
 
 def make_sections(
@@ -45,9 +54,13 @@ def make_sections(
     Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
     that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
     """
-    check_ranks(config.train.accumulate, share.ranks)
     network.check_ranks(share.ranks)
-    rule = replace(optimizer(config), ranks=share.ranks)
+    bands = network.bands(share.ranks)
+    if bands > 1:
+        # Every rank computes all parts.
+        share = ALONE
+    rule = replace(optimizer(config), ranks=share.ranks, bands=bands)
+    check_ranks(config.train.accumulate, share.ranks)
     parameters = network.parameters(share.ranks)
     augment = augmentations(config, network.input_shape)
 
@@ -73,12 +86,19 @@ def make_sections(
     stretches = make_stretches(firsts, rule.parts, train, update, share)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
+    renewal = None
+    if config.optimizer.swa is not None:
+        size, passes = plan.batch_size // rule.parts, plan.steps_per_epoch * rule.parts
+        pictures = (size, SOURCE, count, passes, scaling)
+        first, _ = swa_steps(config.optimizer.swa, plan.steps_per_epoch)
+        renewal = network.renewal(*pictures, rule, first, config.seed, augment)
     if not steps:
-        return Sections(stretches, None)
+        return Sections(stretches, None, renewal)
     views = TEST_TIME[config.evaluate.tta]
     given = (batch, SOURCE, count, steps, scaling, views, share.ranks)
     evaluate = network.evaluate_graph(*given)
-    return Sections(stretches, rule.evaluated(evaluate, parameters, network.running()))
+    evaluate = rule.evaluated(evaluate, parameters, network.running())
+    return Sections(stretches, evaluate, renewal)
 
 
 def expected_sections(

@@ -25,6 +25,7 @@ from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
 from .records.checkpoint import Checkpoint
+from .renewal import ROWS
 from .sections import Sections
 from .setup import Setup
 from .stretches import stretch_at
@@ -73,6 +74,7 @@ class Session:
         shared = {t.name: t for graph in sections.graphs().values() for t in shared_by_all(graph)}
         self._own = {t.name: shared.get(t.name, t) for t in self._saved}
         self.stretches, self._evaluate = sections.stretches, sections.evaluate
+        self._renewal, self._renewed = sections.renewal, np.zeros(0)
         self._train = self.stretches[0].train
         options = replace(_options(setup.config), tuning=tuning, interrupt=interrupt, notice=notice)
         self.executable = _compiled(backend, sections.graphs(), options)
@@ -153,6 +155,37 @@ class Session:
             chunk = next_chunk(steps, perf_counter() - began)
             done += steps
         return Metrics.from_sums(self.executable.read(self._evaluate["sums"]))
+
+    @property
+    def renews(self) -> bool:
+        """Whether the averaged weights of now need ``renew`` before they are evaluated."""
+        return self._renewal is not None and self.step >= self._renewal.first
+
+    def renew(self, stop_requested: Callable[[], bool] = lambda: False) -> bool:
+        """Measure the statistics of batch norm for averaged weights; see ``Renewal``.
+
+        False, and nothing is changed, if a stop is requested meanwhile.
+        """
+        done, chunk = 0, 1
+        while self.renews and self._renewal is not None and done < self._renewal.steps:
+            if stop_requested():
+                return False
+            count = min(chunk, ROWS, self._renewal.steps - done)
+            began = perf_counter()
+            self.renew_part(done, count)
+            chunk = next_chunk(count, perf_counter() - began)
+            done += count
+        return True
+
+    def renew_part(self, first: int, count: int) -> None:
+        """Measure some batches; after the last one, write the statistics."""
+        renewal = self._renewal
+        assert renewal is not None
+        if first == 0:
+            self._renewed = renewal.begin(self.executable, self.orders.of(0))
+        renewal.run(self.executable, first, count, self._renewed)
+        if first + count == renewal.steps:
+            renewal.end(self.executable, self._renewed)
 
     def bad_evaluation_batch(self) -> int | None:
         """The first batch of the validation whose loss is not finite, counted from 0."""

@@ -14,11 +14,12 @@ def shared_out(
     """The config with parts for the ranks, and how many if they were chosen here, else 0.
 
     ``train.accumulate: 1`` becomes the number of ranks. A run that began so keeps its number on
-    any ranks, and with it its bits. Raises ConfigError if the ranks cannot share the parts out.
+    any ranks, and with it its bits. Ranks that share out the rows of pictures compute all parts.
+    Raises ConfigError if the ranks cannot share the parts out.
     """
     parts, chosen = config.train.accumulate, 0
     before = 0 if checkpoint is None else checkpoint.provenance.shared_parts
-    if parts == 1 and (before or ranks > 1):
+    if parts == 1 and (before or (ranks > 1 and not config.in_bands)):
         parts = chosen = before or ranks
         if config.data.batch_size % parts:
             raise ConfigError(
@@ -27,5 +28,6 @@ def shared_out(
             )
         train = config.train.model_copy(update={"accumulate": parts})
         config = config.model_copy(update={"train": train})
-    check_ranks(parts, ranks)
+    if not config.in_bands:
+        check_ranks(parts, ranks)
     return config, chosen

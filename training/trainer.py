@@ -15,6 +15,7 @@ from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
 from .alone import Alone, Company
 from .assemble import (
+    Load,
     build_network,
     describe_data,
     load_data,
@@ -57,16 +58,17 @@ def train(
     file: Path | None = None,
     downloads: Downloads | None = None,
     company: Company | None = None,
+    load: Load | None = None,
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
     ``stop_requested`` is called several times a second; once it is true the run saves and returns
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
-    missing data; ``company`` are other processes that train too, by default none. The lock of
-    ``resume`` is released at the end; a resumed training computes in fp32
-    if the device does not have its precision. Raises DnnstackError: before the first step for an
-    unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
-    training diverges, CheckpointError if saving fails.
+    missing data, ``load`` reads them, by default ``load_data``; ``company`` are other processes
+    that train too, by default none. The lock of ``resume`` is released at the end; a resumed
+    training computes in fp32 if the device does not have its precision. Raises DnnstackError:
+    before the first step for an unsuitable config, data set or device, and Interrupted for a stop;
+    later NonFiniteError if training diverges, CheckpointError if saving fails.
     """
     asked, heard, company = config, listener or Listener(), company or Alone()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
@@ -99,7 +101,7 @@ def train(
         config, shared_parts, info, network, start = company.do(prepared)
         data = company.load(
             lambda: interrupt.interruptible(
-                lambda: load_data(config, "train", data_root, downloads), stop_requested
+                lambda: (load or load_data)(config, "train", data_root, downloads), stop_requested
             )
         )
 
@@ -134,9 +136,8 @@ def train(
             log.event("init", 0, **start.to_json())
         saving = config.checkpoint
         place = partial(place_to_save, run, log, config.name, provenance.config)
-        writer = CheckpointWriter(
-            run.checkpoints, provenance, saving.keep, saving.best, log.sync, place
-        )
+        kept = (saving.keep, saving.best, setup.plan.snapshots)
+        writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
         saver = Saver(run, log, writer, checkpoint, heard.saving)
         return Loop(config, session, saver, log, heard).run(backend, stop_requested)
 
@@ -148,6 +149,8 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}
     folder = run.path if run is not None else Path(config.run.dir)
     kept = config.checkpoint.keep + config.checkpoint.best
+    if config.checkpoint.snapshots and info.train_count is not None:
+        kept += len(make_plan(config, info.train_count, True).snapshots)
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 

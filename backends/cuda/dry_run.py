@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .binding.launch_list import Stream
-from .libraries.conv_graph import WORKSPACE_LIMIT
+from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.layout import padded
 
 # CuPy's pool rounds every allocation up to a multiple of this.

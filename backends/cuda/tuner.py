@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from ...common.errors import CudnnError, LibraryError
 from ...common.machine import available_threads
@@ -15,7 +16,8 @@ from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
 from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
-from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
+from .libraries.conv_graph import best_first
+from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.cublas_lt import LtProduct
 from .libraries.overlap import available
 from .libraries.runtime import address_of, crowded, cupy
@@ -199,14 +201,25 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
     pointer, plans = address_of(workspace), dict[str, str]()
     begin = time.perf_counter()
     for binder in trial.binders():
+        products = dict[str, tuple[float, str]]()
         for name, product in binder.products.items():
             options.interrupt()
-            plans |= _algorithm(name, product)
+            products[f"{name}/gemm"] = _algorithm(product)
         variants = {name: _made(makers) for name, makers in binder.variants.items()}
         left = budget - (time.perf_counter() - begin)
         _prepare([each for made in variants.values() for _, each in made], PREPARING * left)
         left = budget - (time.perf_counter() - begin)
         count = len(binder.convolutions) + sum(map(len, variants.values()))
+        for name, (seconds, choice) in products.items():
+            options.interrupt()
+            if name in binder.tails:
+                seconds += binder.tails[name](5)
+            for mark, candidates in variants.get(name, ()):
+                other, index = _best(candidates, pointer, left / count)
+                if other < GAIN * seconds and candidates.verified(index, pointer):
+                    choice, seconds = f"{mark}{candidates.choice(index)}", other
+            if choice:
+                plans[name] = choice
         fastest, pooled = dict[str, float](), dict[str, tuple[float, str]]()
         for name, graph in binder.convolutions.items():
             options.interrupt()
@@ -248,7 +261,9 @@ def _prepare(every: Sequence[Candidates], seconds: float) -> None:
 
     Those that fail, or are not ready, are left to ``build``.
     """
-    works = [work for each in every for work in each.preparations()]
+    # The most promising of each before others: not all may be ready in time.
+    rows = zip_longest(*(each.preparations() for each in every))
+    works = [work for row in rows for work in row if work is not None]
     if not works:
         return
 
@@ -262,15 +277,16 @@ def _prepare(every: Sequence[Candidates], seconds: float) -> None:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _algorithm(name: str, product: LtProduct) -> dict[str, str]:
-    """The fastest algorithm of a product that repeats; none if cuBLAS would take it anyway."""
+def _algorithm(product: LtProduct) -> tuple[float, str]:
+    """Seconds of a product's fastest algorithm that repeats, and its number; "" for the one that
+    cuBLAS would take anyway. Nothing is faster than one of which there is no time."""
     times = {index: product.seconds(index, 5) for index in range(product.count())}
     for index in best_first(times)[:FINALISTS]:
         if times[index] > GAIN * times[0]:
             break
         if product.verified(index):
-            return {f"{name}/gemm": str(index)}
-    return {}
+            return times[index], str(index)
+    return times.get(0, 0.0), ""
 
 
 def _best(graph: Candidates, workspace: int, budget: float) -> tuple[float, int]:

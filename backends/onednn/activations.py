@@ -13,7 +13,7 @@ from .bind import Binder
 from .constants import ELTWISE, ELTWISE_ALPHA, SCALED_TANH
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import Attributes
+from .primitive import Attributes, Link
 
 # oneDNN computes e^x - 1 and log(1 + e^x) as they stand. Of an ELU of -1e-3 seven of the 24 bits
 # are lost, and a softplus of -24 is 0.
@@ -198,13 +198,22 @@ def eltwise(kind: str, alpha: float) -> tuple[int, float]:
     return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
 
 
-def post_ops(op: MatMul | Conv2d | Add, dtype: str) -> Attributes | None:
-    """What a primitive takes along; ``activate_behind`` does the rest. dtype: of the results."""
+def links(op: MatMul | Conv2d | Add, dtype: str) -> tuple[Link, ...]:
+    """The post-operations that are the activation; ``activate_behind`` does the rest.
+
+    dtype: of the results.
+    """
     if op.activation is None or inexact(op.activation, dtype):
-        return None
+        return ()
     if op.activation == "scaled_tanh":
-        return Attributes(chain=SCALED_TANH)
-    return Attributes(chain=((*eltwise(op.activation, op.activation_alpha), 0.0),))
+        return SCALED_TANH
+    return ((*eltwise(op.activation, op.activation_alpha), 0.0),)
+
+
+def post_ops(op: MatMul | Conv2d | Add, dtype: str) -> Attributes | None:
+    """``links`` as a primitive takes them along."""
+    chain = links(op, dtype)
+    return Attributes(chain=chain) if chain else None
 
 
 def activate_behind(b: Binder, op: MatMul | Conv2d | Add, result: Memory) -> None:

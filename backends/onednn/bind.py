@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from ..base import Array, BoundCall
 from ..registry import Registry
 from .library import library
 from .memory import Descriptor, Memory
+from .norm_kept import Normalized, Unscaled
 from .places import Places
 from .primitive import (
     NoFastKernel,
@@ -55,23 +55,6 @@ def binds(
     return register
 
 
-@dataclass(frozen=True)
-class Normalized:
-    """What a batch norm leaves for its gradient; g and d as in norm_sums.py.
-
-    mean: for each run its channel's. scale: weight inverse_std, by channel or by run as the
-    correction takes it. factors: (2, channels), what makes slope and offset of averages by run of
-    g d and of g. mask: what the ReLU let pass.
-    """
-
-    layout: Descriptor
-    mean: Memory
-    scale: Memory
-    factors: Memory
-    inverse_std: Array
-    mask: Memory | None
-
-
 class Binder:
     """Binds a section. Kernels ask for inputs in the layout they want and name their outputs'.
 
@@ -105,6 +88,8 @@ class Binder:
         self.variances: dict[Tensor, Memory] = {}
         # What it left in float32, by the same tensor.
         self.normalized: dict[Tensor, Normalized] = {}
+        # What it left to the sum behind it, by the tensor that is never written.
+        self.unscaled: dict[Tensor, Unscaled] = {}
         self.overwritten: set[Tensor] = set()
         self._copies: dict[Tensor, list[Memory]] = {}
         # Copies that are made when the section is entered, not in every run.
@@ -289,6 +274,12 @@ class Binder:
         if self._temporary.nbytes < descriptor.nbytes:
             self._temporary = self.scratch(descriptor).buffer
         return Memory(descriptor, self._temporary)
+
+    def entered(self, descriptor: Descriptor) -> Memory:
+        """Memory that the prologue writes, and nothing else."""
+        memory = Memory(descriptor)
+        self._entered.append(memory)
+        return memory
 
     def scratch_array(self, shape: Shape, dtype: Any = np.float32) -> Array:
         """The same for what the host computes."""

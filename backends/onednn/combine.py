@@ -13,12 +13,15 @@ from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
 from .constants import BINARY
 from .memory import Descriptor
+from .norm_add import add_unscaled
 from .primitive import NoFastKernel, first_fast, handles, reorder_desc, sum_arguments
 
 
 @binds(Add, dtypes=BOTH)
 def add(b: Binder, op: Add) -> None:
     """Two terms by a binary primitive, which takes an activation along; more by a sum."""
+    if add_unscaled(b, op):
+        return None
     post, count = post_ops(op, b.dtype), len(op.terms)
     layouts = _layouts(b, op.terms[0])
     if count == 2:

@@ -19,7 +19,7 @@ MAX_NDIMS = 12
 ENGINE_CPU = 1
 STREAM_IN_ORDER = 1
 
-DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "uint8": 6}
+DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
 PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number of dimensions
@@ -82,6 +82,8 @@ ARGUMENTS = {
     "diff_scale": 255,
     "diff_shift": 256,
     "scale_src": 4096 | 1,
+    "scale_dst": 4096 | 17,
+    "scale_weights": 4096 | 33,
     "scale_src_1": 4096 | 2,
     **{f"post_op_{at}_src_1": 32768 * (at + 1) | 2 for at in range(32)},
     **{f"multiple_src_{at}": 1024 + at for at in range(1024)},
@@ -100,4 +102,4 @@ ISA_NAMES = {
     4079: "avx512_core_amx",
     8175: "avx512_core_amx_fp16",
 }
-AVX2_BIT, AVX512_BIT, AVX512_BF16_BIT = 4, 32, 128
+AVX2_BIT, AVX2_VNNI_BIT, AVX512_BIT, AVX512_VNNI_BIT, AVX512_BF16_BIT = 4, 8, 32, 64, 128

@@ -28,6 +28,7 @@ from . import (  # noqa: F401
     muon,
     norm,
     pointwise,
+    quantized,
     sharing,
     statistics,
     step,

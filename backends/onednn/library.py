@@ -18,8 +18,10 @@ from ...common.errors import BackendUnavailableError, DnnlError
 from ...common.native import Owned
 from .constants import (
     AVX2_BIT,
+    AVX2_VNNI_BIT,
     AVX512_BF16_BIT,
     AVX512_BIT,
+    AVX512_VNNI_BIT,
     ENGINE_CPU,
     ISA_NAMES,
     MAX_NDIMS,
@@ -231,6 +233,13 @@ class Library:
     def has_bfloat16(self) -> bool:
         """Whether that set multiplies numbers in bfloat16: AVX512_BF16, which AMX includes."""
         return bool(self._isa() & AVX512_BF16_BIT)
+
+    def has_int8(self) -> bool:
+        """Whether that set adds up products of 8-bit integers exactly: VNNI.
+
+        Without it pairs of products are added in 16 bits, which may not suffice.
+        """
+        return bool(self._isa() & (AVX2_VNNI_BIT | AVX512_VNNI_BIT))
 
     def _isa(self) -> int:
         return int(self.dll.dnnl_get_effective_cpu_isa())

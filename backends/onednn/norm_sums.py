@@ -8,9 +8,11 @@ import numpy as np
 
 from ...graph.ops import BatchNorm, BatchNormBackward
 from ..base import Array
-from .bind import Binder, Normalized
+from .bind import Binder
 from .constants import BINARY, ELTWISE_FROM_OUTPUT, FORWARD_INFERENCE, FORWARD_TRAINING
 from .memory import Descriptor, Memory
+from .norm_add import leave
+from .norm_kept import Normalized
 from .norm_runs import Norm, Runs, halves, norm_flags, normalization, sums_of
 from .norm_small import Gradients, Scales, Statistics, gradients, scales, statistics
 from .pieces import by_pieces, is_by_sample
@@ -31,11 +33,13 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     if mask is not None and not _fits(gradient, mask):
         raise NoFastKernel
     mean, variance = _measure(b, op, runs, measure, x)
-    given, y = _given(b, op, runs, mean, variance), place()
-    if mask is not None:
-        given["workspace"] = mask
-    ends = {"src": x.view(runs.normal), "dst": y.view(runs.normal)}
-    b.primitive(op, normalize, {**ends, **given}, {"fused": op.activation} if op.activation else {})
+    if not readers or not leave(b, op, runs, x, mean, variance):
+        given, y = _given(b, op, runs, mean, variance), place()
+        if mask is not None:
+            given["workspace"] = mask
+        ends = {"src": x.view(runs.normal), "dst": y.view(runs.normal)}
+        details = {"fused": op.activation} if op.activation else {}
+        b.primitive(op, normalize, {**ends, **given}, details)
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
         b.normalized[op.mean] = _for_gradient(b, op, gradient, x.descriptor, mask)

@@ -39,10 +39,17 @@ def _pool_desc(
     return first_fast("pooling_forward", [arguments], {"window": op.window, "src": source})
 
 
+def _integers(b: Binder, tensor: Tensor) -> Memory | None:
+    """The memory of an activation that is kept in a byte each; None for another."""
+    memory = b.memories.get(tensor)
+    return memory if memory and memory.descriptor.dtype in ("uint8", "int8") else None
+
+
 @binds(ops.Pool2d, dtypes=BOTH)
 def pool2d(b: Binder, op: ops.Pool2d) -> None:
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, ops.Pool2dBackward)]
-    desc = _pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers))
+    x = _integers(b, op.x) if op.kind == "max" else None
+    desc = _pool_desc(op, (x or b.source(op.x)).descriptor, op.y, bool(readers))
     workspace = None
     if readers:
         workspace = b.scratch(desc.descriptor("workspace")) if op.kind == "max" else None
@@ -149,7 +156,8 @@ def scale(b: Binder, op: ops.Scale) -> None:
 @binds(ops.Reshape, dtypes=BOTH)
 def reshape(b: Binder, op: ops.Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
-    dtype = b.written_type(op.y)
+    integers = _integers(b, op.x)
+    dtype = b.written_type(op.y) if integers is None else integers.descriptor.dtype
     source = b.want(op.x, Descriptor.of(op.x.shape, "plain", dtype))
     source = source.view(Descriptor.of(op.y.shape, "plain", dtype))
     if op.y in b.memories:

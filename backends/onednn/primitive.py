@@ -30,6 +30,8 @@ Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
 class Attributes(Owned):
     """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
 
+    ``scales``: the arguments that have one, or by name the mask of the axes that have many.
+
     ``chain``, one after the other: elementwise
     (algorithm, alpha, beta), binary (algorithm, descriptor) with a second source, or (scale,), to
     which scale * dst is added. ``own_scratchpad``: the scratchpad is an argument of the call, not
@@ -38,14 +40,15 @@ class Attributes(Owned):
 
     def __init__(
         self,
-        scales: Sequence[str] = (),
+        scales: Sequence[str] | Mapping[str, int] = (),
         chain: Sequence[Link] = (),
         own_scratchpad: bool = False,
     ) -> None:
         lib = library()
         super().__init__(lib.create("primitive_attr_create"), lib.destroyer("primitive_attr"))
-        for name in scales:
-            lib.call("primitive_attr_set_scales_mask", self.handle, ARGUMENTS[name], 0)
+        masks = scales if isinstance(scales, Mapping) else dict.fromkeys(scales, 0)
+        for name, mask in masks.items():
+            lib.call("primitive_attr_set_scales_mask", self.handle, ARGUMENTS[name], mask)
         if own_scratchpad:
             lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
         post = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
@@ -175,10 +178,12 @@ class Step:
     of_samples: Callable[[int], PrimitiveDesc] | None = None
 
 
-def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:
+def reorder_desc(
+    source: Descriptor, target: Descriptor, attributes: Attributes | None = None
+) -> PrimitiveDesc:
     """A copy from one layout or type to another."""
     engine = library().engine
-    return PrimitiveDesc("reorder", source, engine, target, engine, None)
+    return PrimitiveDesc("reorder", source, engine, target, engine, attributes)
 
 
 def copy(source: Memory, target: Memory) -> None:

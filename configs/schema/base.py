@@ -53,6 +53,15 @@ class Model(BaseModel):
     short_key: ClassVar[str] = ""
     """The key that a text in the place of the mapping stands for; "" if there is none."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises AttributeError for a key, with what to do instead."""
+        if name in type(self).model_fields:
+            raise AttributeError(
+                f"{name}: a config is never changed; change the dict that model_dump() of the "
+                'whole config gives, or give overrides, as in overrides={"optimizer.lr": 0.05}'
+            )
+        super().__setattr__(name, value)
+
     @classmethod
     def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
         for field in cls.model_fields.values():

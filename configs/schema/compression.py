@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from ...common.options import is_number, is_whole
-from .base import Model, problem
+from ...common.options import Count, is_number, is_whole
+from .base import Model, problem, tupled
 
 
 def _shares(value: Any) -> Any:
@@ -143,3 +143,28 @@ class ShareConfig(Model):
         "Where the centroids are before k-means: evenly from the least weight to the greatest, "
         "evenly by the number of weights, or at weights that are drawn.",
     ] = "linear"
+
+
+class QuantizeConfig(Model):
+    """Weights and activations of 8 bits: no training, the last stage.
+
+    Weights are integers from -127 to 127 with a scale for each filter or unit; activations are
+    integers from 0 to 255, or from -128 to 127 if some are negative, with a scale for each layer.
+    """
+
+    pictures: Annotated[
+        Count, "Training pictures, evenly spread, on which the activations are looked at."
+    ] = 1000
+    range: Annotated[
+        Literal["mse", "max", "percentile"],
+        "The largest activation that an integer stands for: that with the smallest mean squared "
+        "error, the largest that occurs, or a percentile; larger ones are cut.",
+    ] = "mse"
+    percentile: Annotated[
+        float, Field(gt=50, le=100), "Which percentile; with range: percentile."
+    ] = 99.99
+    float32: Annotated[
+        tuple[str, ...],
+        BeforeValidator(tupled),
+        "Layers that stay in float32, by name; * and ? stand for any text.",
+    ] = ()

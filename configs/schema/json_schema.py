@@ -7,6 +7,7 @@ from typing import Any
 from .base import written_kinds
 from .extended import config_model
 from .layers import SHORTCUTS
+from .search import SEARCH_SCHEMA
 
 Json = dict[str, Any]
 
@@ -44,6 +45,7 @@ def json_schema() -> Json:
     for name, (kind, members) in _unions(schema).items():
         definitions[name] = _forms(kind, members, definitions)
     _with_blocks(schema)
+    schema["properties"]["search"] = SEARCH_SCHEMA
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dnnstack config",

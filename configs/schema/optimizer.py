@@ -17,6 +17,7 @@ from ...common.options import (
     NotNegative,
     Positive,
     Share,
+    either,
     instead_of,
     options_of,
     some_of,
@@ -108,6 +109,30 @@ class LookaheadConfig(Model):
     power: Annotated[NotNegative, "How late in training it takes effect; 0: constant."] = 3.0
 
 
+class SwaConfig(Model):
+    """avg = (n * avg + p) / (n + 1) at some steps, n being those before; evaluation uses avg.
+
+    The statistics of batch norm are measured anew, over the training pictures, for the average.
+    """
+
+    start_step: Annotated[
+        Count | None, "Step after which the weights are in the average first."
+    ] = None
+    start_epoch: Annotated[
+        Epochs | None,
+        checked(either("start_step", "start_epoch")),
+        "Epoch after which they are, instead of start_step.",
+    ] = None
+    every_steps: Annotated[Count | None, "Steps from one to the next that is in the average."] = (
+        None
+    )
+    every_epochs: Annotated[
+        Epochs | None,
+        checked(instead_of("every_steps", "every_epochs")),
+        "Epochs from one to the next; default: 1, unless every_steps is given.",
+    ] = None
+
+
 class RuleConfig(TypedModel):
     """An update rule alone, without groups, clipping or averages."""
 
@@ -124,7 +149,7 @@ class RuleConfig(TypedModel):
 class OptimizerConfig(RuleConfig):
     written_last: ClassVar[tuple[str, ...]] = (
         *RuleConfig.written_last,
-        *("clip_norm", "groups", "ema", "lookahead"),
+        *("clip_norm", "groups", "ema", "lookahead", "swa"),
     )
     clip_norm: Annotated[
         Positive | None, "Scale all gradients down to this norm if their norm is larger."
@@ -136,6 +161,11 @@ class OptimizerConfig(RuleConfig):
     ema: Annotated[EmaConfig | None, "Keep averages of the weights; evaluation uses them."] = None
     lookahead: Annotated[
         LookaheadConfig | None, "Periodically replace the weights by slow ones."
+    ] = None
+    swa: Annotated[
+        SwaConfig | None,
+        checked(instead_of("ema", "swa")),
+        "Average the weights of some steps equally; evaluation uses the average.",
     ] = None
 
     @property

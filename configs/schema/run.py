@@ -24,12 +24,13 @@ from ...common.options import (
     is_whole,
     some_of,
 )
+from ...layers.parallel import SPACE
 from .base import Epochs, Model, Threads, checked, problem
 from .compression import PruneConfig, ShareConfig
 from .datasets import Dataset, Folder
 from .init_from import InitFrom
 from .layer_base import LayerConfig
-from .layers import Layer, stack_of
+from .layers import Layer, named_layers, stack_of
 from .optimizer import Optimizer, Patterns
 from .parallel import ParallelConfig
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
@@ -248,6 +249,12 @@ class CheckpointConfig(Model):
     ] = Field(default_factory=lambda data: None if data.get("every_steps") else 1)
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
+    snapshots: Annotated[
+        bool | None,
+        BeforeValidator(lambda value: None if value is False else value),
+        "Also save and keep those at the end of each cycle of the schedule: the members of a "
+        "snapshot ensemble.",
+    ] = None
 
     @field_validator("every_epochs")
     @classmethod
@@ -301,3 +308,9 @@ class RunConfig(Model):
     @property
     def is_asynchronous(self) -> bool:
         return self.parallel is not None and self.parallel.mode == "async"
+
+    @property
+    def in_bands(self) -> bool:
+        """Whether ranks share out the rows of pictures, not the parts of a batch."""
+        every = (layer for _, layer in named_layers(self.layers))
+        return any(getattr(layer, "parallel", None) == SPACE for layer in every)

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ...common.options import is_number
 from .base import Model, problem, tupled
-from .compression import PruneConfig, ShareConfig, Shares
+from .compression import PruneConfig, QuantizeConfig, ShareConfig, Shares
 from .optimizer import Optimizer
 from .run import TrainConfig, _run_name
 from .training import Schedule
@@ -34,6 +34,24 @@ class StageConfig(Model):
     optimizer: Annotated[Optimizer | None, "How the parameters are updated."] = None
     schedule: Annotated[Schedule | None, "How the learning rate changes."] = None
     train: Annotated[TrainConfig | None, "How long to train."] = None
+    quantize: Annotated[
+        QuantizeConfig | None,
+        "Weights and activations of 8 bits, without training; the last stage, with no other key.",
+    ] = None
+
+
+def _stages(stages: tuple[StageConfig, ...]) -> tuple[StageConfig, ...]:
+    for number, stage in enumerate(stages):
+        if stage.quantize is None:
+            continue
+        if number + 1 < len(stages):
+            raise problem(f"stage {number} has quantize, which only the last one can have")
+        others = [key for key, value in stage.options().items() if value is not None]
+        if others != ["quantize"]:
+            raise problem(
+                f"stage {number} has quantize and {others[0]}; quantize is a stage by itself"
+            )
+    return stages
 
 
 def _rows(value: Any) -> Any:
@@ -93,6 +111,7 @@ class CompressConfig(Model):
     stages: Annotated[
         Annotated[tuple[StageConfig, ...], Field(min_length=1, max_length=99)],
         BeforeValidator(tupled),
+        AfterValidator(_stages),
         "The trainings, in order.",
     ]
     gap_bits: Annotated[
@@ -100,3 +119,13 @@ class CompressConfig(Model):
         "Width of a gap in the file; default: for each parameter that with the smallest result.",
     ] = None
     paper: Annotated[PaperConfig | None, "Published figures to show beside ours."] = None
+
+    @property
+    def trainings(self) -> tuple[StageConfig, ...]:
+        """The stages that train."""
+        return tuple(stage for stage in self.stages if stage.quantize is None)
+
+    @property
+    def quantize(self) -> QuantizeConfig | None:
+        """How the last stage quantizes."""
+        return self.stages[-1].quantize

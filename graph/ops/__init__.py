@@ -12,6 +12,7 @@ alone.
 from __future__ import annotations
 
 from .augment import *
+from .bands import *
 from .classic import *
 from .collectives import *
 from .combine import *
@@ -21,6 +22,7 @@ from .linear import *
 from .losses import *
 from .norm import *
 from .pointwise import *
+from .quantized import *
 from .sharing import *
 from .statistics import *
 from .step import *

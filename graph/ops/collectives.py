@@ -100,6 +100,10 @@ class Exchange(Op):
         """What a rank sends: to every other its share of what is read."""
         return self.reads()[0].nbytes * (self.ranks - 1) // self.ranks
 
+    def sent(self, rank: int) -> int:
+        """What this rank sends; unless it says otherwise, as much as any other."""
+        return self.bytes()
+
     def rows(self, whole: Tensor, own: Tensor) -> None:
         """Check that ``whole`` has the rows of ``own`` for every rank."""
         alike = whole.shape == (self.ranks * own.shape[0], *own.shape[1:])

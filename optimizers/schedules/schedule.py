@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import dataclass_transform
 
 Rates = NDArray[np.float64]
+Steps = NDArray[np.int64]
 
 
 def training_steps(epochs: float | None, max_steps: int | None, steps_per_epoch: int) -> int:
@@ -93,6 +94,10 @@ class Schedule(ABC):
 
         Raises ConfigError, beginning with the path, for a step that training does not reach.
         """
+
+    def cycle_ends(self, length: Length) -> Steps | None:
+        """How many steps are done whenever a cycle ends, rising; None for one without cycles."""
+        return None
 
     @property
     def ends_with_training(self) -> bool:

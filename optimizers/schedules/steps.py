@@ -112,10 +112,12 @@ class Multistep(Schedule):
         total, per_epoch = length.total_steps, length.steps_per_epoch
         for value, step in zip(given, steps, strict=True):
             if step >= total:
-                ends = f"{total / per_epoch:g} epochs" if unit == "epoch" else f"{total} steps"
+                ends = f"{total} steps ({per_epoch} per epoch)"
+                if unit == "epoch":
+                    ends = f"{total / per_epoch:g} epochs of {per_epoch} steps"
                 text = (
                     f"{length.path}.{key}: {unit} {value:g} is never reached, training ends after "
-                    f"{ends} ({total} steps, {per_epoch} steps per epoch)"
+                    f"{ends}"
                 )
                 if length.unreached is None:
                     raise ConfigError(f"{text}; use smaller milestones or train longer")

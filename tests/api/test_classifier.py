@@ -185,6 +185,11 @@ def test_what_it_says_of_itself(run: Path) -> None:
     assert repr(model) == (
         f"<dnnstack.Classifier {str(model.checkpoint)!r}: 1x28x28 -> 10 classes, on numpy>"
     )
+    assert repr(model.trained) == (
+        f"<Trained network of {str(model.checkpoint)!r}: 1x28x28 -> 10 classes>"
+    )
+    checkpoint = model.trained.checkpoint
+    assert repr(checkpoint) == f"<Checkpoint {str(model.checkpoint)!r}: step 25, 4 arrays>"
     by_file = dnnstack.load(model.checkpoint, device="numpy")
     by_name = dnnstack.load("tiny", runs_dir=run.parent, device="numpy")
     latest = dnnstack.load(run.parent / "latest", device="numpy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import dnnstack
@@ -20,5 +21,20 @@ def test_a_group_and_its_report(tmp_path: Path) -> None:
     assert whole.spreads["accuracy"].minimum <= whole.spreads["accuracy"].mean
     again = dnnstack.train_group(config, resume=True, **given)  # type: ignore[arg-type]
     assert again.runs == whole.runs
+    assert re.fullmatch(
+        r"<GroupReport of '.*tiny-seeds': 2 of 2 seeds finished, accuracy [\d.]+% on average, "
+        r"deviation [\d.]+%>",
+        repr(again),
+    )
+    compared = dnnstack.compare(*(again.path / name for name in again.runs), device="numpy")
+    assert re.fullmatch(
+        r"<Comparison on strokes \(test\), 20 samples: [\d.]+% and [\d.]+%, difference [+-][\d.]+%"
+        r" \(95%: [+-][\d.]+% to [+-][\d.]+%\), p [\d.]+>",
+        repr(compared),
+    )
+    with pytest.raises(dnnstack.DnnstackError, match=r"^seeds: expected at least 2"):
+        dnnstack.train_group(config, seeds=1)
+    with pytest.raises(dnnstack.DnnstackError, match=r'take all with dnnstack.load_ensemble\("'):
+        dnnstack.load("tiny-seeds", runs_dir=tmp_path / "runs")
     with pytest.raises(TypeError, match="either seeds or folds"):
         dnnstack.train_group(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,95 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
         model.predict("some.png")
     with pytest.raises(dnnstack.DnnstackError, match=r"call evaluate\(\) without arguments"):
         model.evaluate([[0, 0]], [0])
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (
+            lambda run: dnnstack.load(5),
+            TypeError,
+            "run: expected a text or a .*got int",
+        ),
+        (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a text"),
+        (
+            lambda run: dnnstack.load(run, threads="a"),
+            TypeError,
+            "threads: expected a whole",
+        ),
+        (
+            lambda run: dnnstack.load(run, device="gpu"),
+            dnnstack.DnnstackError,
+            r"device: expected auto, cpu, numpy or cuda \(got 'gpu'; did you mean 'cuda'\?\)",
+        ),
+        (
+            lambda run: dnnstack.compare(run, run, device="gpu"),
+            dnnstack.DnnstackError,
+            "device: expected auto",
+        ),
+        (lambda run: dnnstack.compare(run, 5), TypeError, "second: expected a text"),
+        (
+            lambda run: dnnstack.compare(run, run, tta="x"),
+            dnnstack.DnnstackError,
+            "tta: expected none, mirror",
+        ),
+        (
+            lambda run: dnnstack.load_ensemble([run, run], combine="x"),
+            dnnstack.DnnstackError,
+            "combine: expected probabilities, logits or votes",
+        ),
+        (
+            lambda run: dnnstack.load_ensemble([run, run], device="gpu"),
+            dnnstack.DnnstackError,
+            "device: expected auto",
+        ),
+        (lambda run: dnnstack.load_ensemble(5), TypeError, "runs: expected paths in a list"),
+        (lambda run: dnnstack.load_ensemble([run, 5]), TypeError, "runs: expected a text"),
+        (lambda run: dnnstack.load_plugin(5), TypeError, "path: expected a text"),
+        (lambda run: dnnstack.train(5), TypeError, "config: expected a file, the name of a"),
+        (lambda run: dnnstack.load_config(None), TypeError, "config: expected a file.*NoneType"),
+        (lambda run: dnnstack.train("digits.yaml", data_dir=5), TypeError, "data_dir: expected"),
+        (lambda run: dnnstack.train("digits.yaml", runs_dir=5), TypeError, "runs_dir: expected"),
+        (lambda run: dnnstack.train("digits.yaml", resume=5), TypeError, "resume: expected"),
+        (
+            lambda run: dnnstack.train_group("digits.yaml", seeds="a"),
+            TypeError,
+            "seeds: expected a whole number, got str",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    run: Path, act: Callable[[Path], object], error: type[Exception], message: str
+) -> None:
+    """Each is refused by its name, before anything is trained or computed."""
+    with pytest.raises(error, match=f"^{message}"):
+        act(run)
+
+
+def test_averages_over_views_that_there_are_not(model: dnnstack.Classifier) -> None:
+    for given in ((), (GREY, [1, 2])):
+        with pytest.raises(dnnstack.DnnstackError, match=r"^tta: expected none, mirror.*got 'x'"):
+            model.evaluate(*given, tta="x")
+
+
+def test_no_pictures_have_no_answers(model: dnnstack.Classifier) -> None:
+    assert model.predict([]).shape == (0,)
+    assert model.predict_proba(()).shape == (0, 10)
+
+
+def test_files_one_by_one(model: dnnstack.Classifier, tmp_path: Path) -> None:
+    """A path is one file, whatever its type; what is no path is refused by its argument."""
+    file = tmp_path / "a.png"
+    Image.fromarray(np.eye(28, dtype=np.uint8) * 255).save(file)
+    for given in (file, str(file), [file], [str(file)], iter([file])):
+        (answer,) = model.predict_each(given, top=2, raw=True)
+        assert isinstance(answer, dnnstack.Prediction)
+        assert (answer.path, len(answer.top)) == (file, 2)
+        assert len(repr(answer).splitlines()) == 1
+        assert repr(answer).startswith(f"<Prediction of {str(file)!r}: {answer.best.label!r} with ")
+    (missing,) = model.predict_each("none.png")
+    assert isinstance(missing, dnnstack.DnnstackError)
+    with pytest.raises(dnnstack.DnnstackError, match="top: expected a whole number of at least 1"):
+        model.predict_each([file], top=0)
+    with pytest.raises(TypeError, match=r"^paths: expected a text or a pathlib\.Path, got int$"):
+        list(model.predict_each([5]))  # type: ignore[list-item]

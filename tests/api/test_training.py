@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,13 @@ def test_a_config_survives_as_a_dict(name: str) -> None:
     assert (changed.optimizer.lr, changed.seed) == (0.5, 3)
 
 
+def test_a_config_is_changed_as_a_dict() -> None:
+    config = dnnstack.load_config("digits.yaml")
+    for part in (config, config.optimizer):
+        with pytest.raises(AttributeError, match=r"a config is never changed; .* model_dump\(\)"):
+            part.__setattr__(next(iter(type(part).model_fields)), 3)
+
+
 def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: Path) -> None:
     config["optimizer"]["lr"] = np.float64(0.25)
     config["train"]["max_steps"] = np.int64(3)
@@ -206,8 +214,50 @@ def test_results_print_as_one_line(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(dnnstack.Callback(), "expected a list, as in"), ([3], "3 is neither")],
+    [
+        (dnnstack.Callback(), r"expected a list, as in callbacks=\[Callback\(\)\]"),
+        (print, r"expected a list, as in callbacks=\[print\]"),
+        ([3], "3 is neither"),
+    ],
 )
 def test_what_is_no_callback_is_refused_before_anything_starts(given, said):
     with pytest.raises(TypeError, match=f"callbacks: {said}"):
         dnnstack.train("digits.yaml", callbacks=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("optimizer.lr=3", "got str"),
+        (5, "got int"),
+        ([5], "got 5 in it"),
+        ({5: 1}, "got the key 5"),
+    ],
+)
+def test_overrides_that_are_none(given, said):
+    wanted = r'^overrides: expected a dict, as in \{"optimizer.lr": 0.05\}, or a list of texts'
+    with pytest.raises(TypeError, match=f"{wanted}.*; {said}$"):
+        dnnstack.train("digits.yaml", overrides=given)
+    with pytest.raises(TypeError, match=r"^overrides: optimizer.lr: expected a number.*got object"):
+        dnnstack.train("digits.yaml", overrides={"optimizer.lr": object()})
+
+
+def test_an_arguments_mistake_is_reported_as_that_argument():
+    """Not as the key that it sets, which nobody wrote."""
+    for act in (dnnstack.train, partial(dnnstack.train_group, seeds=2)):
+        with pytest.raises(dnnstack.DnnstackError, match=r"^device: expected auto, cpu") as caught:
+            act("digits.yaml", device="gpu")
+        assert "overrides" not in str(caught.value)
+        with pytest.raises(dnnstack.DnnstackError) as caught:
+            act("digits.yaml", device="gpu", threads="a", overrides={"optimizer.lr": [0.1, 0.2]})
+        lines = str(caught.value).splitlines()[1:]
+        assert [line.strip() for line in lines] == [
+            'overrides={"optimizer.lr": [0.1, 0.2]}: optimizer.lr: expected a number '
+            "(got [0.1, 0.2])",
+            "device: expected auto, cpu, numpy or cuda (got 'gpu'; did you mean 'cuda'?)",
+            "threads: expected a whole number (got 'a')",
+        ]
+    with pytest.raises(dnnstack.DnnstackError, match=r"^runs_dir: expected a path"):
+        dnnstack.train("digits.yaml", runs_dir="")
+    with pytest.raises(dnnstack.DnnstackError, match=r'^overrides=\{"run.device": "gpu"\}: run'):
+        dnnstack.train("digits.yaml", overrides={"run.device": "gpu"})

@@ -32,12 +32,23 @@ _LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds
             'from one of them: resume="runs/a/b.safetensors"',
         ),
         ("fits: --set data.batch_size=12", 'fits: overrides={"data.batch_size": 12}'),
+        (
+            "--set a.b=[[1, 2], [3]]: a.b: no",
+            'overrides={"a.b": [[1, 2], [3]]}: a.b: no',
+        ),
+        ('--set a={"b": 1}: a: no', 'overrides={"a": {"b": 1}}: a: no'),
+        ('--set a="b c": a: no', 'overrides={"a": "b c"}: a: no'),
         ("as in --set run.dir=/tmp/runs", 'as in overrides={"run.dir": "/tmp/runs"}'),
         ("weights: --init-from runs/x", 'weights: overrides={"init_from": "runs/x"}'),
         (
             "dnnstack train --config digits.yaml creates one",
             'dnnstack.train("digits.yaml") creates one',
         ),
+        (
+            "all with dnnstack eval --ensemble a-seeds; dnnstack runs --group a-seeds lists them",
+            'all with dnnstack.load_ensemble("a-seeds"); dnnstack runs --group a-seeds lists them',
+        ),
+        ("--ensemble: expected at least two", "runs: expected at least two"),
         ("use --device cpu", 'use device="cpu"'),
         ("off (--offline or DNNSTACK_OFFLINE); x", "off (offline=True or DNNSTACK_OFFLINE); x"),
         ("with --data-dir or DNNSTACK_DATA", "with data_dir=... or DNNSTACK_DATA"),

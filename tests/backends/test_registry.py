@@ -24,6 +24,8 @@ from ..support.operations import OPERATIONS
 REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
 # Only a GPU's kernels unite several operations; the reference takes them apart.
 LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
+# Only a CPU computes with integers.
+INTEGERS = {ops.Quantize, ops.QuantizedConv2d, ops.QuantizedMatMul}
 CUDA = tuple(
     cuda_executable.__name__.removesuffix("executable") + folder
     for folder in ("operations.", "fused.")
@@ -71,7 +73,7 @@ def test_what_onednn_has_not_numpy_computes() -> None:
         assert cuda.KERNELS.find(kind) is cuda.KERNELS[kind]
     assert numpy_in_onednn not in onednn.KERNELS.values()
     # Only plugins have augmentations of this kind.
-    assert OPERATIONS - set(cuda.KERNELS) == {ops.ChangePixels}
+    assert OPERATIONS - set(cuda.KERNELS) == {ops.ChangePixels, *INTEGERS}
     for kind in (ops.MatMul, ops.Advance):
         assert onednn.KERNELS.find(kind) is onednn.KERNELS[kind]
     assert all(kernel.__module__.startswith(CUDA) for kernel in cuda.KERNELS.values())

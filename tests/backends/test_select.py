@@ -45,6 +45,18 @@ def test_without_a_graph_the_cpu_says_that_nothing_changes(monkeypatch: pytest.M
     ]
 
 
+def test_more_threads_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "available_threads", lambda: 2)
+    notices: list[str] = []
+    open_backend("numpy", 2, notices.append)
+    assert notices == []
+    open_backend("numpy", 3, notices.append)
+    assert notices == [
+        "3 threads on 2 cores: they wait for each other and may be many times slower; --threads 2 "
+        "uses every core"
+    ]
+
+
 @pytest.mark.parametrize("capture", [True, False])
 def test_cuda_is_told_whether_to_capture(capture: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "CudaBackend", lambda wanted: wanted)

@@ -99,6 +99,16 @@ def test_the_same_choices_once_more_are_not_told(machine: Machine) -> None:
         assert notes == ((DISTURBED,) if disturbed else ())
 
 
+def test_graphs_that_are_alike_share_a_search(machine: Machine) -> None:
+    """And each table is of its own graph, so that a resume knows it."""
+    for mark in ("abc", "def"):
+        own = replace(PRESENT, graph=mark)
+        found, _ = settle(own, None, True, machine.search, alike="kind")
+        assert found == replace(own, choices={"search": "1"})
+    assert machine.searches == 1
+    assert settle(PRESENT, found, True, machine.search)[0].choices == {"search": "2"}
+
+
 def test_a_table_that_appeared_meanwhile_is_taken(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

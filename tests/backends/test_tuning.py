@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dnnstack.backends.tuning import Tuning, code_digest, fingerprint
+from dnnstack.backends.tuning import Tuning, _without_numbers, code_digest, fingerprint
 from dnnstack.common.typed_json import from_json
+from dnnstack.graph.augmentations import Rotate, Shift
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import GatherBatch, Pool2d
+from dnnstack.layers.losses.focal import Focal
 
 TUNING = Tuning("onednn", {"oneDNN": "3.2", "threads": "2"}, "abc", {"conv2d_1": "nhwc"})
 
@@ -52,7 +54,9 @@ def test_misfit(present: Tuning, reason: str) -> None:
     assert bool(found) == bool(reason)
 
 
-def section(count: int = 9, kernel: int = 2, origin: str = "a", name: str = "train") -> Graph:
+def section(
+    count: int = 9, kernel: int = 2, origin: str = "a", name: str = "train", shift: float = 0.0
+) -> Graph:
     graph = Graph(name, 2)
     with graph.at(origin, "forward"):
         x, y = graph.tensor("x", (2, 1, 4, 4)), graph.tensor("y", (2, 1, 5 - kernel, 5 - kernel))
@@ -65,7 +69,7 @@ def section(count: int = 9, kernel: int = 2, origin: str = "a", name: str = "tra
                 x=x,
                 target=graph.tensor("target", (2,), "int32"),
                 scale=(1.0,),
-                shift=(0.0,),
+                shift=(shift,),
             )
         )
         graph.add(Pool2d(x=x, y=y, window=Window((kernel, kernel)), kind="max"))
@@ -79,6 +83,29 @@ def test_fingerprint() -> None:
     assert plain != fingerprint({"train": section(kernel=3)})
     assert plain != fingerprint({"train": section()}, "fp64")
     assert plain != fingerprint({"train": section(), "evaluate": section(name="evaluate")})
+
+
+def test_fingerprint_without_numbers() -> None:
+    """What is computed counts, and not with which numbers."""
+
+    def marks(shift: float) -> tuple[str, str]:
+        graph = {"train": section(shift=shift)}
+        return fingerprint(graph), fingerprint(graph, numbers=False)
+
+    none, one, other = (marks(shift) for shift in (0.0, 0.25, 0.5))
+    assert len({none[0], one[0], other[0]}) == 3
+    assert one[1] == other[1] != none[1]
+    assert fingerprint({"train": section(kernel=3)}, numbers=False) != none[1]
+
+
+def test_equal_numbers_of_an_operation_count() -> None:
+    """One rate of decay for all parameters may be another call than several."""
+    assert _without_numbers((0.5, 0.5, 0.0)) == _without_numbers((0.1, 0.1, 0.0))
+    assert _without_numbers((0.5, 0.5, 0.0)) != _without_numbers((0.1, 0.2, 0.0))
+    assert _without_numbers((Rotate(12.0),)) == _without_numbers((Rotate(3.0),))
+    assert _without_numbers((Rotate(12.0),)) != _without_numbers((Rotate(12.0), Shift(2.0)))
+    assert _without_numbers(Focal(2.0)) == _without_numbers(Focal(3.0))
+    assert _without_numbers(Focal(2.0)) != _without_numbers(Focal(1.0))
 
 
 def test_the_mark_of_a_package_is_of_its_code(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.compressed.file import read_compressed
+from dnnstack.training.compressed.pipeline import name_of
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.records.trained import find_trained
 from numpy.typing import NDArray
@@ -40,6 +42,7 @@ paper:
   times: 40
   error: 1.58
 """
+CHECKPOINT = "step-26.safetensors"
 COMPRESS = ("compress", "--config", "small.yaml", "--device", "numpy")
 
 
@@ -129,7 +132,7 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
 
     assert main([*COMPRESS, "--json", "--set", "stages.2.share.start=density", "-q"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["path"] == "runs/tiny-compressed-2/tiny.dnnz"
+    assert report["path"] == "runs/tiny-2-compressed/tiny-2.dnnz"
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
 
 
@@ -163,6 +166,46 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     assert "stages.0: filters: no layer matches 'relu_1'" in said("{relu_1: 0.5}")
     assert "'dense_1' is the last layer with weights" in said("{'*': 0.5}")
     assert "'a' has 2; a share is above 0" in said("{a: 2}")
+
+
+def test_a_network_of_8_bits_needs_no_training(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    words = ["compress", "--config", "int8.yaml", "--device", "numpy"]
+    assert main([*words, "--json", "-q"]) == 0
+    small = json.loads(capsys.readouterr().out)
+    assert set(small["quantization"]) == {"conv2d_1", "dense_1"}
+    assert small["stages"] == []
+    assert abs(small["after"]["test"]["accuracy"] - small["before"]["test"]["accuracy"]) < 0.05
+    assert small["after"]["test"]["loss"] != small["before"]["test"]["loss"]
+    path = "runs/tiny-compressed/tiny.dnnz"
+    assert main(["eval", "--checkpoint", path, "--no-plots", "--device", "numpy", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["loss"] == small["after"]["test"]["loss"]
+    assert main(["summary", "--checkpoint", path]) == 0
+    said = "8-bit integers in conv2d_1, dense_1; all else in float32\n"
+    assert said in capsys.readouterr().out
+
+    quantize = "stages.0.quantize."
+    assert main([*words, "--set", f"{quantize}float32=[conv2d_1]", "--json", "-q"]) == 0
+    part = json.loads(capsys.readouterr().out)
+    assert set(part["quantization"]) == {"dense_1"}
+    assert part["arrays"]["conv2d_1.weight"]["number_bits"] == 32
+
+    def told(*words_: str) -> str:
+        assert main([*words, *words_]) == 1
+        return capsys.readouterr().err
+
+    assert "stages.0: quantize.float32: no layer matches 'a'" in told(
+        "--set", f"{quantize}float32=[a]"
+    )
+    assert "quantize and train; quantize is a stage by itself" in told(
+        "--set", "stages.0.train.epochs=1"
+    )
+    Path("first.yaml").write_text("stages: [{quantize: {}}, {train: {epochs: 1}}]")
+    words = ["compress", "--config", "first.yaml", "--device", "numpy"]
+    assert "stage 0 has quantize, which only the last one can have" in told()
 
 
 def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +247,7 @@ def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--config", "small.yaml"]) == 2
     assert "--sensitivity needs no stages" in capsys.readouterr().err
     assert main(["compress"]) == 2
-    assert "Missing option '--config' / '-c'" in capsys.readouterr().err
+    assert "Missing option '--config', a file with stages" in capsys.readouterr().err
 
 
 def test_a_kill_loses_nothing(
@@ -248,6 +291,10 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "'x' is not a key" in said("--set", "stages.0.x.y=1")
     assert "stages.0.prune.keep" in said("--set", "stages.0.prune.keep={a: 2}")
+    shipped = "int8.yaml, lenet-300-100.yaml, lenet.yaml"
+    assert f"did you mean 'lenet.yaml'? (configs in the package: {shipped})" in said(
+        "--config", "lenett.yaml"
+    )
     assert "stages.1: prune.keep: no parameter matches 'a'" in said(
         "--set", "stages.1.prune.keep={a: 0.2}"
     )
@@ -259,3 +306,18 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "compress.json").write_text('{"source": 5}')
     assert "is damaged" in said("--resume", str(place))
     assert not list(Path("runs").glob("tiny-compressed*"))
+
+
+def test_the_folder_has_the_name_of_the_run(folder: Path) -> None:
+    """Not that of its config, which other runs have too."""
+    other = Path("runs/tiny-seeds/seed-2")
+    for name, copy in (("tiny-2", Path("runs/tiny-2")), ("tiny-seeds-seed-2", other)):
+        shutil.copytree("runs/tiny", copy)
+        Path("runs/tiny-seeds/group.json").touch() if copy is other else None
+        trained = find_trained(None, copy / "checkpoints" / CHECKPOINT, Path("runs"), print)
+        assert name_of(trained) == name
+    Path("latest").symlink_to("runs/tiny-2")
+    again = find_trained(None, Path("latest/checkpoints") / CHECKPOINT, Path("runs"), print)
+    assert name_of(again) == "tiny-2"
+    shutil.copy(Path("runs/tiny/checkpoints") / CHECKPOINT, "alone.safetensors")
+    assert name_of(find_trained(None, Path("alone.safetensors"), Path("runs"), print)) == "tiny"

@@ -46,9 +46,16 @@ def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
         (["--ensemble", "a,b", "--weights", "x"], "or for eval 'validation' (got 'x')"),
         (["--ensemble", "a,b", "--combine", "votes", "--weights", "validation"], "give numbers"),
         (["--ensemble", "tiny"], "--ensemble: expected at least two networks, but only runs/tiny/"),
+        (["--ensemble", "tiny"], "named; names are separated by commas: --ensemble tiny,NAME\n"),
     ],
 )
 def test_wrong_usage(run_in: Run, trained: Path, arguments: list[str], message: str) -> None:
     done = run_in(trained, "eval", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_a_file_that_is_missing_is_called_a_file(run_in: Run, trained: Path) -> None:
+    done = run_in(trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors")
+    assert done.returncode == 1
+    assert "no.safetensors: no such file; a run's checkpoints are in" in done.stderr

@@ -21,7 +21,15 @@ RUN = "tiny"
 CHECKPOINT = f"runs/{RUN}/checkpoints/step-{STEPS}.safetensors"
 KEYS = [
     *("checkpoint", "dataset", "split", "tta", "count", "correct", "accuracy"),
-    *("accuracy_interval", "loss", "per_class", "confusion_matrix", "top_k", "top_k_intervals"),
+    *(
+        "accuracy_interval",
+        "loss",
+        "per_class",
+        "confusion_matrix",
+        "top_k",
+        "top_k_intervals",
+        "worst",
+    ),
 ]
 
 
@@ -70,6 +78,11 @@ def test_json_counts_every_picture_once(
     assert ranks["1"] == found["accuracy"]
     assert list(ranks.values()) == sorted(ranks.values())
     assert ranks["5"] > ranks["1"]
+    worst = found["worst"]
+    assert len(worst) == min(count - found["correct"], 40)
+    assert all(each["label"] != each["answer"] and each["source"] == "" for each in worst)
+    shares = [each["true_probability"] for each in worst]
+    assert shares == sorted(shares)
 
 
 def test_views_by_option(run_in: Run, trained: Path) -> None:

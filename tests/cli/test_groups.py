@@ -77,8 +77,16 @@ def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
     listed = run("runs").stdout.splitlines()
     assert listed[-1].split()[:3] == ["tiny-seeds", "seeds", "3/3"]
+    # A single one goes on with its own config; that of the group has another seed.
+    single = ("--resume", "runs/tiny-seeds/seed-2", *TRAIN[3:], "--set", "train.epochs=2")
+    refused = run("train", "--config", "tiny.yaml", *single)
+    own = "runs/tiny-seeds/seed-2/config.yaml"
+    assert f"take the run's own config (--config {own})" in refused.stderr
+    assert "epoch 2.00" in run("train", "--config", own, *single).stdout
     mistaken = run("eval", "--run", "tiny-seeds")
     assert "runs/tiny-seeds: is a group of runs; name one of them" in mistaken.stderr
+    alone = run("eval", "--run", "nosuch")
+    assert "there are groups of runs alone: tiny-seeds; name a run of one" in alone.stderr
 
 
 def test_a_group_goes_on_with_its_own_config_only(run: Run) -> None:
@@ -102,6 +110,7 @@ def test_a_group_goes_on_with_its_own_config_only(run: Run) -> None:
     [
         (["--seeds", "2", "--folds", "2"], "--seeds and --folds cannot be used together"),
         (["--stratified"], "--stratified needs --folds"),
+        (["--workers", "2"], "--workers needs --seeds or --folds"),
         (["--seeds", "1"], "1 is not in the range x>=2"),
         (["--seeds", "2", "--ranks", "2"], "--seeds and --ranks cannot be used together"),
     ],

@@ -71,7 +71,7 @@ def test_a_file_beside_the_config_and_one_of_the_command_line(train: Train, tmp_
         assert status == 0
         assert err.endswith("to begin it anew: --set init_from.skip=dense_1.*\n")
         path = folder / "w.safetensors"
-        assert f"init        1 of 4 arrays from {path}, with PyTorch's names\n" in out
+        assert f"init        1 of 4 arrays from {path}\n" in out
         assert "\x1b" not in out
         assert r"left        a\x1b[31m\nFAKE: b (2,): the network has none" in out
         # The config of the run leads to the same file from everywhere.

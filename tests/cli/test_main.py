@@ -20,8 +20,19 @@ from ..support.picture_folders import paint
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    *("train", "sweep", "eval", "compare", "predict", "compress", "new", "runs", "weights", "data"),
-    *("summary", "explain", "config", "doctor"),
+    *(
+        "train",
+        "sweep",
+        "report",
+        "eval",
+        "compare",
+        "predict",
+        "compress",
+        "new",
+        "runs",
+        "weights",
+    ),
+    *("data", "summary", "explain", "config", "doctor"),
 ]
 
 _HELP = """

@@ -10,9 +10,13 @@ import subprocess
 import termios
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from dnnstack.cli.sweep_screen import Screen
 from dnnstack.common.cells import cells
+from PIL import Image
 
 from ..support.picture_folders import paint
 
@@ -59,6 +63,36 @@ def test_what_is_found_in_a_folder(on_terminal: On, tmp_path: Path) -> None:
     counts = lines[at : at + 4]
     assert {cells(line) for line in counts} == {COLUMNS}
     assert any(line.startswith("猫猫") and "… " in line for line in counts)
+
+
+def test_a_trial_keeps_its_words_whole_above_the_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnnstack.cli.console.width", lambda: COLUMNS)
+    sweep = SimpleNamespace(journal=SimpleNamespace(read=list, size=lambda: 0))
+    screen = Screen(cast(Any, sweep), silent=False)
+    screen._bar = SimpleNamespace(write=lambda text, file: file.write(text))
+    words = "trial-7: accuracy 97.50% (best); optimizer.lr 0.0123, layers.dense_1.units 96"
+    screen._print(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cells, lines)) <= COLUMNS
+    assert " ".join(" ".join(lines).split()) == words
+
+
+@pytest.mark.parametrize("short", [["--short"], []])
+def test_an_answer_keeps_its_words_whole(
+    on_terminal: On, trained: Path, tmp_path: Path, short: list[str]
+) -> None:
+    name = "a picture of a one by hand on a sheet of paper.png"
+    page = Image.new("L", (60, 60), 255)
+    page.paste(0, (27, 10, 33, 50))
+    page.save(tmp_path / name)
+    run = next((trained / "runs").iterdir())
+    lines = on_terminal("predict", "--device", "numpy", "--run", str(run), *short, name)
+    at = next(i for i, line in enumerate(lines) if line.startswith("a picture"))
+    assert cells(lines[at]) <= COLUMNS
+    assert "".join(" ".join(lines[at : at + 2]).split()).startswith(f"{name}:".replace(" ", ""))
+    assert lines[at].rpartition(" ")[2] in f"{name}:".split()
 
 
 def test_findings_and_errors_keep_their_words_whole(on_terminal: On, tmp_path: Path) -> None:

@@ -108,9 +108,17 @@ def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
 
 def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> None:
     (work / "flowers" / "rose" / "3.png").write_text("not a picture")
+    (work / "flowers" / "rose" / "4.png").write_text("")
+    draw(work / "flowers" / "aster" / "speck", {"": 1}, (3, 3))
     done = run_in(work, "new", "flowers")
     assert done.returncode == 0, done.stderr
     assert "unreadable  flowers/rose/3.png: is not a picture" in done.stdout
+    assert "unreadable  flowers/rose/4.png: is empty, 0 bytes" in done.stdout
+    assert "tiny        a side of less than 8 pixels: aster/speck/0.png; look" in done.stdout
+    assert [line.split() for line in done.stdout.splitlines() if line.startswith("rose ")] == [
+        ["rose", "10"]
+    ]
+    assert done.stdout.startswith("pictures    32 of 3 classes")
     done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
     assert done.returncode == 0, done.stderr
 
@@ -150,7 +158,7 @@ def test_two_pictures_of_a_class_are_enough_to_begin(run_in: Run, tmp_path: Path
     draw(tmp_path / "few", {"a": 2, "b": 2})
     done = run_in(tmp_path, "new", "few")
     assert done.returncode == 0, done.stderr
-    assert "few         the class a has 2 pictures" in done.stdout
+    assert "few         pictures in a (2), b (2); what is learned" in done.stdout
     done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK)
     assert done.returncode == 0, done.stderr
 

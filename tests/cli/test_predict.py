@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.datasets import load
-from PIL import Image
+from PIL import Image, ImageDraw
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 KEYS = ["path", "label", "index", "probability", "top", "preprocessing", "sure", "doubt"]
@@ -336,6 +336,8 @@ def test_an_answer_that_is_not_likely_enough_is_not_sure(
     done = run_in(trained, *line, "none.png", "--min-probability", str(limit))
     assert done.returncode == 1
     assert run_in(trained, *line, "--min-probability", "1.5").returncode == 2
+    done = run_in(trained, *line, "--json", "--min-probability", "100%")
+    assert (done.returncode, json.loads(done.stdout)["doubt"]) == (3, "less than 100%")
 
 
 def test_two_digits_are_not_answered_plainly(
@@ -352,3 +354,13 @@ def test_two_digits_are_not_answered_plainly(
     assert ": not sure (several digits?); likeliest: " in done.stdout
     # The whole picture as it is: nothing was located, and nothing is doubted.
     assert json.loads(run_in(trained, *line, "--json", "--raw").stdout)["sure"]
+
+
+def test_a_letter_is_not_answered_plainly(run_in: Run, trained: Path, tmp_path: Path) -> None:
+    page = Image.new("L", (200, 200), 255)
+    ImageDraw.Draw(page).text((100, 100), "W", font_size=110, anchor="mm")
+    page.save(tmp_path / "letter.png")
+    line = ("predict", "--device", "numpy", "--min-probability", "0", str(tmp_path / "letter.png"))
+    done = run_in(trained, *line)
+    assert done.returncode == 3
+    assert ": not sure (not the shape of a digit); likeliest: " in done.stdout

@@ -63,6 +63,9 @@ def test_before_the_first_step_there_is_nothing_to_save(
     ended = child(folder, *TRAIN, phase=phase, signal=number, seconds=seconds)
     assert ended.status == SIGNALS[number], ended.text
     assert "interrupted before the first step; there was nothing to save" in ended.text
+    assert "saves and ends" not in ended.text
+    if number == signal.SIGINT and phase != "config":
+        assert "dnnstack: ends before the first step; Ctrl-C again ends now\n" in ended.text
     assert not (folder / "runs").exists()
     assert ended.seconds < 30
     _go_on(child, folder, ended.text)
@@ -203,9 +206,7 @@ def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(
         assert process.wait(60) == 130
     os.close(parent)
     lines = shown.decode().replace("\r", "\n").split("\n")
-    assert "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving" in (
-        lines
-    )
+    assert "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved" in (lines)
 
 
 @contextmanager

@@ -1,21 +1,25 @@
 """``dnnstack sweep``: its trials, kills and resumes, several workers, mistakes.
 
-``DNNSTACK_SWEEP_KILLS`` sets the number of random kills.
+``DNNSTACK_SWEEP_KILLS`` sets the number of random kills, of one process and of several.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dnnstack.backends.select import NVIDIA_DRIVER
 from dnnstack.configs import load_config
 
 from .conftest import TINY
@@ -31,13 +35,21 @@ search:
     optimizer.lr: {low: 0.003, high: 0.3, log: true}
     optimizer.momentum: [0.0, 0.9]
 """
-SWEEP = ("sweep", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
+WORKERS = ("sweep", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1", "--workers")
+SWEEP = (*WORKERS, "1")
+# Trials that are the same in any order, long enough to be killed.
+RANDOM = """\
+search:
+  trials: 6
+  sampler: random
+  keys: {optimizer.lr: {low: 0.003, high: 0.3, log: true}}
+"""
 JOURNAL = Path("runs/tiny-sweep/trials.jsonl")
 
 
-def _folder(parent: Path, name: str, search: str = SEARCH) -> Path:
+def _folder(parent: Path, name: str, search: str = SEARCH, epochs: int = 1) -> Path:
     (parent / name).mkdir()
-    text = TINY.replace("epochs: 2", "epochs: 1") + search
+    text = TINY.replace("epochs: 2", f"epochs: {epochs}") + search
     (parent / name / "tiny.yaml").write_text(text, encoding="utf-8")
     return parent / name
 
@@ -72,7 +84,120 @@ def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path)
         assert same.read_bytes() == run.read_bytes()
 
 
-def test_two_workers_share_the_trials(
+def _workers(process: int) -> list[int]:
+    """The workers of a sweep; none once it has ended."""
+    try:
+        return [
+            int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def _kill(process: subprocess.Popen[str], rng: random.Random) -> int:
+    """Kill the sweep or some of its workers, each after a while; how many were killed."""
+    assert process.stdout is not None
+    process.stdout.readline()
+    kills = 0
+    while process.poll() is None and kills < 3:
+        try:
+            process.wait(rng.uniform(0.1, 1.0))
+        except subprocess.TimeoutExpired:
+            workers = _workers(process.pid)
+            victim = rng.choice([process.pid, *workers])
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                kills += 1
+            if victim == process.pid:
+                break
+    return kills
+
+
+def _assert_whole(folder: Path, whole: Path) -> None:
+    """Every trial was begun once and ended once, with the numbers of an undisturbed sweep."""
+    found, expected = (
+        {t["trial"]: t for t in _trials(f) if t["event"] == "end"} for f in (folder, whole)
+    )
+    events = [(each["event"], each["trial"]) for each in _trials(folder)]
+    assert sorted(events) == sorted((event, n) for event in ("begin", "end") for n in expected)
+    assert found == expected
+    for run in sorted((whole / "runs/tiny-sweep").glob("trial-*/metrics.csv")):
+        same = folder / "runs/tiny-sweep" / run.parent.name / run.name
+        assert same.read_bytes() == run.read_bytes()
+    # Temporary files of processes that were killed stay for an hour.
+    ours, theirs = (
+        {path.name for path in (one / "runs/tiny-sweep").iterdir() if path.name[0] != "."}
+        for one in (folder, whole)
+    )
+    assert ours == theirs
+
+
+@pytest.mark.timeout(600 if KILLS <= 10 else 0)
+def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
+    child: Child, environment: dict[str, str], tmp_path: Path
+) -> None:
+    # Longer trials are hit more often; a few kills need not take their time.
+    epochs = 12 if KILLS > 3 else 5
+    whole = _folder(tmp_path, "whole", RANDOM, epochs)
+    done = child(whole, *WORKERS, "2")
+    assert done.status == 0, done.text
+    rng, kills = random.Random(7), 0
+    command = [sys.executable, "-m", "dnnstack.cli", *WORKERS]
+    for attempt in itertools.count():
+        folder = _folder(tmp_path, f"killed-{attempt}", RANDOM, epochs)
+        for _ in range(3):
+            again = ("--resume",) if (folder / "runs/tiny-sweep/group.json").exists() else ()
+            with subprocess.Popen(
+                [*command, "2", *again],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            ) as process:
+                kills += _kill(process, rng)
+                # Workers of a sweep that is gone write to this pipe until they have ended.
+                process.communicate(timeout=300)
+            if kills >= KILLS:
+                break
+        done = child(folder, *WORKERS, "2", "--resume")
+        assert done.status == 0, done.text
+        _assert_whole(folder, whole)
+        if kills >= KILLS:
+            break
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_workers_in_order(
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = _folder(tmp_path, "whole", RANDOM, epochs=100_000)
+    with subprocess.Popen(
+        [sys.executable, "-m", "dnnstack.cli", *WORKERS, "2"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        runs = [folder / f"runs/tiny-sweep/trial-{n}/log.jsonl" for n in (1, 2)]
+        while not all(run.exists() and b"train" in run.read_bytes() for run in runs):
+            time.sleep(0.05)
+        workers = _workers(process.pid)
+        # Ctrl-C reaches all processes of a terminal.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        text = process.communicate(timeout=300)[0]
+    assert process.returncode == 128 + number
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    for run in runs:
+        assert json.loads(run.read_text("utf-8").splitlines()[-1])["state"] == "interrupted"
+    assert "2 trials, 2 open" in text
+    assert text.splitlines()[-1].endswith(" --workers 2 --resume runs/tiny-sweep")
+
+
+def test_processes_started_by_hand_share_the_trials(
     environment: dict[str, str], run_in: Run, tmp_path: Path
 ) -> None:
     folder = _folder(tmp_path, "two", SEARCH.replace("trials: 5", "trials: 1"))
@@ -84,7 +209,11 @@ def test_two_workers_share_the_trials(
         subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    assert [worker.communicate(timeout=300)[0] != b"" for worker in workers] == [True, True]
+    # Each waits for the other's last trial, so both know all.
+    for worker in workers:
+        states = [t["state"] for t in json.loads(worker.communicate(timeout=300)[0])["trials"]]
+        assert len(states) == 6
+        assert "open" not in states
     assert [worker.returncode for worker in workers] == [0, 0]
     for event in ("begin", "end"):
         numbers = [each["trial"] for each in _trials(folder) if each["event"] == event]
@@ -121,9 +250,66 @@ def test_a_sweep_goes_on_with_its_own_config_only(
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("objective", "budget", "trials"),
+    [
+        ("loss", "epochs: 2.5", 3),
+        ("seconds", "trials: 2", 2),
+        ("[accuracy, seconds]", "seconds: 1e-6", 1),
+    ],
+)
+def test_every_objective_and_budget(
+    child: Child, tmp_path: Path, objective: str, budget: str, trials: int
+) -> None:
+    search = f"search: {{objective: {objective}, {budget}, keys: {{optimizer.lr: [0.1]}}}}\n"
+    folder = _folder(tmp_path, "goal", search, epochs=2)
+    text = (folder / "tiny.yaml").read_text("utf-8")
+    goal = text.replace("epochs: 2", "epochs: 2, goal: {accuracy: 0.05}", 1)
+    (folder / "tiny.yaml").write_text(goal, encoding="utf-8")
+    done = child(folder, *SWEEP)
+    assert done.status == 0, done.text
+    ended = [each for each in _trials(folder) if each["event"] == "end"]
+    assert [(each["trial"], each["state"]) for each in ended] == [
+        (n, "complete") for n in range(trials)
+    ]
+    for name, value in zip(objective.strip("[]").split(", "), ended[0]["values"], strict=True):
+        log = (folder / "runs/tiny-sweep/trial-1/log.jsonl").read_text("utf-8").splitlines()
+        lines = [json.loads(line) for line in log]
+        found = [line for line in lines if line["event"] == "validation"]
+        expected = {
+            "loss": min(line["loss"] for line in found),
+            "accuracy": max(line["accuracy"] for line in found),
+            "seconds": lines[-1]["training_seconds"],
+        }
+        assert value == expected[name]
+
+
 def test_a_mistake_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
     folder = _folder(tmp_path, "bad", SEARCH.replace("high: 0.3", "high: 0.001"))
     done = run_in(folder, *SWEEP)
     assert done.returncode == 1
     assert "tiny.yaml:19:19: search.keys.optimizer.lr: the range is empty" in done.stderr
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.skipif(NVIDIA_DRIVER.exists(), reason="this machine may have a GPU")
+def test_a_missing_gpu_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
+    """Also where each worker opens the device for itself."""
+    folder = _folder(tmp_path, "one")
+    words = ("sweep", "--config", "tiny.yaml", "--device", "cuda", "--workers", "2")
+    done = run_in(folder, *words)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("dnnstack: error: device 'cuda'")
+    assert not (folder / "runs").exists()
+
+
+def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path) -> None:
+    """Without a goal none is missed, and every trial counts."""
+    search = SEARCH.replace("  prune: {after_trials: 2, after_validations: 0}\n", "")
+    search = search.replace("trials: 5", "trials: 2\n  objective: [accuracy, seconds]")
+    folder = _folder(tmp_path, "one", search)
+    done = run_in(folder, *SWEEP, "--json")
+    assert done.returncode == 0, done.stderr
+    trials = json.loads(done.stdout)["trials"]
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    assert all(trial["values"][1] == trial["seconds"] > 0 for trial in trials)

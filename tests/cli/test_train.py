@@ -70,9 +70,10 @@ def test_a_packaged_config_says_so(run: Run) -> None:
 def test_flags_are_part_of_the_effective_config(run: Run, tmp_path: Path) -> None:
     done = run(
         *("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"),
-        *("--set", "train={max_steps: 1}"),
+        *("--set", "train={max_steps: 1}", "--gpus", "0,1"),
     )
     assert done.returncode == 0, done.stderr
+    assert "--gpus has no effect here: the device is numpy, not cuda" in done.stderr
     text = (tmp_path / "runs" / "tiny" / "config.yaml").read_text("utf-8")
     config = parse_config(text, "config.yaml")
     assert (config.run.device, config.run.threads, config.train.max_steps) == ("numpy", 1, 1)
@@ -132,7 +133,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     # A person waits for what Ctrl-C does.
-    ending = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
+    ending = "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved\n"
     assert (process.returncode, err) == (status, ending * (number == signal.SIGINT))
     lines = out.splitlines()
     match = re.match(r"interrupted at step (\d+) of 1300000 ", next(filter(_ended, lines)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.cli import console, usage
 from dnnstack.cli import main as entrance
-from dnnstack.cli import usage
 from dnnstack.configs import load_config
+from dnnstack.configs.find import packaged_configs
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,6 +43,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
             "train --config lenet.yaml --resume --init-from runs/a",
             "--resume and --init-from cannot be used together",
         ),
+        ("predict --min-probability 95x a.png", "expected a number from 0 to 1, or 0% to 100%"),
+        ("predict --min-probability 150% a.png", "expected a number from 0 to 1, or 0% to 100%"),
+        ("predict --min-probability nan a.png", "expected a number from 0 to 1, or 0% to 100%"),
+        ("compress lenet", "a file with stages; int8.yaml, lenet-300-100.yaml, lenet.yaml ship"),
         ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )
@@ -53,6 +59,32 @@ def test_what_was_meant_is_named(
     assert hint in err
     assert err.splitlines()[-1].startswith("See 'dnnstack ")
     assert err.splitlines()[-1].endswith(" --help'.")
+
+
+@pytest.mark.parametrize("columns", [70, 80, 100])
+def test_help_breaks_no_name(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in ("train", "sweep", "predict"):
+        assert entrance.main([command, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert not [line for line in text.splitlines() if line.endswith("-")]
+        assert text.isascii()
+    entrance.main(["train", "--help"])
+    words = capsys.readouterr().out.split()
+    assert {f"{name}," for name in packaged_configs()[:-1]} <= set(words)
+
+
+def test_the_end_of_the_input_ends_the_line_of_a_question(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer, allowed in (("", False), ("y", True), ("y\n", True)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert console.confirm("A plugin.", "May it run?") == allowed
+        asked = capsys.readouterr().err.splitlines(keepends=True)[-1]
+        # A terminal shows the end of the line that is typed.
+        assert asked == "May it run? [y/N] " + "\n" * (answer != "y\n")
 
 
 def test_a_picture_in_the_place_of_a_command(
@@ -105,9 +137,13 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["eval", "--split", "v"], ["plain,validation"]),
         (
             ["train", "--config", "le"],
-            [f"plain,lenet{rest}.yaml" for rest in ("-300-100", "", "5-1998", "5")],
+            [
+                f"plain,lenet{rest}.yaml"
+                for rest in ("-300-100", "-best", "-space", "", "5-1998", "5")
+            ],
         ),
         (["train", "--config", "t"], ["plain,tiny.yaml"]),
+        (["report", "t"], ["file,t"]),
         (["train", "--config", "../x"], ["file,../x"]),
         (["eval", "--run", "t"], ["plain,tiny"]),
         (["train", "--resume", "x/"], ["dir,x/"]),
@@ -123,11 +159,28 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["predict", "di"], ["file,di"]),
         (["eval", "--checkpoint", "ch"], ["file,ch"]),
         (["eval", "--data", "cifar1"], ["plain,cifar10", "plain,cifar100"]),
+        (["eval", "--data", "image"], ["file,image"]),
         (["eval", "--data", "./x"], ["file,./x"]),
         (["train", "--set", "train.ep"], ["plain,train.epochs="]),
         (["train", "--set", "optimizer.nest"], ["plain,optimizer.nesterov="]),
         (["train", "--set", "optimizer.mom"], ["plain,optimizer.momentum="]),
         (["train", "--set", "layers"], ["plain,layers="]),
+        (
+            ["train", "--config", "tiny.yaml", "--set", "layers.dense_1.u"],
+            ["plain,layers.dense_1.units=", "plain,layers.dense_1.use_bias="],
+        ),
+        (["train", "--config", "tiny.yaml", "--set", "optimizer.bet"], ["file,optimizer.bet"]),
+        (
+            [
+                *("train", "--config", "tiny.yaml", "--set", "optimizer", "=", "adam"),
+                "--set",
+                "optimizer.bet",
+            ],
+            ["plain,optimizer.betas="],
+        ),
+        (["train", "--set", "loss", "=", "cross"], ["plain,cross_entropy"]),
+        (["train", "--set", "run.device", "=", "n"], ["plain,numpy"]),
+        (["train", "--set", "run.fusion", "=", ""], ["plain,false", "plain,true"]),
         (["train", "--set", "loss.foc"], ["plain,loss.focusing="]),
         (["train", "--set", "run.threads", "=", "2", "--set", "data.root", "=", "di"], ["file,di"]),
         (["train", "--set", "data.root=di"], ["file,di"]),

@@ -92,3 +92,17 @@ def test_names_of_others_are_printed_so_that_nothing_obeys_them(
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert r"a\x1b[31m\nFAKE: b" in out
+
+
+@pytest.mark.parametrize("words", [("eval", "--checkpoint"), ("predict", "5.png", "--checkpoint")])
+def test_weights_alone_are_no_checkpoint(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor a damaged one: the message says what they are good for."""
+    assert main([*words, "w.safetensors"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "w.safetensors: has weights alone, without the config of their network;" in said
+    assert said.endswith("begin a training with them: --init-from w.safetensors")
+    Path("w.json").write_text("{}", encoding="utf-8")
+    assert main([*words, "w.safetensors"]) == 1
+    assert "has weights alone" not in capsys.readouterr().err

@@ -180,6 +180,18 @@ def test_permutation_permutes(n: int, counter: int) -> None:
     np.testing.assert_array_equal(np.sort(drawn), np.arange(n))
 
 
+@pytest.mark.parametrize("kept", [0xFFFF_FFFF, 0x8001_0003, 0x3])
+def test_a_permutation_is_the_stable_order_of_its_keys(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of keys of which many are equal, wholly or in their upper bits."""
+    drawn = random.words(random.key(4, "p"), 1, 0, 30_000).reshape(-1, 2) & np.uint32(kept)
+    monkeypatch.setattr(random, "_elements", lambda *_, **__: drawn)
+    keys = [(int(high) << 32) | int(low) for low, high in drawn]
+    wanted = sorted(range(len(keys)), key=keys.__getitem__)
+    assert random.permutation(random.key(4, "p"), 1, len(keys)).tolist() == wanted
+
+
 def test_permutations_of_different_epochs_and_keys_differ() -> None:
     first = random.permutation(random.key(4, "p"), 0, 1000)
     assert (first != random.permutation(random.key(4, "p"), 1, 1000)).mean() > 0.9

@@ -56,7 +56,7 @@ MISTAKES = [
     (
         "optimizer: {type: adam, lr: 1, momentum: 0.9}",
         "x.yaml:1:32: optimizer.momentum: unknown key; the optimizer 'adam' takes type, "
-        "lr, betas, eps, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead",
+        "lr, betas, eps, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead, swa",
     ),
     (
         "optimizer: {type: adam, lr: 1, betas: [0.9, 1]}",

@@ -103,7 +103,7 @@ def test_nothing_else_changes() -> None:
         (
             "optimizer.rate=1",
             "optimizer.rate: unknown key; the optimizer 'sgd' takes type, lr, momentum, "
-            "nesterov, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead",
+            "nesterov, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead, swa",
         ),
         ("optimizer.lr=yes", "optimizer.lr: expected a number (got 'yes')"),
         (

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, load_config, packaged_configs, parse_config
+from dnnstack.configs.find import packaged_searches
+from dnnstack.configs.search import load_search
 from dnnstack.configs.stages import load_stages, packaged_stages
 from dnnstack.training.assemble import build_network, describe_data
 
@@ -23,12 +25,15 @@ PACKAGED = [
     "digits.yaml",
     "inception-small.yaml",
     "lenet-300-100.yaml",
+    "lenet-best.yaml",
+    "lenet-space.yaml",
     "lenet.yaml",
     "lenet5-1998.yaml",
     "lenet5.yaml",
     "mlp-xor.yaml",
     "mlp.yaml",
     "mnist-best.yaml",
+    "mnist-fast.yaml",
     "perceptron-nand.yaml",
     "resnet18.yaml",
     "vgg16.yaml",
@@ -39,10 +44,21 @@ def test_which_ship() -> None:
     assert packaged_configs() == PACKAGED
 
 
+def test_searches_ship_that_the_package_finds() -> None:
+    assert packaged_searches() == ["lenet-search.yaml"]
+    for name in packaged_searches():
+        loaded, search = load_search(name)
+        assert loaded.packaged
+        assert search.trials is not None
+        assert search.trials <= 200
+
+
 def test_stages_ship_for_both_networks_of_the_paper() -> None:
     """And fit them."""
-    assert packaged_stages() == ["lenet-300-100.yaml", "lenet.yaml"]
-    for name in packaged_stages():
+    assert packaged_stages() == ["int8.yaml", "lenet-300-100.yaml", "lenet.yaml"]
+    # These suit any network.
+    assert load_stages("int8.yaml").config.trainings == ()
+    for name in packaged_stages()[1:]:
         stages, network = load_stages(name), load_config(name).config
         assert stages.packaged
         given = [stage.model_dump() for stage in stages.config.stages]

@@ -13,6 +13,7 @@ import pytest
 from dnnstack.configs import json_schema, load_config, packaged_configs
 from dnnstack.configs.document import Place
 from dnnstack.configs.load import compose_value
+from dnnstack.configs.search import load_search
 
 SCHEMA = json_schema()
 TYPES: dict[str, Any] = {
@@ -45,6 +46,8 @@ def _holds(schema: dict[str, Any], keyword: str, value: Any) -> bool:
     if keyword in CHECKS:
         kind, check = CHECKS[keyword]
         return not _is(kind, value) or check(value, wanted)
+    if keyword == "prefixItems":
+        return not isinstance(value, list) or all(map(accepts, wanted, value))
     if keyword == "not":
         return not accepts(wanted, value)
     if keyword == "if":
@@ -97,6 +100,19 @@ def test_the_shipped_schema_is_current() -> None:
     """Write it anew with ``python -m dnnstack.configs.generated .``."""
     shipped = Path(dnnstack.configs.__file__ or "").parent / "schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == SCHEMA
+
+
+def test_searches_fit() -> None:
+    """With a block for sweep, whose keys are known too."""
+    text = load_search("lenet-search.yaml")[0].text
+    assert accepts(SCHEMA, read(text))
+    for wrong in (
+        "keys: {optimizer.lr: [0.1]}, trials: none",
+        "keys: {optimizer.lr: [0.1]}, trails: 200",
+        "keys: {optimizer.lr: {low: 0.1}}",
+    ):
+        assert not accepts(SCHEMA, read(f"{GOOD}search: {{{wrong}}}"))
+    assert accepts(SCHEMA, read(f"{GOOD}search: {{keys: {{optimizer.lr: [0.1]}}, trials: 1}}"))
 
 
 @pytest.mark.parametrize("name", packaged_configs())

@@ -56,6 +56,37 @@ def test_a_whole_block(tmp_path: Path) -> None:
     assert schedule.values[1] == {"type": "step", "gamma": 0.5, "step_size": 100}
 
 
+def test_conditions_that_hold(tmp_path: Path) -> None:
+    """Numbers are compared as numbers, also after steps that floating point does not hit."""
+    block = """\
+  trials: 2
+  keys:
+    data.batch_size: {low: 32, high: 128, step: 32}
+    optimizer.momentum: {low: 0.0, high: 0.9, step: 0.1}
+    optimizer.lr: {values: [1], when: {data.batch_size: [64, 128], optimizer.momentum: 0.3}}
+    optimizer.nesterov: {values: [false], when: {optimizer.momentum: 0}}
+"""
+    *_, rate, nesterov = load(tmp_path, block).dimensions
+    assert nesterov.holds({"optimizer.momentum": 0.0})
+    assert rate.holds({"data.batch_size": 64, "optimizer.momentum": 3 * 0.1})
+    assert not rate.holds({"data.batch_size": 96, "optimizer.momentum": 0.3})
+    assert not rate.holds({"data.batch_size": 64, "optimizer.momentum": 0.4})
+    assert not Dimension("a", when={"b": (True,)}).holds({"b": 1})
+
+
+def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
+    """Otherwise Optuna warns, and cuts it itself."""
+    block = """\
+  trials: 2
+  keys:
+    data.batch_size: {low: 32, high: 150, step: 32}
+    optimizer.momentum: {low: 0, high: 0.9, step: 0.3}
+    optimizer.lr: {low: 0.1, high: 0.75, step: 0.2}
+"""
+    batch, momentum, rate = load(tmp_path, block).dimensions
+    assert (batch.high, momentum.high, rate.high) == (128, 0.9, 0.7)
+
+
 ONE = "  trials: 2\n  keys:\n    "
 
 
@@ -71,6 +102,11 @@ ONE = "  trials: 2\n  keys:\n    "
         (f"{ONE}optimizer.lr: {{low: 0.1, high: 0.01}}\n", 2, "the range is empty: low 0.1 is not"),
         (f"{ONE}optimizer.lr: {{low: 0, high: 1, log: true}}\n", 2, "needs a low above 0 (got 0)"),
         (f"{ONE}optimizer.lr: {{low: 1, high: 2, step: 0}}\n", 2, "step above 0 (got 0)"),
+        (
+            f"{ONE}optimizer.lr: {{low: 0.1, high: 0.2, step: 5}}\n",
+            2,
+            "a step of 5 is larger than the range, 0.1 to 0.2",
+        ),
         (f"{ONE}optimizer.lr: {{low: 1}}\n", 2, "keys.optimizer.lr.high: is missing"),
         (f"{ONE}optimizer.lr: {{low: a, high: 2}}\n", 2, "expected a number (got 'a')"),
         (
@@ -90,6 +126,36 @@ ONE = "  trials: 2\n  keys:\n    "
             f"{ONE}optimizer.lr: {{values: [1], when: {{seed: 1}}}}\n",
             2,
             "no key of this search",
+        ),
+        (
+            f"{ONE}optimizer.momentum: [0.0, 0.9]\n"
+            "    optimizer.nesterov: {values: [true], when: {optimizer.momentum: 0.5}}\n",
+            3,
+            "nesterov.when.optimizer.momentum: is never 0.5: it is of 0.0, 0.9",
+        ),
+        (
+            f"{ONE}data.batch_size: {{low: 32, high: 128, step: 32}}\n"
+            "    optimizer.lr: {values: [1], when: {data.batch_size: [64, 65]}}\n",
+            3,
+            "is never 65: it is from 32 to 128 in steps of 32",
+        ),
+        (
+            f"{ONE}seed: {{low: 1, high: 9}}\n"
+            "    optimizer.lr: {values: [1], when: {seed: 10}}\n",
+            3,
+            "is never 10: it is from 1 to 9",
+        ),
+        (
+            f"{ONE}optimizer.lr: {{low: 0.1, high: 0.9}}\n"
+            "    seed: {values: [1], when: {optimizer.lr: 0.5}}\n",
+            3,
+            "is never 0.5: a range without a step",
+        ),
+        (
+            f"{ONE}optimizer.nesterov: [true, false]\n"
+            "    seed: {values: [1], when: {optimizer.nesterov: 1}}\n",
+            3,
+            "is never 1: it is of true, false",
         ),
         ("  keys: {optimizer.lr: [1]}\n", 0, "trials: is missing: give a budget"),
         ("  trials: 5\n", 0, "keys: is missing"),
@@ -140,3 +206,44 @@ def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
         load_config(path)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{path}:{START - 1}:1: search: a config with a search is for dnnstack ")
+
+
+def test_overrides_of_the_block(tmp_path: Path) -> None:
+    """As those of a config; points within a key that is searched are its own."""
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        HEAD + "  trials: 2\n  prune: true\n  keys:\n"
+        "    optimizer.lr: {low: 0.1, high: 0.9}\n    optimizer.momentum: [0.0, 0.9]\n",
+        encoding="utf-8",
+    )
+    config, found = load_search(
+        path,
+        (
+            *("search.trials=7", "search.sampler=random", "search.prune.after_trials=3"),
+            *("search.keys.optimizer.lr.high=0.5", "search.keys.optimizer.momentum=[0.5]"),
+            *("search.keys.seed={low: 1, high: 4}", "optimizer.momentum=0.1"),
+        ),
+    )
+    assert (found.trials, found.sampler, found.prune) == (7, "random", (3, 1))
+    rate, momentum, seed = found.dimensions
+    assert (rate.low, rate.high, momentum.values) == (0.1, 0.5, (0.5,))
+    assert seed == Dimension("seed", 1, 4, step=1, whole=True)
+    assert config.config.optimizer.momentum == 0.1
+    for change, message in (
+        ("search.trails=3", r"--set search.trails=3: search.trails: unknown key; did you mean 'tr"),
+        ("search.trials=x", r"--set search.trials=x: search.trials: expected a whole number"),
+        ("search.prune=maybe", r"--set search.prune=maybe: search.prune: expected a mapping"),
+        ("search", r"--set search: expected search.key=value, as in search.trials=20"),
+        ("search.keys.optimizer.lr.high=0", r"search.keys.optimizer.lr: the range is empty"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_search(path, (change,))
+
+
+def test_a_block_of_overrides_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(HEAD.replace("search:\n", ""), encoding="utf-8")
+    _, found = load_search(path, ("search.trials=2", "search.keys.optimizer.lr=[0.1, 0.2]"))
+    assert (found.trials, found.dimensions[0].values) == (2, (0.1, 0.2))
+    with pytest.raises(ConfigError, match="'search' is not a key"):
+        load_config(path, ("search.trials=2",))

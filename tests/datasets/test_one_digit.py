@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.common.random import key
-from dnnstack.datasets.one_digit import ENCLOSED, SEVERAL, doubt
+from dnnstack.datasets.one_digit import NO_DIGIT, SEVERAL, doubt
 from dnnstack.datasets.strokes_draw import draw
 from numpy.typing import NDArray
 
@@ -42,8 +42,8 @@ def rings(count: int) -> NDArray[np.uint8]:
         (field((4, 23, 12, 15), (4, 5, 20, 21)), ""),
         (rings(1), ""),
         (rings(2), ""),
-        (rings(3), ENCLOSED),
-        (field(), ENCLOSED),
+        (rings(3), NO_DIGIT),
+        (field(), NO_DIGIT),
     ],
 )
 def test_shapes(digit: NDArray[np.uint8], expected: str) -> None:

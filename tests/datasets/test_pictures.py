@@ -213,7 +213,13 @@ def test_a_giant_is_refused_before_it_is_decoded(
 @pytest.mark.parametrize("paper", [0, 128, 255])
 def test_a_blank_picture_is_refused(tmp_path: Path, paper: int) -> None:
     path = save(Image.new("L", (100, 100), paper), tmp_path / "a.png")
-    refuse(path, "no digit found")
+    refuse(path, "no digit found: the picture is blank or has hardly any contrast")
+
+
+def test_noise_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
+    path = save(Image.fromarray(noise), tmp_path / "a.png")
+    refuse(path, "no digit found: no strokes stand out from a plain page")
 
 
 @pytest.mark.parametrize("scale", [1.0, 255.0])

@@ -33,6 +33,7 @@ def test_a_truth_table_is_taken_as_it_is() -> None:
     for split in ("train", "test"):
         data = load("table", split, root=ROOT, options=NAND)
         assert data.name == f"table/{split}"
+        assert data.sources == ("row 1: 0, 0", "row 2: 0, 1", "row 3: 1, 0", "row 4: 1, 1")
         np.testing.assert_array_equal(data.images[:, :, 0, 0], NAND["inputs"])
         np.testing.assert_array_equal(data.labels, NAND["targets"])
         assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)

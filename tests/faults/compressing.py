@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +24,24 @@ stages:
   - share: {bits: {"*.weight": 2}}
 """
 COMPRESS = ("compress", "net", "--config", STAGES, "--threads", "1")
+INTEGERS = "int8.yaml"
+QUANTIZE = ("compress", "net", "--config", INTEGERS, "--threads", "1")
+MEASURE = ("compress", "--sensitivity", "net", "--threads", "1")
+REPORT = ("report", "net-compressed")
+PICTURES = ("weights.png", "mask.png", "sensitivity.png")
 PLACE = "runs/net-compressed"
+_DECODED = re.compile(r"read and decoded .*")
 # Of the faults that a training meets too, those that are tried where not all are.
 SOME = ("ENOSPC", "killed-before")
+
+
+def check_report(ended: Ended, root: Path, whole: Path, want: Ended) -> None:
+    """After a fault: nothing is missing without a word; every picture is whole or as it was."""
+    for name in PICTURES:
+        picture = f"work/{PLACE}/{name}"
+        assert (root / picture).read_bytes() == (whole / picture).read_bytes(), name
+    if ended.status == 0 and not ended.err:
+        assert _DECODED.sub("", ended.out) == _DECODED.sub("", want.out)
 
 
 def arrays(work: Path) -> list[dict[str, NDArray[np.float32]]]:

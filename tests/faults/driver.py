@@ -17,7 +17,7 @@ from typing import Any
 import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
 from consent import Typed  # beside this script
 from dnnstack.cli.main import main
-from dnnstack.reports import compress_plots, plots
+from dnnstack.reports import compress_plots, plots, sensitivity_report
 from layer import Layer
 from tqdm import tqdm
 
@@ -100,5 +100,5 @@ if __name__ == "__main__":
     # To draw takes longer than all the rest; the file is written in the same way.
     tqdm.monitor_interval = 0  # its thread must not be there when a child is forked
     plots._png = lambda points, title: b"a picture" * 1000
-    compress_plots.drawn = lambda draw: b"a picture" * 1000
+    compress_plots.drawn = sensitivity_report.drawn = lambda draw: b"a picture" * 1000
     serve()

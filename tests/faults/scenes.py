@@ -94,6 +94,14 @@ SCENES = {
             compressing.COMPRESS,
             (*compressing.COMPRESS, "--resume", compressing.PLACE),
         ),
+        Scene(
+            "integers",
+            "staged",
+            compressing.QUANTIZE,
+            (*compressing.QUANTIZE, "--resume", compressing.PLACE),
+            devices=("cpu",),
+        ),
+        Scene("report", "small", compressing.REPORT),
         Scene("consent", "asked", ("config", "--config", consent.CONFIG), answer="yes\n"),
     )
 }
@@ -239,8 +247,13 @@ class Stage:
             assert done.status == 0, done.err
             if name == "warm":
                 shutil.rmtree(root / RUN.parent)
-            if name == "staged":
+            if name in ("staged", "small"):
                 (root / WORK / compressing.STAGES).write_text(compressing.TEXT, encoding="utf-8")
+            if name == "small":
+                for argv in (compressing.MEASURE, compressing.COMPRESS, compressing.REPORT):
+                    given = () if argv == compressing.REPORT else self._device
+                    done = self._play(root, *argv, *given)
+                    assert done.status == 0, done.err
         return root
 
     def _begin(self, root: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from .calls import FAILURES, KILLS, Fault
-from .compressing import SOME, check_compression
+from .compressing import SOME, check_compression, check_report
 from .conftest import Ended, Play, player
 from .scenes import (
     SCENES,
@@ -50,7 +50,11 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
     for scene in SCENES.values():
         for device in scene.devices:
             for fault in FAULTS:
-                if scene.name == "compress" and not EVERYTHING and fault.name not in SOME:
+                if (
+                    scene.name in ("compress", "integers")
+                    and not EVERYTHING
+                    and fault.name not in SOME
+                ):
                     continue
                 for part in range(PARTS):
                     yield scene, device, fault, part
@@ -113,9 +117,12 @@ def check(
 
     if scene.trains:
         check_training(stage, scene, root, ended, note)
-    elif scene.name == "compress":
+    elif scene.name in ("compress", "integers"):
         check_strangers(stage, scene, root)
         check_compression(stage, scene, root, ended, stage.end(scene), note)
+    elif scene.name == "report":
+        check_strangers(stage, scene, root)
+        check_report(ended, root, stage.end(scene), stage.undisturbed(scene).ended)
     else:
         check_reading(stage, scene, root, ended)
 

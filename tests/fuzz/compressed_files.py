@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from dnnstack.training.compressed import file as compressed
-from dnnstack.training.compressed.arrays import encode_array
+from dnnstack.training.compressed.arrays import encode_array, encode_scaled
 from dnnstack.training.compressed.file import compressed_bytes, read_compressed
+from dnnstack.training.compressed.quantization import on_grid
 from dnnstack.training.records.checkpoint import Checkpoint
 from dnnstack.training.records.state import START
 from dnnstack.training.records.trained import Trained
@@ -54,7 +55,11 @@ def _parts() -> tuple[dict[str, Any], bytes]:
 
 
 def _array_seeds() -> list[bytes]:
-    return [b"".join(encode_array(a, (w,))[0] for a in _arrays().values()) for w in (1, 4, 8)]
+    found = [b"".join(encode_array(a, (w,))[0] for a in _arrays().values()) for w in (1, 4, 8)]
+    dense = on_grid(np.linspace(-1, 1, 7840, dtype=np.float32).reshape(10, 784))
+    weight, bias = _arrays().values()
+    scaled = [encode_scaled(each)[0] for each in (dense, on_grid(weight))]
+    return [*found, *(each + encode_array(bias)[0] for each in scaled)]
 
 
 @st.composite

@@ -7,7 +7,8 @@ import pytest
 from dnnstack.common import random
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.layers.initializers import NAMES, Initializer
-from dnnstack.layers.whitening import Dirac, Whiten, _moments
+from dnnstack.layers.whitening import Dirac, Whiten, _moments, _sums
+from dnnstack.training.preprocessing import Prepared, Preprocessing
 
 KEY = random.key(1, "test")
 SHAPE, FAN_IN, FAN_OUT = (400, 300), 300, 100
@@ -86,47 +87,60 @@ def test_dirac_of_a_dense_layer_is_an_identity_on_top() -> None:
     np.testing.assert_array_equal(drawn, np.eye(5, 3))
 
 
+def pictures_of(pixels: np.ndarray, scale: float = 1 / 64, shift: float = -2.0) -> Prepared:
+    channels = pixels.shape[1]
+    scaling = Preprocessing((scale,) * channels, (shift,) * channels)
+    return Prepared(pixels, np.arange(len(pixels), dtype=np.int32), scaling)
+
+
 def test_whitening_one_direction_each() -> None:
     """Patches (a, b) with variances 4 and 1 along the diagonals, up to signs and eps."""
     rng = np.random.default_rng(3)
     along, across = 2.0 * rng.standard_normal(4000), rng.standard_normal(4000)
-    pictures = np.stack([along + across, along - across], 1).reshape(4000, 1, 1, 2) / sqrt(2)
-    filters = Whiten(eps=0.5).from_pictures((2, 1, 1, 2), pictures.astype(np.float32))
+    values = np.stack([along + across, along - across], 1).reshape(4000, 1, 1, 2) / sqrt(2)
+    pixels = (values * 16 + 128).round().clip(0, 255).astype(np.uint8)
+    filters = Whiten(eps=0.5).from_pictures((2, 1, 1, 2), pictures_of(pixels, 1 / 16, -8.0))
     want = np.array([[1, 1], [1, -1]]) / sqrt(2) / np.sqrt([[4.5], [1.5]])
     np.testing.assert_allclose(np.abs(filters.reshape(2, 2)), np.abs(want), rtol=0.05)
     assert (filters.reshape(2, 2).max(1) > 0).all()
     assert np.sign(filters[1]).sum() == 0
 
 
-def test_whitening_does_not_depend_on_how_pictures_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pictures = np.random.default_rng(3).standard_normal((30, 2, 5, 6)).astype(np.float32)
-    whole = Whiten().from_pictures((24, 2, 2, 3), pictures)
-    monkeypatch.setattr("dnnstack.layers.whitening._CHUNK", 7)
-    cut = Whiten().from_pictures((24, 2, 2, 3), pictures)
-    np.testing.assert_allclose(whole, cut, rtol=0, atol=1e-4)
-    np.testing.assert_array_equal(whole[12:], -whole[:12])
+@pytest.mark.parametrize("shape", [(30, 2, 5, 6), (19, 1, 40, 1100), (3, 3, 64, 9)])
+@pytest.mark.parametrize("kernel", [(2, 3), (1, 1), (3, 2)])
+def test_whitening_sums_are_exact(shape: tuple[int, ...], kernel: tuple[int, int]) -> None:
+    """Also of pictures that are black or white everywhere, whose sums are the largest."""
+    drawn = np.random.default_rng(3).integers(0, 256, shape, np.uint8)
+    for pixels in (drawn, np.zeros_like(drawn), np.full_like(drawn, 255)):
+        products, sums, count = _sums(pictures_of(pixels), *kernel, threads=2)
+        view = np.lib.stride_tricks.sliding_window_view(pixels, kernel, (2, 3))
+        rows = view.transpose(1, 4, 5, 0, 2, 3).reshape(len(products), -1).astype(np.int64) - 128
+        np.testing.assert_array_equal(products, rows @ rows.T)
+        np.testing.assert_array_equal(sums, rows.sum(1))
+        assert count == rows.shape[1]
 
 
-@pytest.mark.parametrize("buffers", [1, 1 << 28])
-def test_whitening_has_the_same_bits_with_any_threads(
-    buffers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More threads than chunks too, and where memory allows but one of them."""
-    monkeypatch.setattr("dnnstack.layers.whitening._BUFFERS", buffers)
-    monkeypatch.setattr("dnnstack.layers.whitening._CHUNK", 8)
-    pictures = np.random.default_rng(3).standard_normal((205, 3, 32, 32)).astype(np.float32)
+def test_whitening_moments_are_those_of_normalised_patches() -> None:
+    pixels = np.random.default_rng(4).integers(0, 256, (30, 2, 5, 6), np.uint8)
+    scaling = Preprocessing((0.02, 0.01), (-2.5, -0.3))
+    pictures = Prepared(pixels, np.arange(30, dtype=np.int32)[::-1], scaling)
+    values = pictures[0:30].astype(np.float64)
+    view = np.lib.stride_tricks.sliding_window_view(values, (2, 3), (2, 3))
+    rows = view.transpose(1, 4, 5, 0, 2, 3).reshape(12, -1)
+    found = _moments(pictures, (24, 2, 2, 3), 1)
+    np.testing.assert_allclose(found, rows @ rows.T / rows.shape[1], rtol=1e-6, atol=1e-7)
+    filters = Whiten().from_pictures((24, 2, 2, 3), pictures)
+    np.testing.assert_array_equal(filters[12:], -filters[:12])
+
+
+def test_whitening_has_the_same_bits_with_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More threads than chunks too, and however pictures are cut."""
+    pixels = np.random.default_rng(3).integers(0, 256, (205, 3, 32, 32), np.uint8)
+    pictures = pictures_of(pixels)
     one, *others = (_moments(pictures, (24, 3, 2, 2), count) for count in (1, 4, 4, 64))
-    plain = np.zeros((12, 12))
-    for start in range(0, 205, 8):
-        part = np.lib.stride_tricks.sliding_window_view(pictures[start : start + 8], (2, 2), (2, 3))
-        rows = part.transpose(1, 4, 5, 0, 2, 3).reshape(12, -1).astype(np.float64)
-        plain += rows @ rows.T
-    assert one[0].tobytes() == plain.tobytes()
-    for other in others:
-        assert other[0].tobytes() == one[0].tobytes()
-        assert other[1] == one[1] == 205 * 31 * 31
+    monkeypatch.setattr("dnnstack.layers.whitening._CHUNK", 7)
+    for other in (*others, _moments(pictures, (24, 3, 2, 2), 3)):
+        assert other.tobytes() == one.tobytes()
 
 
 def test_whitening_needs_pictures() -> None:

@@ -204,6 +204,13 @@ ARITHMETIC = (
         (f"{_STEP}::test_gather_batch_of_a_missing_sample",),
     ),
     Mutant(
+        "batch norm: a sum leaves out the shift of what it normalises",
+        f"{_ONEDNN}/norm_add.py",
+        'chain = [(BINARY["mul"], thin), *([(plus, thin)] if shifted else []), (plus, piece)]',
+        'chain = [(BINARY["mul"], thin), (plus, piece)]',
+        ("backends/onednn/test_norm_add.py",),
+    ),
+    Mutant(
         "clipping: each gradient by its own norm",
         f"{_REFERENCE}/step.py",
         "squares = sum(float(np.vdot(g, g)) for g in gradients)",

@@ -6,6 +6,8 @@ from .mutant import Mutant
 
 _CODING = "training/compressed/test_coding.py"
 _FILE = "training/compressed/test_file.py"
+_GRAPH = "graph/test_quantization.py"
+_QUANTIZATION = "training/compressed/test_quantization.py"
 _PRUNING = "training/test_pruning.py"
 _SHARING = "training/test_sharing.py"
 
@@ -86,6 +88,51 @@ COMPRESSION = (
         "prod(op.y.shape[2:])",
         "1",
         ("cli/test_compress.py::test_a_network_becomes_a_small_file",),
+    ),
+    Mutant(
+        "quantization: a batch norm's offset is not scaled",
+        "backends/reference/quantized.py",
+        "    b = (b - mean) * a\n",
+        "    b = b - mean\n",
+        (f"{_GRAPH}::test_it_computes_nearly_the_same_with_integers_between_its_products",),
+    ),
+    Mutant(
+        "quantization: numbers are quantized early although some are negative",
+        "graph/quantization.py",
+        "and not to.signed",
+        "",
+        (f"{_GRAPH}::test_integers_with_a_sign_keep_their_relu",),
+    ),
+    Mutant(
+        "quantization: one scale for all filters on oneDNN",
+        "backends/onednn/quantized.py",
+        "scales_and_sums(op, of_weights, *others)",
+        "scales_and_sums(op, 0 * of_weights + of_weights[0], *others)",
+        (f"{_GRAPH}::test_onednn_computes_the_same_integers",),
+    ),
+    Mutant(
+        "quantization: scales of any length of fraction",
+        "training/compressed/quantization.py",
+        "np.ceil(np.ldexp(fractions, _SCALE_BITS))",
+        "np.ldexp(fractions, _SCALE_BITS)",
+        (f"{_QUANTIZATION}::test_weights_are_127_steps_of_a_scale_and_come_back_bit_for_bit",),
+    ),
+    Mutant(
+        "quantization: a file's scale may be negative",
+        "training/compressed/arrays.py",
+        "(np.isfinite(scales) & (scales > 0)).all()",
+        "np.isfinite(scales).all()",
+        (f"{_QUANTIZATION}::test_other_files_are_refused",),
+    ),
+    Mutant(
+        "filters: a batch norm in a block keeps its channels",
+        "training/compressed/filters.py",
+        "    found += [(tensor.name, 0, index) for tensor in own]\n    return index",
+        "    return index",
+        (
+            "training/compressed/test_filters.py"
+            "::test_inside_blocks_all_but_the_ends_of_paths_get_narrower",
+        ),
     ),
     Mutant(
         "filters: the weakest are kept",

@@ -8,10 +8,13 @@ _PARITY = "backends/test_parity.py::test_operation"
 _ONEDNN = "backends/onednn"
 _FORMULAS = "backends/cuda/sources/test_formulas.py"
 _FEEDS = "backends/cuda/binding/test_feeds.py"
+_KEPT = "backends/cuda/libraries/test_kept_graphs.py"
 _PLAN = "backends/cuda/test_memory_plan.py"
 _LAYOUT = "backends/cuda/libraries/test_layout.py"
 _EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
 _TENSOR = "backends/cuda/fused/test_tensor_conv.py"
+_PRODUCT = "backends/cuda/fused/test_tensor_dense_emulated.py::test_any_product"
+_PRODUCTS = "backends/cuda/fused/test_tensor_dense.py"
 
 DEVICES = (
     Mutant(
@@ -186,6 +189,27 @@ DEVICES = (
         (f"{_PLAN}::test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can",),
     ),
     Mutant(
+        "CUDA: every training makes its graphs of cuDNN anew",
+        "backends/cuda/libraries/cudnn_library.py",
+        "found = kept.pop(spec) if spec in kept else make()",
+        "found = make()",
+        (f"{_KEPT}::test_the_second_training_makes_no_graph",),
+    ),
+    Mutant(
+        "CUDA: graphs that a search has tried are kept with all their plans",
+        "backends/cuda/libraries/cudnn_library.py",
+        "plans.built > MOST_BUILT and ",
+        "plans.built < 0 and ",
+        (f"{_KEPT}::test_a_graph_whose_plans_a_search_has_tried_is_not_kept",),
+    ),
+    Mutant(
+        "CUDA: graphs of cuDNN outlive their handle",
+        "backends/cuda/libraries/cudnn_library.py",
+        "    graphs.clear()\n",
+        "",
+        (f"{_KEPT}::test_no_graph_outlives_its_handle",),
+    ),
+    Mutant(
         "CUDA: tensor cores take the first column of a warp for none",
         "backends/cuda/fused/tensor_conv.cu",
         "if (j >= 0 && j < ACROSS)",
@@ -219,5 +243,33 @@ DEVICES = (
         "and max(top, bottom) < height",
         "and max(top, bottom) <= height",
         (f"{_TENSOR}::test_where_they_serve",),
+    ),
+    Mutant(
+        "CUDA: a product on tensor cores has no bias",
+        "backends/cuda/fused/tensor_dense.cu",
+        "    if (bias) v += bias[column];\n",
+        "",
+        (_PRODUCT,),
+    ),
+    Mutant(
+        "CUDA: a product on tensor cores drops the end of its depth",
+        "backends/cuda/fused/tensor_dense.cu",
+        "e * 8 < size && k < DEPTH",
+        "e * 8 < size && k + CHUNK < DEPTH",
+        (_PRODUCT,),
+    ),
+    Mutant(
+        "CUDA: a product's bias and activation reach its padding",
+        "backends/cuda/fused/tensor_dense.cu",
+        "    if (column >= COUNTED) return 0.0f;\n",
+        "",
+        (_PRODUCT,),
+    ),
+    Mutant(
+        "CUDA: a product on tensor cores is taken unseen",
+        "backends/cuda/tuner.py",
+        "if other < GAIN * seconds and candidates.verified(index, pointer):",
+        "if other < GAIN * seconds:",
+        (f"{_PRODUCTS}::test_a_search_times_them_beside_the_algorithms",),
     ),
 )

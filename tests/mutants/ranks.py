@@ -8,6 +8,7 @@ _SHARE = "training/test_share.py"
 _COLLECTIVES = "backends/cuda/operations/test_collectives.py"
 _ASYNC = "training/ranks/test_asynchronous.py"
 _SPLIT = "training/ranks/test_split.py"
+_SPACE = "training/ranks/test_space.py"
 _WATCHDOG = "training/ranks/test_watchdog.py"
 
 RANKS = (
@@ -130,5 +131,61 @@ RANKS = (
         "whole[self.setup.share.rank * own.shape[0] :][: own.shape[0]]",
         "whole[: own.shape[0]]",
         (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: filters are updated with the gradient of the own rows",
+        "optimizers/optimizer.py",
+        "        if self.bands > 1 and not banded.isdisjoint(weights):\n",
+        "        if self.bands > 9 and not banded.isdisjoint(weights):\n",
+        (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: every rank also adds up what all have alike",
+        "training/network.py",
+        "banded=number < count",
+        "banded=count > 0",
+        (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: windows begin without the padding above",
+        "layers/space.py",
+        "    stride, top = window.stride[0], window.padding[0]\n",
+        "    stride, top = window.stride[0], 0\n",
+        (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: the last rows of a picture are taken for another band's",
+        "graph/ops/bands.py",
+        "end = min(owner * each + each, self.height, ",
+        "end = min(owner * each + each, ",
+        (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: the gradient of halo rows replaces that of the own",
+        "backends/bands.py",
+        "                target += rows_of\n",
+        "                target[...] = rows_of\n",
+        (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "space: a GPU puts the gradient of halo rows in the place of the own",
+        "backends/cuda/operations/bands.py",
+        "(count, 0), to, count, back)",
+        "(count, 0), to, count)",
+        ("backends/cuda/operations/test_bands.py::test_rows_go_where_numpy_has_them",),
+    ),
+    Mutant(
+        "space: batch norm between bands is let in",
+        "layers/space.py",
+        "    if not (_says_so(layer) or layer.by_pixel):\n",
+        '    if not (_says_so(layer) or layer.by_pixel or layer.kind == "batch_norm"):\n',
+        (f"{_SPACE}::test_what_has_no_bands_is_named_with_its_place",),
+    ),
+    Mutant(
+        "space: ranks make parts of the batch too",
+        "training/shared_parts.py",
+        "(ranks > 1 and not config.in_bands)",
+        "ranks > 1",
+        (f"{_SPACE}::test_a_batch_in_one_part_stays_in_one_part",),
     ),
 )

@@ -14,6 +14,7 @@ _LOG = "training/records/test_run_log.py"
 _RUNS = "training/records/test_runs.py"
 _STORE = "training/records/store.py"
 _READER = "training/records/checkpoint.py"
+_TRIALS = "training/groups/test_sampling.py"
 
 RECORDS = (
     Mutant(
@@ -193,8 +194,8 @@ RECORDS = (
     Mutant(
         "checkpoint: the best one is deleted",
         _STORE,
-        "*earlier[:keep], *best}",
-        "*earlier[:keep]}",
+        "keep, {*best, *(s for",
+        "keep, {*(s for",
         (f"{_CHOICE}::test_the_last_k_and_the_best_are_kept",),
     ),
     Mutant(
@@ -323,5 +324,26 @@ RECORDS = (
         "            os.fsync(descriptor)\n",
         "            pass\n",
         (f"{_LOG}::test_both_files_are_synchronised",),
+    ),
+    Mutant(
+        "sweeps: a trial that has ended may end again, otherwise",
+        "training/groups/journal.py",
+        "if begun.state is None and line.state is not None:",
+        "if line.state is not None:",
+        (f"{_TRIALS}::test_a_journal_with_torn_and_foreign_lines",),
+    ),
+    Mutant(
+        "sweeps: trials that are under way are not looked at",
+        "training/groups/sampling.py",
+        "for params in under_way:",
+        "for params in ():",
+        (f"{_TRIALS}::test_trials_under_way_change_what_is_drawn_next",),
+    ),
+    Mutant(
+        "sweeps: a trial that crashes is tried for ever",
+        "cli/workers.py",
+        "if deaths < most:",
+        "if deaths < 4 * most:",
+        ("cli/test_workers.py::test_a_trial_that_crashes_again_and_again_is_given_up",),
     ),
 )

@@ -11,6 +11,7 @@ _UPDATES = "backends/reference/updates.py"
 _SAME_BITS = "training/records/resume/test_same_bits.py"
 _PHASES = "training/test_phases.py"
 _PLAN = "training/test_plan.py"
+_SWA = "training/test_swa.py"
 
 TRAINING = (
     Mutant(
@@ -105,6 +106,34 @@ TRAINING = (
         ("backends/test_part_sums.py::test_statistics_move_by_every_part_in_order",),
     ),
     Mutant(
+        "SWA: a later step counts as much as all before it",
+        "optimizers/optimizer.py",
+        "count / (count + 1.0), -1.0)",
+        "np.minimum(count, 1) / 2, -1.0)",
+        (f"{_SWA}::test_which_steps_are_averaged",),
+    ),
+    Mutant(
+        "SWA: the statistics are those of the trained weights",
+        "training/network.py",
+        "graph.substituted({**averages, **own})",
+        "graph.substituted(own)",
+        (f"{_SWA}::test_the_average_is_equal_and_its_statistics_are_measured",),
+    ),
+    Mutant(
+        "SWA: the statistics of the end are not saved",
+        "training/divergence.py",
+        "self.good.step and not again:",
+        "self.good.step:",
+        (f"{_SWA}::test_the_average_is_equal_and_its_statistics_are_measured",),
+    ),
+    Mutant(
+        "SWA: the variance of a batch is a biased one",
+        "training/renewal.py",
+        "each.weight / each.momentum",
+        "1.0",
+        (f"{_SWA}::test_the_average_is_equal_and_its_statistics_are_measured",),
+    ),
+    Mutant(
         "lookahead: the last step is left out",
         "optimizers/optimizer.py",
         "    if decays[-1] < 0:\n        decays[-1] = 1.0\n",
@@ -128,7 +157,7 @@ TRAINING = (
     Mutant(
         "evaluation: the trained weights instead of their averages",
         "optimizers/optimizer.py",
-        'if a.name.startswith(f"{EMA}/")',
+        'if a.name.partition("/")[0] in (EMA, SWA)',
         "if False",
         (f"{_PHASES}::test_evaluation_takes_the_averages",),
     ),
@@ -159,6 +188,20 @@ TRAINING = (
         "self.decay * length.t)",
         "self.decay * (length.t + 1))",
         (f"{_SCHEDULES}::test_compounding_multiplies_at_every_step_from_the_second_on",),
+    ),
+    Mutant(
+        "schedules: after a restart the cosine goes on",
+        "optimizers/schedules/cycles.py",
+        "part = (length.t - starts[cycle])",
+        "part = length.t",
+        (f"{_SCHEDULES}::test_a_cosine_with_restarts_is_pytorchs",),
+    ),
+    Mutant(
+        "snapshots: deleted like other old checkpoints",
+        "training/records/store.py",
+        "*(s for s in snapshots if s < state.step)}",
+        "}",
+        ("training/groups/test_ensemble.py::test_snapshots_of_a_run_are_an_ensemble",),
     ),
     Mutant(
         "schedules: half a cosine wave is a whole one",

@@ -112,7 +112,7 @@ WEIGHTS = (
     Mutant(
         "weights: the trained weights are taken, not their averages",
         "training/records/checkpoint.py",
-        'self.arrays.get(f"ema/{name}", self.arrays[name]) for name in names',
+        "self._evaluated(name) for name in names",
         "self.arrays[name] for name in names",
         (f"{_INIT}::test_averages_are_taken_where_there_are_some",),
     ),

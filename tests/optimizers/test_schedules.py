@@ -13,7 +13,7 @@ from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_st
 from dnnstack.training.rate_tables import make_schedule
 
 HEAD = """
-data: mnist
+data: {dataset: mnist}
 layers: [flatten, {dense: {units: 10}}]
 optimizer: {type: sgd, lr: 0.5}
 train: {epochs: 1}
@@ -21,7 +21,7 @@ train: {epochs: 1}
 
 
 def rates(text: str, lr: float = 0.5, per_epoch: int = 4, total: int = 8) -> np.ndarray:
-    source = HEAD.replace("data: mnist", "data: {dataset: mnist}") + f"schedule: {text}\n"
+    source = f"{HEAD}schedule: {text}\n"
     schedule = make_schedule(parse_config(source, "x.yaml").schedule)
     return schedule.table(lr, Length(total, per_epoch))
 
@@ -98,6 +98,53 @@ def test_cosine() -> None:
     last = 0.1 + 0.4 * (1 - math.sqrt(0.5)) / 2
     found = rates("{type: cosine, min_lr: 0.1, max_epochs: 1}", total=6)
     np.testing.assert_allclose(found, [0.5, quarter, 0.3, last, 0.1, 0.1], rtol=1e-7)
+
+
+def test_a_cosine_with_restarts_is_pytorchs() -> None:
+    # CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2, eta_min=0.1) from lr 0.5.
+    found = rates("{type: cosine_restarts, length: 2, multiplier: 2, min_lr: 0.1}", total=7)
+    quarter = [0.3 + 0.2 * math.cos(math.pi * k / 4) for k in range(4)]
+    np.testing.assert_allclose(found, [0.5, 0.3, *quarter, 0.5], rtol=1e-6)
+    short = rates("{type: cosine_restarts, length_epochs: 0.5, multiplier: 2, min_lr: 0.1}")
+    np.testing.assert_array_equal(short[:7], found)
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ("cycles: 3", [4, 8, 12]),
+        ("cycles: 5", [2, 5, 7, 10, 12]),
+        ("cycles: 2, multiplier: 2", [4, 12]),
+        ("cycles: 1, multiplier: 1000", [12]),
+        ("length: 3, multiplier: 2", [3, 9]),
+        ("length: 1, multiplier: 3", [1, 4]),
+        ("length_epochs: 1.5", [6, 12]),
+        ("length: 13", []),
+    ],
+)
+def test_where_cycles_end(options: str, ends: list[int]) -> None:
+    text = f"{{type: cosine_restarts, {options}}}"
+    schedule = make_schedule(parse_config(f"{HEAD}schedule: {text}\n", "x.yaml").schedule)
+    found = schedule.cycle_ends(Length(12, 4))
+    assert found is not None
+    assert found.tolist() == ends
+    rate = schedule.rates(1.0, Length(12, 4))
+    assert [t for t in range(12) if rate[t] == 1] == [0, *(end for end in ends if end < 12)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "required: cycles, length or length_epochs"),
+        ("cycles: 2, length: 3", "give either cycles or length, not both"),
+        ("length: 2, length_epochs: 3", "give either length or length_epochs, not both"),
+        ("cycles: 9", "9 cycles do not fit into the 8 steps"),
+        ("cycles: 3, multiplier: 10", "the first of 3 cycles have no step among the 8"),
+    ],
+)
+def test_cycles_that_are_none(options: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rates(f"{{type: cosine_restarts, {options}}}")
 
 
 def test_one_cycle_peaks_and_ends_where_pytorch_does() -> None:

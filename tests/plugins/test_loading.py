@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.reference.kernels import KERNELS
-from dnnstack.common.errors import ShapeError
+from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.configs import load_config
 from dnnstack.configs.plugins import here
-from dnnstack.graph.graph import Tensor
-from dnnstack.layers.build import LAYERS
+from dnnstack.graph.graph import Graph, Tensor
+from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.optimizers.schedules import SCHEDULES
 from dnnstack.plugins import In, Op, Out, RowFormula, kernel, ops
 from dnnstack.plugins.loading import PluginError, fault_of_plugin, load_plugin
@@ -47,7 +48,8 @@ def refusal(path: Path) -> str:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("x = (", ":1: '(' was never closed"),
+        ("x = (", ":1: '(' was never closed: x = ("),
+        ("y = 1\n  x = 2", ":2: unexpected indent: x = 2"),
         (
             "import nowhere_at_all",
             ":1: the plugin cannot be loaded: ModuleNotFoundError: No module",
@@ -179,6 +181,27 @@ def test_what_a_kernel_returns_is_checked(returned: Any, said: str) -> None:
     finally:
         KERNELS.clear()
         KERNELS.update(before)
+
+
+def test_a_kernel_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None:
+    code = SWISH.read_text().replace('@kernel(SwishBackward, "exp")', "")
+    (tmp_path / "half.py").write_text(code.replace('"swish"', '"half"'))
+    load_plugin(tmp_path / "half.py")
+    (layer,) = build_layers([LayerSpec("half")], (5,))
+    graph = Graph("train", 3, training=True)
+    x = graph.tensor("x", (3, 5), "float32", "input")
+    graph.results.update(y=layer.forward(graph, x))
+    dy = graph.tensor("dy", (3, 5), "float32", "input")
+    graph.results.update(dx=layer.backward(graph, dy))
+    executable = ReferenceBackend(1).compile({"train": graph})
+    for tensor in (x, dy):
+        executable.write(tensor, np.ones((3, 5), np.float32))
+    with pytest.raises(BackendUnavailableError) as caught:
+        executable.run("train")
+    assert str(caught.value) == (
+        f"{tmp_path / 'half.py'}: the operation SwishBackward() has no kernel on any device; "
+        "add a function of NumPy, with @kernel(SwishBackward, ...) before def name(op, x, dy)"
+    )
 
 
 def test_what_a_loss_returns_is_checked() -> None:

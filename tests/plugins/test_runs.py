@@ -40,6 +40,11 @@ def test_the_same_file_under_the_same_name_goes_without_a_word(trained: Path, ru
         assert "plugin" not in done.stderr
 
 
+def test_a_file_may_be_named_twice(trained: Path, run: Run) -> None:
+    done = run(trained, "eval", "--no-plots", *NAMED, "--plugin", "./trap.py")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_changed_file_is_refused_or_named(trained: Path, run: Run) -> None:
     """Both hashes are told; whoever names the file has decided."""
     old = read_plugin(trained / "trap.py").sha256

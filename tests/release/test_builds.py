@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh"}
+PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
 FILES = {
     "LICENSE",
     "MANIFEST.in",

@@ -9,7 +9,7 @@ import pytest
 from dnnstack.common.errors import ConfigError, DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import DataFile, DatasetInfo, ImageSet, load
-from dnnstack.reports import data_report, data_samples
+from dnnstack.reports import data_report, data_samples, style
 from dnnstack.reports.contact_sheet import check_png, draw_sheet, reduced, reduction
 from dnnstack.reports.data_report import DataReport, report
 from dnnstack.reports.data_samples import samples, save_samples
@@ -142,6 +142,19 @@ def test_the_sheet_shows_the_pictures_enlarged(tiny: Tiny, tmp_path: Path) -> No
     first = samples(found, config.seed)[0][1][0, 0].repeat(2, 0).repeat(2, 1)
     windows = np.lib.stride_tricks.sliding_window_view(sheet[:120, :160], first.shape)
     assert (windows == first).all((2, 3)).sum() == 1
+
+
+def test_white_pictures_are_told_apart() -> None:
+    """By a frame around each, which is all that is seen of them."""
+    white = np.full((5, 1, 48, 48), 255, np.uint8)
+    sheet = np.asarray(draw_sheet("", [("", white)]))
+    frame = (sheet == style.LINE).all(2)
+    (rows,) = np.nonzero(frame.any(1))
+    assert (len(rows), rows[-1] - rows[0]) == (50, 49)
+    middle = np.flatnonzero(frame[(rows[0] + rows[-1]) // 2])
+    assert len(middle) == 2 * 5
+    assert set(np.diff(middle)[::2]) == {49}
+    assert (np.diff(middle)[1::2] > 3).all()
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])

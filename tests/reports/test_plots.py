@@ -3,12 +3,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.configs import effective_yaml, load_config
+from dnnstack.optimizers.groups import RATES
+from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.reports import style
 from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
+from dnnstack.reports.rate_curve import rate_curve
+from dnnstack.reports.staleness import figure_of as staleness_figure
+from dnnstack.training.rate_tables import rate_tables
 from dnnstack.training.records.run_log import CSV, HEADER
 from PIL import Image
 
@@ -185,3 +192,50 @@ def test_the_loss_axis_is_logarithmic_only_over_a_wide_range(tmp_path: Path) -> 
     # 0.75 lies in the middle of 0.5 .. 1, and near the top of 0.001 .. 1 in logarithms.
     assert pictures[0] > 0.14
     assert pictures[1] < 0.1
+
+
+def _with_config(folder: Path, schedule: str) -> Path:
+    """A run of 40 steps, 10 an epoch, whose log has every fourth rate."""
+    config = load_config(
+        "digits.yaml", ["train={max_steps: 40}", f"schedule={schedule}", "optimizer.lr=0.5"]
+    ).config
+    (folder / "config.yaml").write_text(effective_yaml(config), encoding="utf-8")
+    chosen = rate_tables(config)[RATES]
+    rates = chosen.schedule.table(chosen.lr, Length(40, 10))
+    rows = [f"{n},{n / 10},train,1.0,0.5,{rates[n - 1]}\n" for n in range(4, 37, 4)]
+    return run_folder(folder, "".join(rows))
+
+
+def test_every_rate_of_the_schedule_is_drawn(tmp_path: Path) -> None:
+    """The log has no step at which the rate jumps up again."""
+    run = _with_config(tmp_path, "{type: cosine_restarts, cycles: 4}")
+    points = read_metrics(run / CSV)
+    logged = [
+        (int(n), epoch, rate)
+        for n, epoch, rate in zip(
+            *(points["train"][key] for key in ("step", "epoch", "learning_rate")), strict=True
+        )
+    ]
+    curve = rate_curve(run, logged)
+    assert [epoch for epoch, _ in curve] == [n / 10 for n in range(1, 37)]
+    assert max(rate for _, rate in curve) == pytest.approx(0.5)
+    assert max(rate for _, _, rate in logged) < 0.499
+    (line,) = figure_of(points, "a", curve).axes[2].lines
+    assert line.get_xydata().tolist() == [list(pair) for pair in curve]
+    # After a rollback the rates are others than the config says.
+    assert rate_curve(run, [*logged[:-1], (36, 3.6, 0.1)]) == []
+    assert rate_curve(run, []) == []
+    assert draw_curves(run, silent) is not None
+    (run / "config.yaml").write_text("x", encoding="utf-8")
+    assert rate_curve(run, logged) == []
+    assert draw_curves(run, silent) is not None
+
+
+@pytest.mark.parametrize("counts", [{0: 50}, {0: 10, 1: 3}, {3: 5, 40: 1}])
+def test_ages_are_whole_numbers(counts: dict[int, int]) -> None:
+    axes = staleness_figure(Counter(counts), "a").axes[0]
+    low, high = axes.get_xlim()
+    shown = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert 0 in shown
+    assert all(tick == round(tick) for tick in shown)
+    assert high - low > 4

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
 from dnnstack.reports import runs_report
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
@@ -204,3 +205,28 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.M
     faults: list[str] = []
     assert [one.run for one in report_runs(tmp_path, faults.append)] == ["b"]
     assert faults == [f"{tmp_path / 'a' / 'log.jsonl'}: cannot be read: Input/output error"]
+
+
+def test_a_log_without_a_readable_line_is_told(tmp_path: Path) -> None:
+    """Of a run that was killed before its first line, nothing is lost."""
+    for name, text in (("a", "garbage\n"), ("b", ""), ("c", ""), ("d", '{"event": "st')):
+        path = write(tmp_path, name)
+        (path / "log.jsonl").write_text(text, encoding="utf-8")
+    (tmp_path / "b" / "checkpoints").mkdir()
+    (tmp_path / "b" / "checkpoints" / "step-5.json").write_text("{}", encoding="utf-8")
+    faults: list[str] = []
+    assert [(one.run, one.state) for one in report_runs(tmp_path, faults.append)] == [
+        ("c", "died"),
+        ("d", "died"),
+    ]
+    assert [text.partition(": has no line that can be read")[0] for text in faults] == [
+        str(tmp_path / name / "log.jsonl") for name in ("a", "b")
+    ]
+    with reopen_run(tmp_path / "a", print):
+        assert report_runs(tmp_path)[0].state == "running"
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="file: is a file, not a folder of runs"):
+        report_runs(tmp_path / "file")

@@ -16,9 +16,10 @@ NETS = {
 }
 
 
-def rows() -> list[tuple[str, list[str]]]:
-    """The rows of the table, each with the name of its network."""
-    _, _, text = PAGE.read_text("utf-8").partition("| network, batch | ranks | sent, nothing split")
+def rows(split: str = "dense layers") -> list[tuple[str, list[str]]]:
+    """The rows of a table, each with the name of its network."""
+    head = f"| network, batch | ranks | sent, nothing split | sent, {split} split"
+    _, _, text = PAGE.read_text("utf-8").partition(head)
     lines = text.partition("\n\n")[0].splitlines()[2:]
     found, name = [], ""
     for line in lines:
@@ -44,3 +45,14 @@ def test_the_table_of_bytes_is_what_the_summary_counts(name: str) -> None:
         by_phase = [shared.sent_by_phase[phase] for phase in ("forward", "backward", "update")]
         sent = [plain.sent_bytes, shared.sent_bytes, *by_phase]
         assert cells[1:6] == [f"{n / 1e6:.{digits}f}" for n in sent]
+
+
+def test_so_is_the_table_of_rows_that_are_split() -> None:
+    for _, cells in rows("rows"):
+        plain, banded = (
+            summarize(load_config(name).config, Path(name), ranks=int(cells[0]))
+            for name in ("lenet.yaml", "lenet-space.yaml")
+        )
+        by_phase = [banded.sent_by_phase[phase] for phase in ("forward", "backward", "update")]
+        sent = [plain.sent_bytes, banded.sent_bytes, *by_phase]
+        assert cells[1:6] == [f"{n / 1e6:.2f}" for n in sent]

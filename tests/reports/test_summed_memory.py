@@ -22,7 +22,7 @@ from dnnstack.backends.select import open_backend
 from dnnstack.configs import RunConfig, load_config, packaged_configs
 from dnnstack.datasets import ImageSet
 from dnnstack.graph.graph import Graph, Tensor
-from dnnstack.graph.ops import Reshape
+from dnnstack.graph.ops import Add, Reshape
 from dnnstack.reports.summary import Memory, summarize
 from dnnstack.training.assemble import (
     build_network,
@@ -109,12 +109,18 @@ def held_by(executable: Any, graph: Graph) -> dict[Tensor, int]:
         return {t: value.nbytes for t, value in own if t.section in (graph.name, "")}
     assert isinstance(executable, OneDnnExecutable)
     binder, store = executable._sections[graph.name], executable._store
+    # What is left to the sum that alone reads it is counted, though never written.
+    for tensor in binder.unscaled:
+        (reader,) = graph.consumers(tensor)
+        assert isinstance(reader, Add)
+        assert tensor not in binder.memories
     arrays = (*binder.arrays.items(), *store.arrays.items())
     memories = (*binder.memories.items(), *store.memories.items())
     # A layout of blocks holds more numbers than the tensor has.
     found = {
         **{tensor: array.nbytes for tensor, array in arrays},
         **{tensor: 4 * prod(memory.descriptor.shape) for tensor, memory in memories},
+        **{tensor: tensor.nbytes for tensor in binder.unscaled},
     }
     return {t: nbytes for t, nbytes in found.items() if t.section in (graph.name, "")}
 

@@ -216,8 +216,55 @@ CONFIGS = [
     Mistake(
         "too few units at the end",
         "summary --config tiny.yaml",
-        ("tiny.yaml:11:5: the last layer gives (12,)", "end the stack with 'dense: {units: 10}'"),
+        ("tiny.yaml:10:5: the last layer gives (12,)", "end the stack with 'dense: {units: 10}'"),
         prepare=changed("units: 10", "units: 12"),
+    ),
+    Mistake(
+        "other units at the end on the command line",
+        "summary --config tiny.yaml --set layers.dense_1.units=9",
+        (
+            "tiny.yaml:10:5 (changed by --set layers.dense_1.units=9): the last layer gives (9,), "
+            "the data has 10 classes",
+        ),
+    ),
+    Mistake(
+        "another optimizer with the keys of the file",
+        "summary --config tiny.yaml --set optimizer.type=adam",
+        ("optimizer.momentum: unknown key", "of the file: --set 'optimizer={type: adam, lr: ...}'"),
+    ),
+    Mistake(
+        "wrong values on the command line alone",
+        f"{TRAIN} --set optimizer.lr=fast --set train.epochs=two",
+        ("--set: 2 errors", "--set optimizer.lr=fast: optimizer.lr: expected"),
+    ),
+    Mistake(
+        "a training where stages are needed",
+        "compress --config tiny.yaml",
+        ("tiny.yaml: describes a training, with layers; dnnstack compress takes a file with st",),
+    ),
+    Mistake(
+        "a packaged training where stages are needed",
+        "compress --config digits.yaml",
+        ("digits.yaml: describes a training, for dnnstack train; here another is needed, such as",),
+    ),
+    Mistake(
+        "stages where a training is needed",
+        "train --config int8.yaml",
+        ("int8.yaml: has the stages of dnnstack compress; here another is needed, such as alex",),
+    ),
+    Mistake(
+        "no such search",
+        "sweep --config sweep.yaml",
+        ("sweep.yaml: no such file (configs for this command in the package: lenet-search.yaml)",),
+    ),
+    Mistake(
+        "a search and its config with a mistake each",
+        "sweep --config tiny.yaml",
+        ("search.trils: unknown key", "train.epohcs: unknown key"),
+        prepare=changed(
+            "train: {epochs: 2}",
+            "train: {epohcs: 2}\nsearch: {keys: {seed: [1, 2]}, sampler: grid, trils: 1}",
+        ),
     ),
     Mistake(
         "a file without --config",
@@ -325,12 +372,12 @@ CONFIGS = [
     Mistake(
         "a folder that cannot be written",
         f"{TRAIN} --runs-dir /sys/dnnstack",
-        ("/sys/dnnstack: no run can be written there: ", "choose another folder with run.dir"),
+        ("/sys/dnnstack: no run can be written there: ", "choose another folder with --runs-dir"),
     ),
     Mistake(
         "a file in the place of the folder",
         f"{TRAIN} --runs-dir tiny.yaml",
-        ("tiny.yaml: is not a folder; choose another folder with run.dir",),
+        ("tiny.yaml: is not a folder; choose another folder with --runs-dir",),
     ),
     Mistake(
         "no room for checkpoints",

@@ -188,7 +188,12 @@ FILES = [
     Mistake(
         "another network's checkpoint",
         f"{TRAIN} --set layers.dense.units=10 --set layers.conv2d.filters=5 --resume",
-        (CHECKPOINT, "filters: 4 -> 5", "undo these changes, or start a new run without --resume"),
+        (
+            CHECKPOINT,
+            "filters: 4 -> 5",
+            "undo these changes, take the run's own config (--config runs/tiny/config.yaml), "
+            "or start a new run without --resume",
+        ),
     ),
     Mistake(
         "flipped byte",
@@ -208,7 +213,7 @@ FILES = [
     Mistake(
         "something else as checkpoint",
         f"{EVAL} --checkpoint tiny.yaml",
-        ("tiny.yaml: is damaged, or is not a checkpoint of dnnstack",),
+        ("tiny.yaml: is damaged, or is not a checkpoint of dnnstack: it does not begin like",),
     ),
     Mistake(
         "a checkpoint that does not exist",
@@ -228,6 +233,11 @@ FILES = [
     # Pictures.
     Mistake(
         "not a picture", f"{PREDICT} tiny.yaml", ("tiny.yaml: is not a picture of a known", "PNG")
+    ),
+    Mistake(
+        "a file in the place of a run",
+        f"{EVAL} --run tiny.yaml",
+        ("tiny.yaml: is a file; name a checkpoint with --checkpoint",),
     ),
     Mistake("no such picture", f"{PREDICT} 5.png", ("5.png: no such file",)),
     Mistake(

@@ -9,11 +9,15 @@ from dnnstack.graph.ops import (
     AllReduce,
     ExchangeUnits,
     ExchangeUnitsBackward,
+    GatherBands,
     GatherRows,
     GatherRowsBackward,
+    HaloExchange,
+    HaloExchangeBackward,
     JoinNorms,
     KeepMetrics,
     SkipParts,
+    TakeBand,
 )
 
 from .op_draft import Draft, case
@@ -48,7 +52,19 @@ def joined_norms(d: Draft) -> None:
     d.graph.add(JoinNorms(norms=norms, norm=d.out("norm_alone", 1)))
 
 
+def one_band(d: Draft) -> None:
+    """One rank has all rows; windows reach beyond them."""
+    x, at = d.floats("x", 2, 3, 6, 5), {"ranks": 1, "step": 6, "before": 2}
+    window, band = (2, 3, 9, 5), (2, 3, 6, 5)
+    d.graph.add(TakeBand(x=x, y=d.out("taken", *window), fill=-1.0, **at))
+    d.graph.add(HaloExchange(x=x, y=d.out("halo", *window), height=6, fill=-1.0, **at))
+    dy = d.floats("dy", *window)
+    d.graph.add(HaloExchangeBackward(dy=dy, dx=d.out("dx", *band), height=6, **at))
+    d.graph.add(GatherBands(x=x, y=d.out("whole", *band), ranks=1))
+
+
 case("collectives-alone", alone)
+case("collectives-one-band", one_band)
 case("collectives-unsplit-rows", unsplit)
 case("collectives-unsplit-pictures", unsplit, 4, 3)
 case("collectives-norms", joined_norms)

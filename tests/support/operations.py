@@ -7,5 +7,5 @@ from dnnstack.graph.graph import Op
 
 OPERATIONS = {
     each for each in vars(ops).values() if isinstance(each, type) and issubclass(each, Op)
-} - {Op, ops.Exchange, ops.ParameterUpdate}
+} - {Op, ops.Banded, ops.Exchange, ops.ParameterUpdate}
 """All but what others are only derived from."""

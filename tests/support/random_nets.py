@@ -264,6 +264,8 @@ def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
         chosen["clip_norm"] = draw(st.sampled_from([0.1, 1.0]))
     if draw(st.integers(0, 3)) == 0:
         chosen["ema"] = {"decay": 0.7}
+    elif draw(st.integers(0, 5)) == 0:
+        chosen["swa"] = {"start_step": draw(st.integers(1, 3)), "every_steps": 2}
     if draw(st.integers(0, 3)) == 0:
         chosen["lookahead"] = {"every": 2, "decay": 0.6}
     if draw(st.integers(0, 2)) == 0:
@@ -341,7 +343,7 @@ def _compression(seed: int, optimizer: dict[str, Any]) -> dict[str, Any]:
         {"share": {"bits": {"*": 2}, "start": "density"}},
         {"prune": {"keep": {"*": 0.6}}, "share": {"bits": {"*": 3}}},
     ]
-    averaged = "ema" in optimizer or "lookahead" in optimizer
+    averaged = bool({"ema", "lookahead", "swa"} & optimizer.keys())
     chosen = ways[seed >> 14 & (1 if averaged else 3)]
     return chosen if seed >> 11 & 7 == 0 else {}
 

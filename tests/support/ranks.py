@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dnnstack.cli.main import main
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.training.ranks.world import check_mpi, launcher
 from dnnstack.training.records.checkpoint import read_checkpoint
@@ -48,7 +51,8 @@ optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.
   ema: {decay: 0.8}}
 """
 MUON = """
-optimizer: {type: muon, lr: 0.05, rest: {type: adam, lr: 0.01}, lookahead: {every: 3}, groups: [
+optimizer: {type: muon, lr: 0.05, rest: {type: adam, lr: 0.01}, lookahead: {every: 3},
+  swa: {start_step: 6, every_steps: 3}, groups: [
   {parameters: conv2d_1.*, freeze_after_epoch: 0.5},
   {parameters: dense_2.*, freeze_until_epoch: 0.3}]}
 """
@@ -94,6 +98,19 @@ def trained(
         text=True,
         timeout=LIMIT,
     )
+
+
+def trained_alone(folder: Path, *arguments: str) -> str:
+    """A training in this folder by this process, which need not be started; what it says."""
+    before, said = Path.cwd(), io.StringIO()
+    os.chdir(folder)
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            status = main(["train", *arguments])
+    finally:
+        os.chdir(before)
+    assert status == 0, said.getvalue()
+    return said.getvalue()
 
 
 def bits(run: Path, step: int, counts: bool = True) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -16,15 +16,19 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A Communicator whose rank is that of the thread which asks; ``sent``: the bytes of rank 0."""
+    """A Communicator whose rank is that of the thread which asks, and ``sent`` what it has sent."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.sent = 0
-        self.calls = {"sum": "sum", "gather": "gather", "swap": "swap"}
+        self.calls = {name: name for name in ("sum", "gather", "swap", "trade")}
+        self._sent = [0] * size
         self._mine = threading.local()
         self._barrier = threading.Barrier(size, timeout=60)
         self._given: list[Any] = [None] * size
+
+    @property
+    def sent(self) -> int:
+        return self._sent[self.rank]
 
     @property
     def rank(self) -> int:
@@ -50,8 +54,7 @@ class Threads:
 
     def _count(self, nbytes: int) -> None:
         """Count what goes to the others, of as many bytes as all ranks have together."""
-        if self.rank == 0:
-            self.sent += nbytes * (self.size - 1) // self.size
+        self._sent[self.rank] += nbytes * (self.size - 1) // self.size
 
     def _all(self, given: Array) -> list[Array]:
         """What every rank gives, as it is now."""
@@ -77,3 +80,18 @@ class Threads:
         self._count(sent.nbytes)
         found = [np.split(every.reshape(-1), self.size)[self.rank] for every in self._all(sent)]
         received.reshape(-1)[...] = np.concatenate(found)
+
+    def trade(
+        self, sent: Array, counts: Sequence[int], received: Array, sizes: Sequence[int]
+    ) -> None:
+        assert counts[self.rank] == 0
+        self._sent[self.rank] += sent.nbytes
+        pieces = np.split(sent, np.cumsum(counts))
+        assert len(pieces.pop()) == 0
+        own = self.rank
+        self._given[own] = [piece.copy() for piece in pieces]
+        self._barrier.wait()
+        found = [every[own] for every in self._given]
+        self._barrier.wait()
+        assert [len(piece) for piece in found] == list(sizes)
+        received[...] = np.concatenate(found)

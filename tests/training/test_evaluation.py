@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,9 @@ CONFUSION_OF_THREE = np.array([[6, 2, 0], [1, 9, 0], [0, 2, 0]], np.int64)
 def evaluation(confusion: NDArray[np.int64], classes: tuple[str, ...] = CLASSES) -> Evaluation:
     wrong = [
         Mistake(i, label, answer, 0.9 - i / 100, 0.05)
-        for i, (label, answer) in enumerate(np.argwhere(confusion - np.diag(np.diag(confusion))))
+        for i, (label, answer) in enumerate(
+            np.argwhere(confusion - np.diag(np.diag(confusion))).tolist()
+        )
     ]
     right = int(np.trace(confusion))
     return Evaluation(
@@ -207,6 +210,43 @@ def test_the_sheet_holds_every_mistake(images: ImageSet, count: int, name: str) 
     # Every mistaken picture is there: its corner's colour is.
     base = np.array([65536, 256, 1])
     assert np.isin(images.images[:count, :, 0, 0] @ base, pixels.reshape(-1, 3) @ base).all()
+
+
+def test_mistakes_are_named_by_their_files(
+    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sources = tuple(f"{tmp_path}/pics/cat/{number} {'x' * 60}.png" for number in range(40))
+    unnamed = evaluation(CONFUSION_OF_THREE)
+    assert "worst mistakes" not in as_text(unnamed)
+    worst = tuple(replace(mistake, source=sources[mistake.index]) for mistake in unnamed.worst)
+    found = replace(unnamed, worst=worst)
+    lines = as_text(found).splitlines()
+    # A path is whole, and as one would type it here.
+    assert f"    pics/cat/0 {'x' * 60}.png" in lines
+    short = replace(found, worst=(replace(worst[0], source="row 1: 0, 1"),) * 12)
+    at = (lines := as_text(short).splitlines()).index("worst mistakes  answer")
+    assert lines[at + 1] == "  cat           dog     90.0%  row 1: 0, 1"
+    assert lines[at + 11] == "  and 2 more, which --json lists"
+    assert json.loads(json.dumps(found.to_json()))["worst"][1]["source"] == sources[1]
+    # In the picture they have a line of their own.
+    assert errors_picture(found, images).height > errors_picture(unnamed, images).height
+
+
+def test_captions_are_close_to_their_pictures() -> None:
+    wide = ImageSet("x/test", np.zeros((3, 1, 20, 100), np.uint8), np.zeros(3, np.int32), CLASSES)
+    pixels = np.asarray(errors_picture(evaluation(CONFUSION_OF_THREE), wide))
+    rows = np.flatnonzero((pixels < 128).any((1, 2)))
+    picture = np.flatnonzero((pixels == 0).all(2).sum(1) >= 100)
+    assert rows[rows > picture[-1]][0] - picture[-1] < 16
+
+
+def test_a_tally_names_the_sources_of_its_mistakes() -> None:
+    tally = Tally(2)
+    scores = np.array([[0.9, 0.1], [0.2, 0.8]])
+    tally.add(np.array([3, 1]), np.array([1, 1]), scores, scores)
+    assert [mistake.source for mistake in tally.worst(("a", "b", "c", "d"))] == ["d"]
+    assert tally.worst()[0].source == ""
 
 
 def test_pictures_larger_than_their_place_are_scaled_down(tmp_path: Path) -> None:

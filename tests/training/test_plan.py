@@ -64,6 +64,19 @@ def test_what_is_due(tiny: Make) -> None:
     assert not any(plan.validation_due(s) for s in steps)
 
 
+def test_snapshots_are_due_where_cycles_end(tiny: Make) -> None:
+    wanted = ("checkpoint={every_steps: 10, snapshots: true}", "train={max_steps: 25}")
+    config = tiny("schedule={type: cosine_restarts, length: 4, multiplier: 2}", *wanted)
+    plan = make_plan(config, 200)
+    assert plan.snapshots == (4, 12)
+    assert [s for s in range(1, 26) if plan.save_due(s)] == [4, 10, 12, 20, 25]
+    assert {4, 12} <= {*_stops(config)}
+    for schedule, why in (("cosine", "'cosine' has no cycles"), ("30", "ends after 25 steps")):
+        text = "cosine" if schedule == "cosine" else "{type: cosine_restarts, length: 30}"
+        with pytest.raises(ConfigError, match=f"checkpoint.snapshots: .*{why}"):
+            make_plan(tiny(f"schedule={text}", *wanted), 200)
+
+
 @pytest.mark.parametrize("count", [200, 1000, 9000])
 @pytest.mark.parametrize("steps", [1, 3, 19, 20, 25, 100, 101, 150, 1000, 5000])
 def test_a_log_of_any_run_has_enough_lines(tiny: Make, count: int, steps: int) -> None:
@@ -116,7 +129,7 @@ def test_a_milestone_beyond_a_length_given_by_an_override_is_a_notice(tiny: Make
         (notice,) = plan.notices
         assert notice == (
             "schedule.milestones: step 30 is never reached, training ends after 20 steps "
-            "(20 steps, 10 steps per epoch)"
+            "(10 per epoch)"
         )
         np.testing.assert_array_equal(plan.rates, make_plan(longer, 200).rates[:20])
     given = "schedule.milestones=[5, 30]"

@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_told(tiny: Make) -> None:
 
     with pytest.raises(ConfigError, match=r"share\.bits: no parameter matches 'x'"):
         built("share={bits: {x: 3}}")
-    for averages in ("ema={decay: 0.9}", "lookahead={}"):
+    for averages in ("ema={decay: 0.9}", "lookahead={}", "swa={start_step: 3}"):
         with pytest.raises(ConfigError, match="averages of weights that share"):
             built(SHARED, f"optimizer.{averages}")
     for bits in ("{}", "5", "{a: 0}", "{a: 13}", "{a: 1.5}"):

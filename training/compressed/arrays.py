@@ -9,7 +9,7 @@ stored zero.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 from ...graph.graph import Shape
 from .huffman import MOST_SYMBOLS, decode, encode, text_bits, word_lengths
 
-PLAIN, CODED = 0, 1
+PLAIN, CODED, SCALED, BYTES = 0, 1, 2, 3
 WIDEST = 12
 # Width of a gap, numbers in the code book, listed gaps, entries, bytes of gaps and of indices.
 _HEAD = struct.Struct("<BHHIII")
+_ROWS = struct.Struct("<I")
+# The largest integer that a scaled array is made of.
+LARGEST = 127
 Array = NDArray[Any]
 
 
@@ -32,7 +35,7 @@ class Cost:
 
     ``kept`` of its ``size`` numbers are not 0; ``bytes`` are all of its bytes. Of a coded array:
     ``values`` in the code book, ``entries`` with padding, and the bits that Huffman's words of all
-    indices and all gaps take.
+    indices and all gaps take. ``number_bits``: of a number of an array that is not coded.
     """
 
     size: int
@@ -43,6 +46,7 @@ class Cost:
     entries: int = 0
     value_bits: int = 0
     gap_bits: int = 0
+    number_bits: int = 32
 
     @property
     def is_coded(self) -> bool:
@@ -96,6 +100,28 @@ def encode_array(array: Array, widths: tuple[int, ...] = ()) -> tuple[bytes, Cos
     return data, Cost(flat.size, len(places), len(data), *made)
 
 
+def encode_scaled(array: Array, widths: tuple[int, ...] = ()) -> tuple[bytes, Cost]:
+    """The same, as integers from -127 to 127 and a scale for each row, if that is smaller.
+
+    Rows are those of the first axis; each must be such integers times largest / 127, bit for bit.
+    """
+    otherwise = encode_array(array, widths)
+    rows = np.ascontiguousarray(array, "<f4").reshape(len(array), -1)
+    scales = (np.abs(rows).max(1) / np.float32(LARGEST)).astype("<f4")
+    scales[scales == 0] = 1.0
+    integers = np.rint(rows / scales[:, None]) + np.float32(0)
+    if (integers * scales[:, None]).tobytes() != rows.tobytes():
+        return otherwise
+    data, cost = encode_array(integers, widths)
+    if len(data) > integers.size:
+        data = bytes([BYTES]) + integers.astype(np.int8).tobytes()
+        cost = Cost(cost.size, cost.kept, len(data), number_bits=8)
+    data = bytes([SCALED]) + _ROWS.pack(len(rows)) + scales.tobytes() + data
+    if len(data) >= len(otherwise[0]):
+        return otherwise
+    return data, replace(cost, bytes=len(data))
+
+
 def decode_array(data: memoryview, shape: Shape) -> tuple[NDArray[np.float32], Cost]:
     """The array at the beginning of ``data``, whose cost says how many bytes it took.
 
@@ -108,11 +134,35 @@ def decode_array(data: memoryview, shape: Shape) -> tuple[NDArray[np.float32], C
         cost = Cost(size, int(np.count_nonzero(flat.view(np.uint32))), 1 + 4 * size)
     elif kind == CODED:
         flat, cost = _coded(data, size)
+    elif kind == SCALED:
+        flat, cost = _scaled(data, shape)
+    elif kind == BYTES:
+        flat = np.frombuffer(_part(data, 1, size), np.int8).astype(np.float32)
+        cost = Cost(size, int(np.count_nonzero(flat)), 1 + size, number_bits=8)
     else:
         raise ValueError("an array is of no known kind")
     if not np.isfinite(flat).all():
         raise ValueError("an array contains NaN or infinity")
     return flat.reshape(shape), cost
+
+
+def _scaled(data: memoryview, shape: Shape) -> tuple[NDArray[np.float32], Cost]:
+    (rows,) = _ROWS.unpack(_part(data, 1, _ROWS.size))
+    if not shape or rows != shape[0]:
+        raise ValueError("an array has not as many scales as rows")
+    begin = 1 + _ROWS.size
+    scales = np.frombuffer(_part(data, begin, 4 * rows), "<f4").astype(np.float32)
+    begin += 4 * rows
+    if bytes(data[begin : begin + 1]) == bytes([SCALED]):
+        raise ValueError("a scaled array is made of another")
+    integers, cost = decode_array(data[begin:], shape)
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise ValueError("a scale is not above 0")
+    if (np.abs(integers) > LARGEST).any() or (integers != np.rint(integers)).any():
+        raise ValueError("a scaled array is not made of integers")
+    with np.errstate(over="ignore"):
+        numbers = integers.reshape(rows, -1) * scales[:, None]
+    return numbers.ravel(), replace(cost, bytes=begin + cost.bytes)
 
 
 def _coded(data: memoryview, size: int) -> tuple[NDArray[np.float32], Cost]:

@@ -9,8 +9,8 @@ import logging
 import os
 import struct
 import zlib
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import isfinite, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -23,16 +23,17 @@ from ...common.errors import CheckpointError
 from ...common.files import atomic_write, open_regular
 from ...common.machine import main_memory
 from ...common.typed_json import Count, Name, from_json
+from ...graph.ops import Quantization
 from ..preprocessing import Preprocessing
 from ..records.checkpoint import Checkpoint
 from ..records.provenance import Provenance, Side
 from ..records.state import START
-from .arrays import Cost, decode_array, encode_array
+from .arrays import Cost, decode_array, encode_array, encode_scaled
 
 _LOG = logging.getLogger("dnnstack.training")
 SUFFIX = ".dnnz"
 MAGIC = b"\x89DNNZ\r\n\x1a"
-VERSION = 1
+VERSION, QUANTIZED_VERSION = 1, 2
 # Version, unused, bytes of the compressed description, and of its text.
 _HEAD = struct.Struct("<HHII")
 _BEGIN, _DIGEST = len(MAGIC) + _HEAD.size, 32
@@ -55,6 +56,9 @@ class _Described:
     input_shape: Annotated[tuple[Side, ...], Len(3, 3)]
     classes: Annotated[tuple[Name, ...], Len(1, 1 << 20)]
     preprocessing: Preprocessing
+    quantization: Annotated[dict[Name, Quantization], MaxLen(_MOST_ARRAYS)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,14 @@ def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes
         "classes": origin.classes,
         "preprocessing": vars(origin.preprocessing),
     }
+    version, encode = VERSION, encode_array
+    if trained.quantization:
+        version, encode = QUANTIZED_VERSION, encode_scaled
+        described["quantization"] = {n: vars(each) for n, each in trained.quantization.items()}
     text = json.dumps(described, separators=(",", ":"), allow_nan=False).encode()
     packed = zlib.compress(text, 9)
-    pieces = [MAGIC, _HEAD.pack(VERSION, 0, len(packed), len(text)), packed]
-    pieces += [encode_array(array, widths)[0] for array in arrays.values()]
+    pieces = [MAGIC, _HEAD.pack(version, 0, len(packed), len(text)), packed]
+    pieces += [encode(array, widths)[0] for array in arrays.values()]
     content = b"".join(pieces)
     return content + hashlib.sha256(content).digest()
 
@@ -150,9 +158,10 @@ def _decoded(path: Path, data: bytes) -> Compressed:
     if len(data) < _BEGIN + _DIGEST:
         raise CheckpointError(f"{path}: is damaged: it ends within its head")
     version, unused, packed, length = _HEAD.unpack_from(data, len(MAGIC))
-    if version != VERSION:
+    if version not in (VERSION, QUANTIZED_VERSION):
         raise CheckpointError(
-            f"{path}: has version {version}, but this version of dnnstack reads {VERSION}"
+            f"{path}: has version {version}, but this version of dnnstack reads {VERSION} and "
+            f"{QUANTIZED_VERSION}"
         )
     content = memoryview(data)[:-_DIGEST]
     if hashlib.sha256(content).digest() != data[-_DIGEST:]:
@@ -162,7 +171,10 @@ def _decoded(path: Path, data: bytes) -> Compressed:
     try:
         if unused:
             raise ValueError("an unused number is not 0")
-        return _parsed(path, content, packed, length)
+        found = _parsed(path, content, packed, length)
+        if bool(found.checkpoint.quantization) != (version == QUANTIZED_VERSION):
+            raise ValueError("its version is not that of what it contains")
+        return found
     except ValueError as error:
         reason = str(error)[:_LONGEST_REASON]
         raise CheckpointError(
@@ -178,6 +190,9 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
     scaling = said.preprocessing
     if not np.isfinite((*scaling.scale, *scaling.shift)).all():
         raise ValueError("its preprocessing is not finite")
+    for each in said.quantization.values():
+        if not (isfinite(each.scale) and each.scale > 0):
+            raise ValueError("a scale is not above 0")
     if len(shapes) != len(said.arrays):
         raise ValueError("two arrays have one name")
     if 4 * sum(map(prod, shapes.values())) > MOST_TIMES * len(content):
@@ -202,7 +217,7 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
     )
     sha256 = hashlib.sha256(content).hexdigest()
     state = START if not said.step else type(START)(said.step, said.step, (0.0, 0.0, 0.0), None)
-    checkpoint = Checkpoint(path, state, origin, arrays, sha256)
+    checkpoint = Checkpoint(path, state, origin, arrays, sha256, said.quantization)
     size = len(content) + _DIGEST
     return Compressed(checkpoint, costs, size, perf_counter() - begin)
 

@@ -6,7 +6,7 @@ The network that is left is dense and smaller, with a config of its own. Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...common.errors import ConfigError
 from ...common.text import listed
 from ...configs import RunConfig
+from ...layers.composite import ConcatLayer, Residual, Sequential
 from ...layers.conv import Conv2dLayer
 from ...layers.dense import Dense
 from ...layers.flatten import Flatten
@@ -31,18 +32,36 @@ _NAMED = 12
 def smaller_config(config: RunConfig, network: Network, shares: Mapping[str, float]) -> RunConfig:
     """The config of the network that keeps these shares of its filters and units.
 
-    shares: by name of a conv2d or dense layer of the stack; * and ? stand for any text, and the
-    first name that matches holds. Raises ConfigError.
+    shares: by name of a conv2d or dense layer; * and ? stand for any text, and the first name that
+    matches holds. In a block only such layers count that another one follows on the same path: the
+    channels at its end meet others. Raises ConfigError.
     """
     counts = _counts(network, shares)
     # Which ones they are does not matter to whether they can be left out.
     _places(network, {name: np.arange(count) for name, count in counts.items()})
-    layers = []
-    for layer, given in zip(network.layers, config.layers, strict=True):
+    return config.model_copy(update={"layers": _smaller(network.layers, config.layers, counts)})
+
+
+def _smaller(
+    layers: Sequence[Layer], given: Sequence[Any], counts: Mapping[str, int]
+) -> tuple[Any, ...]:
+    """The same layers in a config, with these counts of filters or units."""
+    found = []
+    for layer, each in zip(layers, given, strict=True):
+        changed: dict[str, Any] = {}
         if layer.name in counts and isinstance(layer, Conv2dLayer | Dense):
-            given = given.model_copy(update={layer.count: counts[layer.name]})
-        layers.append(given)
-    return config.model_copy(update={"layers": tuple(layers)})
+            changed[layer.count] = counts[layer.name]
+        elif isinstance(layer, Sequential):
+            changed["layers"] = _smaller(layer.children, each.layers, counts)
+        elif isinstance(layer, Residual):
+            changed["body"] = _smaller(layer.body, each.body, counts)
+            if not isinstance(layer.shortcut, str):
+                changed["shortcut"] = _smaller(layer.way, each.shortcut, counts)
+        elif isinstance(layer, ConcatLayer):
+            pairs = zip(layer.branches, each.branches, strict=True)
+            changed["branches"] = tuple(_smaller(*pair, counts) for pair in pairs)
+        found.append(each.model_copy(update=changed) if changed else each)
+    return tuple(found)
 
 
 def smaller_arrays(
@@ -65,7 +84,7 @@ def smaller_arrays(
 
 def _counts(network: Network, shares: Mapping[str, float]) -> dict[str, int]:
     """How many filters or units each layer keeps that a name matches, at least one."""
-    able = {layer.name: layer for layer in network.layers if _can_be_cut(layer)}
+    able = {layer.name: layer for layer in _able(network.layers)}
     found: dict[str, int] = {}
     used = set()
     for name, layer in able.items():
@@ -83,6 +102,28 @@ def _counts(network: Network, shares: Mapping[str, float]) -> dict[str, int]:
     return found
 
 
+def _able(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """The layers of a stack whose filters or units can be left out, at any depth."""
+    for layer in layers:
+        if isinstance(layer, Sequential):
+            yield from _able(layer.children)
+        elif paths := _paths(layer):
+            for path in paths:
+                products = [each for each in path if _can_be_cut(each) or each.children]
+                found = _able(path)
+                last = products[-1] if products else None
+                yield from (each for each in found if each is not last)
+        elif _can_be_cut(layer):
+            yield layer
+
+
+def _paths(layer: Layer) -> tuple[Sequence[Layer], ...]:
+    """The paths through a block whose ends meet; none for other layers."""
+    if isinstance(layer, Residual):
+        return layer.body, layer.way
+    return tuple(layer.branches) if isinstance(layer, ConcatLayer) else ()
+
+
 def _can_be_cut(layer: Layer) -> bool:
     if isinstance(layer, Conv2dLayer):
         return layer.groups == 1 and layer.connections is None
@@ -95,8 +136,30 @@ def _places(network: Network, kept: Mapping[str, Index]) -> list[tuple[str, int,
     Raises ConfigError for a layer that cannot have fewer channels, and for the last one.
     """
     found: list[tuple[str, int, Index]] = []
-    index, cut = None, ""
-    for layer in network.layers:
+    index, cut = _through(network.layers, None, "", kept, found)
+    if index is not None:
+        raise ConfigError(
+            f"filters: '{cut}' is the last layer with weights, whose outputs are the classes; "
+            "leave it out"
+        )
+    return found
+
+
+def _through(
+    layers: Sequence[Layer],
+    index: Index | None,
+    cut: str,
+    kept: Mapping[str, Index],
+    found: list[tuple[str, int, Index]],
+) -> tuple[Index | None, str]:
+    """The channels that are left at the end of layers, None for all, and who left the others out.
+
+    index, cut: the same at their beginning.
+    """
+    for layer in layers:
+        if isinstance(layer, Sequential):
+            index, cut = _through(layer.children, index, cut, kept, found)
+            continue
         tensors: list[Any] = [each.tensor for each in layer.parameters()]
         tensors += [each.tensor for each in layer.running_statistics()]
         if index is not None:
@@ -105,15 +168,17 @@ def _places(network: Network, kept: Mapping[str, Index]) -> list[tuple[str, int,
                 index = None
             else:
                 index = _passed(layer, tensors, index, cut, found)
+        for path in _paths(layer):
+            left, name = _through(path, None, "", kept, found)
+            if left is not None:
+                raise ConfigError(
+                    f"filters: the channels of '{name}' meet others at the end of '{layer.name}'; "
+                    f"leave '{name}' out"
+                )
         if layer.name in kept:
             index, cut = kept[layer.name], layer.name
             found += [(tensor.name, 0, index) for tensor in tensors]
-    if index is not None:
-        raise ConfigError(
-            f"filters: '{cut}' is the last layer with weights, whose outputs are the classes; "
-            "leave it out"
-        )
-    return found
+    return index, cut
 
 
 def _passed(

@@ -30,13 +30,14 @@ from ..evaluate import Evaluation, Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
 from ..records.resume import Resume, open_resume
-from ..records.runs import is_run
+from ..records.runs import GROUP, is_run, run_of_checkpoint
 from ..records.store import FOLDER as CHECKPOINTS
 from ..records.store import newest_checkpoint
 from ..records.trained import Trained
 from ..trainer import train
 from .file import SUFFIX, Compressed, read_compressed, save_compressed
 from .filters import smaller_arrays, smaller_config
+from .quantization import check_names, quantized_checkpoint
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
@@ -79,7 +80,8 @@ class StageResult:
 class Record:
     """What ``compress.json`` says. ``sha256``: of the network's checkpoint; config: of stages.
 
-    ``float32_bytes``: of all numbers of the network before; 0 if it is not known.
+    ``float32_bytes``: of all numbers of the network before; 0 if it is not known. ``paper``: the
+    figures that the config has to show beside, as JSON.
     """
 
     source: Annotated[str, MaxLen(_LONGEST_PATH)]
@@ -90,6 +92,7 @@ class Record:
     after: tuple[Measured, ...] = ()
     file: str = ""
     float32_bytes: Count = 0
+    paper: str = ""
 
     def to_json(self) -> bytes:
         table = {**vars(self), "before": [vars(each) for each in self.before]}
@@ -138,12 +141,22 @@ def config_text(config: CompressConfig) -> str:
     return json.dumps(said, sort_keys=True)
 
 
+def name_of(trained: Trained) -> str:
+    """The name of a network's run, with that of its group; of a file elsewhere, its config's."""
+    run = run_of_checkpoint(trained.path)
+    if run is None:
+        return trained.config.name
+    run = run.resolve()
+    return f"{run.parent.name}-{run.name}" if (run.parent / GROUP).is_file() else run.name
+
+
 def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressConfig) -> Place:
     """A new folder ``<name>``, ``<name>-2`` and so on. Raises CheckpointError, LockedError."""
     checkpoint = trained.checkpoint
     size = 4 * sum(array.size for array in checkpoint.learned().values())
     said = str(checkpoint.path.absolute()), checkpoint.sha256, config_text(config)
-    record = Record(*said, float32_bytes=size)
+    paper = "" if config.paper is None else config.paper.model_dump_json()
+    record = Record(*said, float32_bytes=size, paper=paper)
     number = 1
     try:
         make_folder(runs_dir)
@@ -182,6 +195,22 @@ def find_place(folder: Path, trained: Trained, config: CompressConfig) -> Place:
         raise _unwritable(folder / LOCK, error) from None
 
 
+def is_compression(folder: Path) -> bool:
+    """Whether a folder is that of a compression."""
+    return (folder / RECORD).is_file()
+
+
+def list_compressions(runs_dir: Path) -> list[str]:
+    """The names of all compressions of a folder, in alphabetical order.
+
+    None if it cannot be read.
+    """
+    try:
+        return sorted(path.name for path in runs_dir.iterdir() if is_compression(path))
+    except OSError:
+        return []
+
+
 def read_record(folder: Path) -> Record:
     """What a folder's compress.json says. Raises CheckpointError."""
     path = folder / RECORD
@@ -200,7 +229,7 @@ def stage_configs(trained: Trained, config: CompressConfig, folder: Path) -> lis
     """
     found = []
     now = trained.config.model_copy(update={"freeze": None, "init_from": None})
-    for number, stage in enumerate(config.stages, 1):
+    for number, stage in enumerate(config.trainings, 1):
         given = {key: value for key, value in stage.options().items() if value is not None}
         shares = given.pop("filters", None)
         kind = next((key for key in ("share", "prune") if key in given), "train")
@@ -215,6 +244,11 @@ def stage_configs(trained: Trained, config: CompressConfig, folder: Path) -> lis
         except ConfigError as error:
             raise error.after(f"stages.{number - 1}: ") from None
         found.append(now)
+    if config.quantize is not None:
+        try:
+            check_names(build_network(now, trained.data, trained.path), config.quantize)
+        except ConfigError as error:
+            raise error.after(f"stages.{len(found)}: ") from None
     return found
 
 
@@ -283,7 +317,11 @@ def compress(
             ended.training_seconds,
         )
         place.write(replace(place.record, stages=(*done, found)))
-    path = place.folder / f"{trained.config.name}{SUFFIX}"
+    if config.quantize is not None:
+        network = Trained.of(last)
+        training = load_part(network, "train", data_root, downloads=downloads)
+        last = quantized_checkpoint(network, backend, *training, config.quantize)
+    path = place.folder / f"{name_of(trained)}{SUFFIX}"
     widths = () if config.gap_bits is None else (config.gap_bits,)
     save_compressed(last, path, widths)
     compressed = read_compressed(path)

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Interval
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
+from ...common.typed_json import Count, Finite, Name, from_json
 from ...datasets import ImageSet, evaluation_order
 from ...graph.graph import Tensor
 from ...optimizers.pruning import magnitude_mask
@@ -26,6 +28,7 @@ from ..records.trained import Trained
 SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 BITS = (8, 7, 6, 5, 4, 3, 2, 1)
 Weights = NDArray[np.float32]
+Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,51 @@ class Sensitivity:
                 for name, curves in self.parameters.items()
             },
         }
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Sensitivity:
+        """What ``to_json`` gave. Raises ValueError."""
+        stored = from_json(text, _Stored)
+        found = {
+            name: Curves(
+                curves.size,
+                tuple(Point(each.share, each.accuracy, each.loss) for each in curves.kept),
+                tuple(Point(each.bits, each.accuracy, each.loss) for each in curves.bits),
+            )
+            for name, curves in stored.parameters.items()
+        }
+        whole = stored.accuracy, stored.loss
+        return cls(Path(stored.checkpoint), stored.count, *whole, found)
+
+
+@dataclass(frozen=True)
+class _StoredShare:
+    share: Share
+    accuracy: Share
+    loss: Finite
+
+
+@dataclass(frozen=True)
+class _StoredBits:
+    bits: Annotated[int, Interval(ge=1, le=32)]
+    accuracy: Share
+    loss: Finite
+
+
+@dataclass(frozen=True)
+class _StoredCurves:
+    size: Count
+    kept: tuple[_StoredShare, ...]
+    bits: tuple[_StoredBits, ...]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    checkpoint: str
+    count: Count
+    accuracy: Share
+    loss: Finite
+    parameters: dict[Name, _StoredCurves]
 
 
 def evaluations(trained: Trained) -> int:

@@ -17,7 +17,7 @@ from ..records.trained import Trained
 from .answers import Answers, answers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """How often which of two networks is right. ``only_first``: the second one is wrong there."""
 
@@ -27,6 +27,15 @@ class Comparison:
     only_first: int
     only_second: int
     neither: int
+
+    def __repr__(self) -> str:
+        first, second = self.first, self.second
+        low, high = self.interval
+        return (
+            f"<Comparison on {first.dataset} ({first.part}), {self.count} samples: "
+            f"{first.accuracy:.2%} and {second.accuracy:.2%}, difference {self.difference:+.2%} "
+            f"(95%: {low:+.2%} to {high:+.2%}), p {self.p:.3g}>"
+        )
 
     @property
     def count(self) -> int:

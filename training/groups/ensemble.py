@@ -246,7 +246,7 @@ def evaluation_of(
         loss=loss,
         confusion=tally.confusion,
         top_k=tally.top_k(),
-        worst=tally.worst(),
+        worst=tally.worst(images.sources),
         tta=first.tta if len({member.tta for member in alone}) == 1 else MIXED,
         members=tuple(alone),
         combine=mixture.combine,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +12,13 @@ from typing import Annotated, Literal
 from annotated_types import MaxLen
 
 from ...common.errors import CheckpointError, LockedError
-from ...common.files import atomic_write, make_folder, read_regular, sync_folder
+from ...common.files import (
+    atomic_write,
+    make_folder,
+    read_regular,
+    remove_temporaries,
+    sync_folder,
+)
 from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.typed_json import Name, from_json
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
@@ -76,23 +83,48 @@ def write_group(path: Path, group: Group) -> None:
 
 
 def create_group(runs_dir: Path, name: str, group: Group) -> Path:
-    """A new folder, ``name`` or ``name-2`` and so on, with the record. Raises CheckpointError."""
+    """A new folder, ``name`` or ``name-2`` and so on, with the record.
+
+    A folder whose process was killed before it had written the record counts as free. Raises
+    CheckpointError.
+    """
     try:
         make_folder(runs_dir)
-        number = max([0, *(number for number, _ in _numbered(runs_dir, name))])
-        while True:
+        number, path = max(_numbered(runs_dir, name), default=(0, runs_dir))
+        while not (number and _began(path, group)):
             number += 1
             path = runs_dir / (name if number == 1 else f"{name}-{number}")
-            try:
+            with suppress(FileExistsError):
                 path.mkdir()
-                break
-            except FileExistsError:
-                continue
         sync_folder(runs_dir)
     except OSError as error:
         raise _unwritable(runs_dir, error) from None
-    write_group(path, group)
     return path
+
+
+def _began(path: Path, group: Group) -> bool:
+    """Write the record of a folder in which there is nothing yet; False if there is something."""
+    if not _is_bare(path):
+        return False
+    try:
+        held = lock(path / LOCK, keep=False)
+    except LockedError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        held = None
+    with nullcontext() if held is None else held:
+        if not _is_bare(path):
+            return False
+        remove_temporaries(path)
+        write_group(path, group)
+        return True
+
+
+def _is_bare(path: Path) -> bool:
+    names = {entry.name for entry in path.iterdir()} - {LOCK}
+    return all(name.startswith(f".{GROUP}.") and name.endswith(".tmp") for name in names)
 
 
 def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
@@ -155,5 +187,5 @@ def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
         f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
-        "with run.dir, as in --set run.dir=/tmp/runs"
+        "with --runs-dir, or with run.dir of the config"
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...common.errors import CheckpointError, LockedError
+from ...common.errors import CheckpointError, Interrupted, LockedError
 from ...common.files import append, open_regular, read_regular
-from ...common.locks import NO_LOCKS, Lock, lock
+from ...common.locks import NO_LOCKS, Lock, is_locked, lock
 from ...common.typed_json import Count, Finite, Name, from_json
 from .sampling import Ended
 
@@ -21,6 +21,8 @@ TRIALS = "trials.jsonl"
 _LOCK = "trials.lock"
 _LONGEST = 1 << 30
 _PAUSE = 0.01
+_PATIENCE = 2.0
+"""Seconds of waiting for another process once a stop is requested."""
 State = Literal["complete", "pruned", "failed"]
 
 
@@ -73,13 +75,21 @@ class Journal:
         self._folder, self._path = folder, folder / TRIALS
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until no other process is in this block. Raises CheckpointError."""
+    def alone(self, stop_requested: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Wait until no other process is in this block.
+
+        Raises Interrupted if another one stays in it although a stop is requested; CheckpointError.
+        """
         held: Lock | None = None
+        patience = _PATIENCE
         while held is None:
             try:
                 held = lock(self._folder / _LOCK)
-            except LockedError:
+            except LockedError as error:
+                # A process that was halted may keep the lock for as long as it likes.
+                patience -= _PAUSE if stop_requested() else 0.0
+                if patience <= 0.0:
+                    raise Interrupted(f"interrupted; {error}") from None
                 time.sleep(_PAUSE)
             except OSError as error:
                 if error.errno in NO_LOCKS:
@@ -115,6 +125,13 @@ class Journal:
                         )  # fmt: skip
         return [found[number] for number in sorted(found)]
 
+    def size(self) -> int:
+        """Bytes of the file, which only grows; 0 without one."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
     def begin(self, trial: Trial) -> None:
         """Note a new trial; only inside ``alone``."""
         self._append({"event": "begin", "trial": trial.number, "params": dict(trial.params)})
@@ -142,6 +159,10 @@ class Journal:
             return None
         except OSError as error:
             raise _failed(self._folder / f"{trial.name}.lock", error) from None
+
+    def is_held(self, trial: Trial) -> bool:
+        """Whether a process has this trial now."""
+        return is_locked(self._folder / f"{trial.name}.lock")
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:

@@ -9,7 +9,10 @@ import numpy as np
 
 from ...common.errors import CheckpointError, DatasetError, UsageError
 from ...datasets.loader import Index
+from ..compressed.file import SUFFIX
 from ..evaluate import Part
+from ..plan import snapshot_steps
+from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
 from ..records.trained import Trained, find_trained
 from ..splits import divide
 from .ensemble import check_members
@@ -23,15 +26,16 @@ def find_members(
     """The networks that the references name: runs, checkpoint files, and groups of runs.
 
     A reference is a name in ``runs_dir`` or a path, or several of these with commas between. Of a
-    group its finished runs are taken. Raises CheckpointError for one that is not there, or does not
-    fit the others; UsageError for fewer than two networks, and for one that is named twice.
+    group its finished runs are taken, of a run its snapshots if it has any. Raises CheckpointError
+    for one that is not there, or does not fit the others; UsageError for fewer than two networks,
+    and for one that is named twice.
     """
     members: list[Trained] = []
     for reference in _separated(references, runs_dir):
         if (group := group_at(reference, runs_dir)) is not None:
             members += _of_group(group, notice)
         else:
-            members.append(find_network(reference, runs_dir, notice))
+            members += _of_run(reference, runs_dir, notice)
     paths = [member.path.resolve() for member in members]
     for place, path in enumerate(paths):
         if path in paths[:place]:
@@ -46,7 +50,7 @@ def find_members(
 def find_network(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Trained:
     """The network of a run or of a checkpoint file. Raises CheckpointError."""
     file = Path(reference)
-    if file.is_file():
+    if file.is_file() or file.suffix in (".safetensors", SUFFIX):
         return find_trained(None, file, runs_dir, notice)
     return find_trained(reference, None, runs_dir, notice)
 
@@ -70,7 +74,28 @@ def _of_group(group: Path, notice: Callable[[str], None]) -> list[Trained]:
     if len(finished) < len(runs):
         notice(f"{group}: {len(runs) - len(finished)} runs that have not finished are left out")
     notice(f"using {len(finished)} runs of {group}")
-    return [find_trained(str(run), None, group, lambda text: None) for run in finished]
+    members = (_of_run(str(run), group, lambda text: None) for run in finished)
+    return [member for found in members for member in found]
+
+
+def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> list[Trained]:
+    """The snapshots of a run, the first one first; its best network, or that of a file."""
+    notices: list[str] = []
+    found = find_network(reference, runs_dir, notices.append)
+    if not Path(reference).is_file() and (taken := _snapshots(found)):
+        notice(f"using {len(taken)} snapshots of {found.path.parent.parent}")
+        return taken
+    for text in notices:
+        notice(text)
+    return [found]
+
+
+def _snapshots(one: Trained) -> list[Trained]:
+    """Those of the run that this network is of, as far as they are there."""
+    folder, per_epoch = one.path.parent, one.checkpoint.provenance.steps_per_epoch
+    there = set(checkpoint_steps(folder))
+    steps = [step for step in snapshot_steps(one.config, per_epoch) if step in there]
+    return [Trained.of(named_checkpoint(tensors_path(folder, step))) for step in steps]
 
 
 def check_parts(members: Sequence[Trained], part: Part, labels: Index) -> None:
@@ -86,8 +111,8 @@ def check_parts(members: Sequence[Trained], part: Part, labels: Index) -> None:
         same = other.config.data.dataset == first.config.data.dataset
         if not same or not np.array_equal(own[1], divide(other.config, labels)[1]):
             raise DatasetError(
-                f"{other.path}: was trained on other pictures of the training set than "
-                f"{first.path}, which would be judged on pictures that it has learned; use the "
-                "test set, or networks with the same data.dataset, data.validation and "
-                "data.split_seed (default: seed), and without folds"
+                f"{first.path} and {other.path} have different validation samples, so one of them "
+                "would be judged on pictures that it has learned; use the test set, or networks "
+                "with the same data.dataset, data.validation and data.split_seed (default: seed), "
+                "and without folds"
             )

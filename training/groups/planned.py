@@ -13,6 +13,7 @@ from ...configs.search import assignment
 from ..listener import Summary
 from ..records.resume import Resume, open_resume
 from ..records.runs import is_run
+from .claims import Claims
 from .group import (
     Group,
     Kind,
@@ -104,18 +105,22 @@ def train_members(
     train: Callable[[Member, Resume | None], Summary],
     notice: Callable[[str], None],
     begins: Callable[[int, int, Member], object] = lambda *place: None,
+    claims: Claims | None = None,
 ) -> Iterator[tuple[Member, Summary | NonFiniteError]]:
     """Train the runs of a group that have not finished, one after the other.
 
     A run that was begun goes on from its newest checkpoint. ``begins`` is told the number of each,
-    from 1, and of all. A training that diverges does not end those that follow. Raises
-    DnnstackError.
+    from 1, and of all. A training that diverges does not end those that follow. With ``claims``,
+    only runs that no other process has taken are trained, and the group is locked by the caller.
+    Raises DnnstackError.
     """
-    held = lock_group(path)
+    held = None if claims is not None else lock_group(path)
     with nullcontext() if held is None else held:
         group = read_group(path)
         for place, member in enumerate(group.members, 1):
             run = path / member.name
+            if claims is not None and not claims.take(place - 1):
+                continue
             if is_run(run) and outcome(run).finished:
                 continue
             begins(place, len(group.members), member)

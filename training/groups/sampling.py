@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,8 @@ _DIRECTIONS: dict[str, _Direction] = {
     "loss": "minimize",
     "seconds": "minimize",
 }
+ENOUGH = 10
+"""Complete trials below which the importance of keys is left unsaid."""
 # Optuna wants a date; its samplers and pruners do not look at it.
 _SOME_DAY = datetime(2000, 1, 1)
 
@@ -40,22 +43,37 @@ def need_optuna() -> None:
     try:
         import optuna
     except ImportError:
-        raise DnnstackError(f"dnnstack sweep needs Optuna; install it: {INSTALL}") from None
+        raise DnnstackError(
+            f"searches and their reports need Optuna; install it: {INSTALL}"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def sample(search: Search, number: int, before: Sequence[Ended]) -> dict[str, Any]:
-    """The values of trial ``number``, from 0: a function of the search, the number and ``before``.
+def sample(
+    search: Search,
+    number: int,
+    before: Sequence[Ended],
+    under_way: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The values of trial ``number``, from 0: a function of the search, the number and the rest.
 
-    The sampler is seeded anew for every trial, so that it needs no state of its own.
+    The sampler is seeded anew for every trial, so that it needs no state of its own. It keeps away
+    from the values of trials that are ``under_way``, as if these were bad.
     """
     if search.sampler == "grid":
         return search.grid()[number]
     import optuna
 
     seed = stream(search.seed, "sweep", str(number)).low
-    kinds: Any = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
-    trial = _study(search, before, kinds[search.sampler](seed=seed)).ask()
+    if search.sampler == "random":
+        sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed=seed)
+    else:
+        with warnings.catch_warnings():
+            # Some versions say that this argument is new.
+            warnings.simplefilter("ignore")
+            liar = bool(under_way)
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=liar)
+    trial = study(search, before, sampler, under_way).ask()
     chosen: dict[str, Any] = {}
     for each in search.dimensions:
         if each.holds(chosen):
@@ -83,29 +101,41 @@ def ends_early(
         intermediate_values=dict(reports),
     )
     trial.datetime_start = _SOME_DAY
-    return bool(pruner.prune(_study(search, before, None), trial))
+    return bool(pruner.prune(study(search, before), trial))
 
 
-def _study(
-    search: Search, before: Sequence[Ended], sampler: optuna.samplers.BaseSampler | None
+def study(
+    search: Search,
+    before: Sequence[Ended],
+    sampler: optuna.samplers.BaseSampler | None = None,
+    under_way: Sequence[Mapping[str, Any]] = (),
 ) -> optuna.Study:
-    """A study in memory with the trials that have ended."""
+    """A study in memory with the trials that have ended, and those that are under way."""
     import optuna
 
     directions = [_DIRECTIONS[name] for name in search.objective]
-    study = optuna.create_study(directions=directions, sampler=sampler)
+    made = optuna.create_study(directions=directions, sampler=sampler)
     states = optuna.trial.TrialState
     for one in before:
-        found = [each for each in search.dimensions if each.key in one.params]
         trial = optuna.trial.create_trial(
             state=states.PRUNED if one.values is None else states.COMPLETE,
             values=None if one.values is None else list(one.values),
-            params={each.key: _inner(each, one.params[each.key]) for each in found},
-            distributions={each.key: _distribution(each) for each in found},
             intermediate_values=dict(one.reports) if len(directions) == 1 else {},
+            **_chosen(search, one.params),
         )
-        study.add_trial(trial)
-    return study
+        made.add_trial(trial)
+    for params in under_way:
+        made.add_trial(optuna.trial.create_trial(state=states.RUNNING, **_chosen(search, params)))
+    return made
+
+
+def _chosen(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a trial, as Optuna has them."""
+    found = [each for each in search.dimensions if each.key in params]
+    return {
+        "params": {each.key: _inner(each, params[each.key]) for each in found},
+        "distributions": {each.key: _distribution(each) for each in found},
+    }
 
 
 def _distribution(each: Dimension) -> optuna.distributions.BaseDistribution:
@@ -135,6 +165,32 @@ def _inner(each: Dimension, value: Any) -> Any:
         return value
     texts = [repr(one) for one in each.values]
     return texts.index(repr(value))
+
+
+def importances(search: Search, trials: Sequence[Ended]) -> dict[str, dict[str, float]]:
+    """Of each objective, how much each key decides whether a trial is among the best tenth.
+
+    The shares of an objective add up to 1. Source: Watanabe, Bansal and Hutter 2023, "PED-ANOVA".
+    None from fewer than ``ENOUGH`` complete trials; a key that older versions of Optuna leave out,
+    because not all trials have it, is missing.
+    """
+    import optuna
+
+    done = [one for one in trials if one.values is not None]
+    if len(done) < ENOUGH:
+        return {}
+    found = {}
+    for place, name in enumerate(search.objective):
+        # The evaluator takes less for better.
+        sign = -1.0 if _DIRECTIONS[name] == "maximize" else 1.0
+        costs = [Ended(one.params, (sign * (one.values or ())[place],)) for one in done]
+        alone = study(replace(search, objective=("loss",)), costs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+            shares = optuna.importance.get_param_importances(alone, evaluator=evaluator)
+        found[name] = {key: float(share) for key, share in shares.items()}
+    return found
 
 
 def front(search: Search, trials: Sequence[tuple[int, tuple[float, ...]]]) -> list[int]:

@@ -31,7 +31,7 @@ class Spread:
         return cls(float(np.mean(values)), deviation, min(values), max(values))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GroupReport:
     """A group with the outcomes of its runs, by name.
 
@@ -46,6 +46,13 @@ class GroupReport:
     runs: dict[str, Outcome]
     spreads: dict[str, Spread]
     together: tuple[int, int] | None
+
+    def __repr__(self) -> str:
+        found = f"{self.finished} of {self.planned} {self.kind} finished"
+        if spread := self.spreads.get("accuracy"):
+            deviation = "" if spread.deviation is None else f", deviation {spread.deviation:.2%}"
+            found += f", accuracy {spread.mean:.2%} on average{deviation}"
+        return f"<GroupReport of {str(self.path)!r}: {found}>"
 
     @property
     def finished(self) -> int:

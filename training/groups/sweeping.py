@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError
 from ...common.files import atomic_write
 from ...common.locks import Lock
+from ...common.typed_json import from_json
 from ...configs import RunConfig, effective_yaml
 from ...configs.search import Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_resume
-from ..records.runs import is_run
+from ..records.runs import GROUP, is_run
 from .group import Group, create_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
@@ -27,6 +28,7 @@ from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
 _MEASURES = {"accuracy": 1, "loss": 2}
+_WAIT = 0.5
 
 
 def begin_sweep(config: RunConfig, search: Search) -> Path:
@@ -65,6 +67,20 @@ def _written(search: Search) -> str:
     return json.dumps(asdict(replace(search, trials=None, seconds=None, epochs=None)))
 
 
+def read_search(path: Path) -> Search:
+    """The search of the sweep in this folder, without its budget. Raises CheckpointError."""
+    group = read_group(path)
+    if group.kind != "sweep":
+        raise CheckpointError(
+            f"{path}: is a group of {group.kind}, no sweep; dnnstack runs --group {path.name} "
+            "lists its runs"
+        )
+    try:
+        return from_json(group.search.encode(), Search)
+    except ValueError as error:
+        raise CheckpointError(f"{path / GROUP}: its search cannot be read: {error}") from None
+
+
 def values_of(trial: Trial) -> list[str]:
     """The values of a trial, as ``--set`` takes them."""
     return [assignment(key, value) for key, value in trial.params.items()]
@@ -101,10 +117,11 @@ TrainTrial = Callable[[Trial, "Resume | None", Callable[[], bool]], "tuple[Summa
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep in its folder."""
+    """A sweep in its folder; ``stop_requested`` ends what waits for other processes."""
 
     path: Path
     search: Search
+    stop_requested: Callable[[], bool] = lambda: False
 
     @property
     def journal(self) -> Journal:
@@ -115,44 +132,79 @@ class Sweep:
         train: TrainTrial,
         notice: Callable[[str], None],
         begins: Callable[[Trial], object] = lambda trial: None,
+        ended: Callable[[Trial], object] = lambda trial: None,
     ) -> Iterator[Trial]:
         """Take trials, one after the other, and train them, until the budget is used up.
 
-        A trial that was begun by a process that is gone comes first, and goes on where it was.
-        ``train`` gets what decides after each validation whether to end early, and returns how
-        the training ended, and whether early for that reason. Ends after a training that was
-        interrupted, whose trial stays open. Raises DnnstackError.
+        A trial that was begun by a process that is gone comes first, and goes on where it was; at
+        the end the trials of other processes are waited for, should one be left. ``train`` gets
+        what decides after each validation whether to end early, and returns how the training ended,
+        and whether early for that reason. ``ended`` is told of each end while no other process
+        can record one. Ends after a training that was interrupted, whose trial stays open. Raises
+        DnnstackError.
         """
-        while (taken := self._take()) is not None:
+        while True:
+            taken = self._take()
+            if taken is None:
+                if not self._one_is_left():
+                    return
+                continue
             trial, held, before = taken
             with held:
                 begins(trial)
                 found = self._trained(trial, before, train, notice)
                 if found is None:
                     return
-                with self.journal.alone():
+                with self.journal.alone(self.stop_requested):
                     self.journal.end(found)
+                    ended(found)
             yield found
+
+    def give_up(self, number: int, why: str) -> None:
+        """Let a trial that no process has count as failed."""
+        journal = self.journal
+        with journal.alone(self.stop_requested):
+            for trial in journal.read():
+                if (trial.number, trial.state) == (number, None) and not journal.is_held(trial):
+                    found = outcome(self.path / trial.name)
+                    journal.end(self._result(trial, found, "failed", why))
 
     def _take(self) -> tuple[Trial, Lock, list[Trial]] | None:
         """An open trial that nobody has, else a new one; None if the budget is used up."""
         journal = self.journal
-        with journal.alone():
+        with journal.alone(self.stop_requested):
             trials = journal.read()
             ended = [trial for trial in trials if trial.state is not None]
-            for trial in trials:
-                if trial.state is None and (held := journal.claim(trial)) is not None:
+            under_way = [trial for trial in trials if trial.state is None]
+            for trial in under_way:
+                if (held := journal.claim(trial)) is not None:
                     return trial, held, ended
             if self._is_used_up(trials):
                 return None
             number = trials[-1].number + 1 if trials else 0
-            params = sample(self.search, number, [trial.ended() for trial in _useful(ended)])
+            known = [trial.ended() for trial in _useful(ended)]
+            params = sample(self.search, number, known, [trial.params for trial in under_way])
             trial = Trial(number, params)
             held = journal.claim(trial)
             if held is None:
                 raise CheckpointError(f"{self.path}: {trial.name} is held by another process")
             journal.begin(trial)
             return trial, held, ended
+
+    def _one_is_left(self) -> bool:
+        """Wait for the trials of other processes; whether one of these is gone and left its trial.
+
+        False once all have ended, and for a stop.
+        """
+        while not self.stop_requested():
+            journal = self.journal
+            under_way = [trial for trial in journal.read() if trial.state is None]
+            if not all(journal.is_held(trial) for trial in under_way):
+                return True
+            if not under_way:
+                return False
+            time.sleep(_WAIT)
+        return False
 
     def _is_used_up(self, trials: Sequence[Trial]) -> bool:
         search = self.search
@@ -206,7 +258,7 @@ class Sweep:
         return () if at is None else tuple((each[0], each[at]) for each in found.validations)
 
     def _complete(self, trial: Trial, found: Outcome) -> Trial:
-        if "seconds" in self.search.objective and not found.goal:
+        if "seconds" in self.search.objective and found.goal is False:
             return self._result(trial, found, "pruned", "the goal was not reached")
         least = min((loss for _, _, loss in found.validations), default=math.nan)
         known = {"accuracy": found.best_accuracy, "loss": least, "seconds": found.seconds}
@@ -237,26 +289,3 @@ def best_trials(search: Search, trials: Sequence[Trial]) -> list[Trial]:
     numbered = {trial.number: trial for trial in trials if trial.values is not None}
     values = [(number, trial.values or ()) for number, trial in numbered.items()]
     return [numbered[number] for number in front(search, values)]
-
-
-def report(sweep: Sweep) -> dict[str, Any]:
-    """The trials of a sweep, for scripts. Raises CheckpointError."""
-    trials = sweep.journal.read()
-    return {
-        "group": sweep.path.name,
-        "path": str(sweep.path),
-        "objective": list(sweep.search.objective),
-        "best": [trial.name for trial in best_trials(sweep.search, trials)],
-        "trials": [
-            {
-                "run": trial.name,
-                "state": trial.state or "open",
-                "values": trial.values,
-                "params": dict(trial.params),
-                "seconds": trial.seconds,
-                "epochs": trial.epochs,
-                "why": trial.why or None,
-            }
-            for trial in trials
-        ],
-    }

@@ -98,11 +98,16 @@ def _obey(team: Team, session: Session, backend: Backend) -> None:
         with team.answering(backend):
             session.run(steps)
 
+    def renew(first: int, count: int) -> None:
+        with team.answering(backend):
+            session.renew_part(first, count)
+
     done: dict[str, Callable[..., Any]] = {
         "put": lambda step: put(session, team, _room(session, step), session.put),
         "set_rate_factor": session.set_rate_factor,
         "run": run,
         "validate": lambda first, count: dealt_out(session, team, first, count),
+        "renew": renew,
         "check": lambda: gathered(session, team, session.arrays()),
     }
     while (told := json.loads(team.hear()))["do"] != "close":

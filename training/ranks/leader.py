@@ -122,6 +122,11 @@ class Leader(Leading):
             done += count
         return Metrics.from_sums(total)
 
+    def renew_part(self, first: int, count: int) -> None:
+        """Every rank measures all batches, so that all have the same bits."""
+        with self._told("renew", first=first, count=count), self.team.answering(self._backend):
+            super().renew_part(first, count)
+
     def snapshot(self) -> Snapshot:
         """Also compares the state of all ranks. Raises RanksError where one has another."""
         found = super().snapshot()

@@ -70,6 +70,11 @@ def check_config(config: RunConfig, ranks: int) -> None:
                 f"{key}: servers update the parameters in pieces that do not know of it; leave it "
                 "out, or train without --async"
             )
+    if config.optimizer.swa is not None:
+        raise ConfigError(
+            "optimizer.swa: the servers of an asynchronous training do not measure the statistics "
+            "of an average; leave it out, or train without --async"
+        )
     momentum = getattr(optimizer(config).rule, "momentum", 0.0)
     if workers > 1 and momentum > MOST_MOMENTUM and not parallel.any_momentum:
         raise ConfigError(

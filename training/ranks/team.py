@@ -55,7 +55,12 @@ class Team:
         self.host = socket.gethostname()
         self.parted = False
         summed = "MPI_Allreduce" if self.size == 2 else "MPI_Alltoallv, MPI_Allgatherv"
-        self.calls = {"sum": summed, "gather": "MPI_Allgather", "swap": "MPI_Alltoall"}
+        self.calls = {
+            "sum": summed,
+            "gather": "MPI_Allgather",
+            "swap": "MPI_Alltoall",
+            "trade": "MPI_Alltoallv",
+        }
         self._watchdog = Watchdog(deadline, self._no_answer)
         self._stopped_since: dict[int, int] = {}
         self._near: list[int] = []
@@ -134,6 +139,13 @@ class Team:
     def swap(self, sent: Array, received: Array) -> None:
         with self._watchdog.armed():
             self._world.Alltoall(sent.reshape(-1), received.reshape(-1))
+
+    def trade(
+        self, sent: Array, counts: Sequence[int], received: Array, sizes: Sequence[int]
+    ) -> None:
+        given, taken = [sent, (counts, _begins(counts))], [received, (sizes, _begins(sizes))]
+        with self._watchdog.armed():
+            self._world.Alltoallv(given, taken)
 
     # ------------------------------------------------------------ between the steps
 

@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from ...common.files import open_regular, read_regular, sha256_bytes
 from ...common.machine import main_memory
 from ...common.typed_json import Count, from_json
 from ...graph.graph import Shape
+from ...graph.ops import Quantization
 from .provenance import Provenance
 from .settled import file_marks, settled
 from .state import State
@@ -42,6 +43,8 @@ _KEYS = (
     *("input_shape", "classes", "preprocessing", "tuning", "versions", "unimproved"),
     *("validation_due", "rate_factor", "rollbacks", "measured", "data_folder"),
 )
+# State that evaluation takes in place of the weights; a training has one of them at most.
+_AVERAGES = ("ema", "swa")
 # Those that many checkpoints do not have.
 _OPTIONAL = ("begun_from", "shared_parts")
 _LISTED = 10
@@ -77,15 +80,23 @@ class _Format:
     format: Count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
-    """A checkpoint read from ``path``, verified; ``sha256``: of the file."""
+    """A checkpoint read from ``path``, verified; ``sha256``: of the file.
+
+    ``quantization``: of the inputs of layers that compute with 8-bit integers, by layer. Only a
+    compressed network has such.
+    """
 
     path: Path
     state: State
     provenance: Provenance
     arrays: Arrays
     sha256: str = ""
+    quantization: Mapping[str, Quantization] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {str(self.path)!r}: step {self.state.step}, {len(self.arrays)} arrays>"
 
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The arrays with exactly these names and shapes; averages of them if there are any.
@@ -99,7 +110,11 @@ class Checkpoint:
     def learned(self) -> dict[str, NDArray[np.float32]]:
         """All parameters and running statistics by name; averages of them if there are any."""
         names = [name for name in self.arrays if "/" not in name]
-        return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in names}
+        return {name: self._evaluated(name) for name in names}
+
+    def _evaluated(self, name: str) -> NDArray[np.float32]:
+        averages = (self.arrays.get(f"{kind}/{name}") for kind in _AVERAGES)
+        return next((found for found in averages if found is not None), self.arrays[name])
 
     def everything(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The same for parameters and optimizer state together."""
@@ -207,9 +222,11 @@ def _content(path: Path) -> bytes:
         size = os.fstat(file.fileno()).st_size
         header = int.from_bytes(file.read(8), "little")
         if header > min(size, _LONGEST_HEADER):
+            # The header is JSON.
+            cut_off = file.read(1) == b"{"
+            why = "it ends within its header" if cut_off else "it does not begin like one"
             raise DamagedCheckpointError(
-                f"{path}: is damaged, or is not a checkpoint of dnnstack: its header is longer "
-                "than the file, or than any header"
+                f"{path}: is damaged, or is not a checkpoint of dnnstack: {why}"
             )
         if size > main_memory():
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")

@@ -38,7 +38,7 @@ def check_disk_space(folder: Path, one: int, kept: int) -> None:
     except OSError as error:
         raise CheckpointError(
             f"{folder}: no run can be written there: {place.resolve()}: {error.strerror}; "
-            "choose another folder with run.dir, as in --set run.dir=/tmp/runs"
+            "choose another folder with --runs-dir, or with run.dir of the config"
         ) from None
     needed = max((kept + 1) * one - held, one) + _LOG_BYTES
     free = state.f_bavail * state.f_frsize

@@ -163,10 +163,13 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     found = [line for line in changed if not _under(line, _FREE)]
     fatal = [line for line in found if _under(line, _FIXED)]
     if fatal:
+        path = checkpoint.path.parent.parent / CONFIG
+        in_run = run_of_checkpoint(checkpoint.path) is not None
+        own = f"take the run's own config (--config {path}), " if in_run else ""
         raise CheckpointError(
             f"{checkpoint.path} does not fit the config (checkpoint -> config):",
             *(f"  {_counted(line)}" for line in fatal),
-            "undo these changes, or start a new run without --resume",
+            f"undo these changes, {own}or start a new run without --resume",
         )
     if found:
         notice("resuming with a changed config: " + "; ".join(map(_counted, found)))

@@ -108,7 +108,7 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or runs_dir}: cannot create a run folder: {error.strerror}; choose "
-            "another folder with run.dir, as in --set run.dir=/tmp/runs"
+            "another folder with --runs-dir, or with run.dir of the config"
         ) from None
 
 
@@ -199,8 +199,11 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
         if (path / GROUP).is_file():
             raise CheckpointError(
                 f"{path}: is a group of runs; name one of them, as in {path / 'RUN'}, or take all "
-                f"with eval --ensemble {reference}; runs --group {reference} lists them"
+                f"with dnnstack eval --ensemble {reference}; dnnstack runs --group {reference} "
+                "lists them"
             )
+    if Path(reference).is_file():
+        raise CheckpointError(f"{reference}: is a file; name a checkpoint with --checkpoint")
     none = "" if list_runs(runs_dir) else f" and no other in {runs_dir}"
     listed = _listed(runs_dir, Path(reference).name)
     raise CheckpointError(f"{reference}: no such run{none}; {listed}")
@@ -239,8 +242,10 @@ def list_runs(runs_dir: Path) -> list[str]:
     """The names of all run folders, in alphabetical order. Raises CheckpointError."""
     try:
         entries = sorted(runs_dir.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
+    except NotADirectoryError:
+        raise CheckpointError(f"{runs_dir}: is a file, not a folder of runs") from None
     except OSError as error:
         raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
     return [path.name for path in entries if not path.is_symlink() and is_run(path)]
@@ -253,6 +258,13 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
     except CheckpointError as error:
         return str(error)
     if not names:
+        groups = [path.parent.name for path in sorted(runs_dir.glob(f"*/{GROUP}"))]
+        if groups:
+            return (
+                f"there are groups of runs alone: {listed(groups, _LISTED)}; name a run of one, as "
+                f"in {groups[0]}/RUN, or all with dnnstack eval --ensemble {groups[0]}; dnnstack "
+                f"runs --group {groups[0]} lists them"
+            )
         return "dnnstack train --config digits.yaml creates one"
     return f"{suggested(wanted, names, 'runs')} in {runs_dir}: {listed(names, _LISTED)}"
 

@@ -14,7 +14,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ...common.files import (
     sha256_file,
     sync_folder,
 )
+from ..weights.weight_file import read_weight_file
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -140,11 +141,28 @@ def named_checkpoint(path: Path) -> Checkpoint:
     try:
         return read_checkpoint(path, named=True)
     except DamagedCheckpointError as error:
+        if _has_weights_alone(path):
+            raise CheckpointError(
+                f"{path}: has weights alone, without the config of their network; name the run "
+                "or the checkpoint that they are of, or begin a training with them: "
+                f"--init-from {path}"
+            ) from None
         steps = checkpoint_steps(path.parent)
         others = [name for s in steps if (name := tensors_path(path.parent, s).name) != path.name]
         listed = f"use another one in {path.parent}: {', '.join(others)}"
         advice = listed if others else "copy it again from where it was made, or train again"
         raise CheckpointError(f"{error}; {advice}") from None
+
+
+def _has_weights_alone(path: Path) -> bool:
+    """Whether this is a whole safetensors file without what makes a checkpoint of it."""
+    if path.with_suffix(".json").exists():
+        return False
+    try:
+        stored = read_weight_file(path)
+    except CheckpointError:
+        return False
+    return bool(stored.arrays) and "dnnstack" not in stored.metadata
 
 
 def write_checkpoint(
@@ -154,12 +172,13 @@ def write_checkpoint(
     provenance: Provenance,
     keep: int,
     keep_best: bool = True,
+    snapshots: Collection[int] = (),
 ) -> str:
     """Save, commit, then delete checkpoints that are not kept; returns the .safetensors path.
 
-    The ``keep`` newest up to this step and, if requested, the best are kept. Those of later steps,
-    from before a rollback or with damage, are deleted. Raises OSError; the checkpoints of other
-    steps are then untouched.
+    The ``keep`` newest up to this step, those of the steps ``snapshots`` and, if requested, the
+    best are kept. Those of later steps, from before a rollback or with damage, are deleted. Raises
+    OSError; the checkpoints of other steps are then untouched.
     """
     begin = time.perf_counter()
     # No Paths, whose parts Python 3.12 would never free.
@@ -171,7 +190,7 @@ def write_checkpoint(
     atomic_write(path, pieces)
     atomic_write(manifest, manifest_text(state.step, path, pieces))
     best = {state.best.step} if keep_best and state.best is not None else set()
-    _prune(folder, state.step, keep, best)
+    _prune(folder, state.step, keep, {*best, *(s for s in snapshots if s < state.step)})
     size, seconds = sum(map(len, pieces)) / 1e6, time.perf_counter() - begin
     _LOG.info("%s: saved, %.1f MB in %.2f s", path, size, seconds)
     return path
@@ -192,7 +211,7 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
         os.unlink(manifest)
 
 
-def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
+def _prune(folder: Path, newest: int, keep: int, others: set[int]) -> None:
     """Delete other checkpoints and the files of killed writers, as far as possible.
 
     Raises OSError if a power loss could bring one of a later step back.
@@ -202,7 +221,7 @@ def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
     except CheckpointError:
         return
     earlier = [step for step in held["json"] if step <= newest]
-    wanted = {newest, *earlier[:keep], *best}
+    wanted = {newest, *earlier[:keep], *others}
     for kind, steps in held.items():
         for step in steps:
             if step not in wanted:
@@ -261,6 +280,7 @@ class CheckpointWriter:
     provenance: Provenance
     keep: int
     keep_best: bool = True
+    snapshots: Collection[int] = ()
     before: Callable[[], None] = lambda: None
     place: Callable[[], Place] | None = None
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -297,9 +317,8 @@ class CheckpointWriter:
             self.before()
             place = self.place() if self.place is not None else Place(self.folder)
             make_folder(place.folder)
-            write_checkpoint(
-                place.folder, arrays, state, self.provenance, self.keep, self.keep_best
-            )
+            kept = (self.keep, self.keep_best, self.snapshots)
+            write_checkpoint(place.folder, arrays, state, self.provenance, *kept)
             if place.fault:
                 run = place.folder.parent
                 raise CheckpointError(

@@ -9,12 +9,15 @@ from pathlib import Path
 
 from ...backends.base import Backend, Executable, Options, Residency
 from ...backends.select import precision_or_fp32
-from ...common.errors import CheckpointError
+from ...common.errors import BackendUnavailableError, CheckpointError
 from ...common.locks import is_locked
+from ...common.printable import printable
+from ...common.text import shape_text
 from ...configs import RunConfig, parse_config
 from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
+from ...graph.quantization import products, quantized
 from ..assemble import build_network
 from ..compressed.file import is_compressed, read_compressed
 from ..network import Network
@@ -23,13 +26,17 @@ from .runs import LOCK, find_run, list_runs, run_of_checkpoint
 from .store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trained:
     """The network of a checkpoint with its config and trained values."""
 
     checkpoint: Checkpoint
     config: RunConfig
     network: Network
+
+    def __repr__(self) -> str:
+        picture, classes = shape_text(self.input_shape), len(self.classes)
+        return f"<Trained network of {str(self.path)!r}: {picture} -> {classes} classes>"
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Trained:
@@ -67,6 +74,8 @@ class Trained:
         run = self.config.run
         residency = residency or self.config.data.residency
         precision = precision_or_fp32(backend, run.precision)
+        if self.checkpoint.quantization:
+            graph, precision = self._quantized(backend, graph), "fp32"
         options = Options(precision, run.fusion, run.deterministic, residency=residency)
         learned = self.network.learned()
         values = self.checkpoint.parameters({t.name: t.shape for t in learned})
@@ -74,6 +83,22 @@ class Trained:
         for tensor in learned:
             executable.write(tensor, values[tensor.name])
         return executable
+
+    def _quantized(self, backend: Backend, graph: Graph) -> Graph:
+        """The section with products of 8-bit integers, where the checkpoint has them."""
+        if backend.name == "cuda":
+            raise BackendUnavailableError(
+                f"{self.path}: computes with 8-bit integers, which dnnstack does on a CPU alone; "
+                "use --device cpu"
+            )
+        own = self.checkpoint.quantization
+        unknown = [name for name in own if name not in products(graph)]
+        if unknown:
+            raise CheckpointError(
+                f"{self.path}: says that '{printable(unknown[0])}' computes with 8-bit integers, "
+                "but its network has no such layer with weights of its own"
+            )
+        return quantized(graph, own)
 
 
 def data_folder_of(checkpoint: Checkpoint, notice: Callable[[str], None]) -> str:

@@ -91,7 +91,8 @@ class Start:
 
     def lines(self) -> list[str]:
         """What was taken, then each difference, of many only the first."""
-        whose = "" if self.origin.layout == "dnnstack" else ", with PyTorch's names"
+        renamed = any(ours != theirs for ours, theirs in self.names.items())
+        whose = ", with PyTorch's names" if renamed else ""
         total = len(self.values) + len(self.new)
         found = [f"{len(self.values)} of {total} arrays from {self.origin.path}{whose}"]
         for word, differences in (("new", self.new), ("left", self.left)):

@@ -116,8 +116,8 @@ def _content(path: Path) -> bytes:
     """All of a regular file, unless its first bytes cannot be right. Raises OSError."""
     with os.fdopen(open_regular(path.resolve()), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        begin = file.read(8)
-        if int.from_bytes(begin, "little") > min(size, _LONGEST_HEADER):
+        begin = file.read(9)
+        if int.from_bytes(begin[:8], "little") > min(size, _LONGEST_HEADER):
             # Enough to say what it is.
             return begin
         if size > main_memory():
@@ -129,7 +129,9 @@ def _parsed(data: bytes) -> tuple[dict[str, StoredArray], dict[str, str]]:
     """Raises ValueError that says what is wrong."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
-        raise ValueError("its header is longer than the file, or than any header")
+        # The header is JSON.
+        cut_off = data[8:9] == b"{"
+        raise ValueError("it ends within its header" if cut_off else "it does not begin like one")
     table = from_json(data[8 : 8 + length], dict[str, Any])
     metadata = from_json(json.dumps(table.pop("__metadata__", {})), dict[str, str])
     if len(table) > _MOST_ARRAYS:

@@ -110,8 +110,8 @@ class Binder(LaunchList):
         self.geometry = Geometry(choices, arithmetic.dtype)
         self.buffers = store.gradients(graph.name)
         self.convolutions: dict[str, ConvGraph] = {}
-        # By a convolution's name: other ways to compute it, each with what its choices begin with,
-        # and how long a kernel takes that must finish the result of cuDNN's plan.
+        # By the name of a choice: other ways to compute a convolution or a product, each with what
+        # its choices begin with, and how long a kernel takes that must finish a library's result.
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
         self.together: list[Together] = []

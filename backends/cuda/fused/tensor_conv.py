@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Generic
 
 from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d
@@ -13,7 +13,7 @@ from ..binding.bind import Arithmetic, Binder
 from ..binding.decisions import Maxima, Spread
 from ..binding.store import Buffer
 from ..binding.wide import kind_of
-from ..libraries.candidates import Candidates
+from ..libraries.candidates import Compiled
 from ..libraries.conv_check import is_right
 from ..libraries.kernels import Defines, Kernel, f32, i32, i64
 from ..libraries.layout import BFLOAT
@@ -74,15 +74,13 @@ def takes(op: Convolution, ends: Mapping[str, Buffer], arithmetic: Arithmetic) -
     )
 
 
-class _TensorCores(Candidates, Generic[AnyTiling]):
+class _TensorCores(Compiled, Generic[AnyTiling]):
     """One of the kernels bound to real pictures, with its tilings as candidates.
 
     ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
     tiling that the choices name, as the only one. ``spread``: what y is computed from in the
     kernel, if it is; then only the layout of y counts.
     """
-
-    file: str
 
     def __init__(
         self,
@@ -102,8 +100,11 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
         self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
         self._processors = b.stream.processors
         self.stream = b.stream.cuda
-        self._every: tuple[AnyTiling, ...]
-        self._every = self._promising() if chosen is None else (self._named(chosen),)
+        self._chosen = None if chosen is None else self._named(chosen)
+
+    @cached_property
+    def _every(self) -> tuple[AnyTiling, ...]:
+        return self._promising() if self._chosen is None else (self._chosen,)
 
     @abstractmethod
     def _promising(self) -> tuple[AnyTiling, ...]:
@@ -149,23 +150,6 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
             raise ValueError(f"{self.file}, {label}: the tuning's tiling {chosen} is unknown")
         return found
 
-    def plans(self) -> int:
-        return len(self._every)
-
-    def preparations(self) -> Iterable[Callable[[], object]]:
-        return [partial(self._kernel, index) for index in range(self.plans())]
-
-    def build(self, index: int) -> bool:
-        """Compile it for this tiling; False if the compiler or the driver refuses it."""
-        try:
-            self._kernel(index)
-        except Exception:  # each of the two, and CuPy, raises a type of its own
-            return False
-        return True
-
-    def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        return super().seconds(index, workspace, repeats) if self.build(index) else float("inf")
-
     def _fixed(self, index: int, **others: int) -> Defines:
         values = self._geometry.numbers() | self._defines() | self._every[index].numbers
         return defines(values | others)
@@ -173,12 +157,6 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
     def _kernel(self, index: int, **others: int) -> Kernel:
         fixed = self._fixed(index, **others)
         return Kernel(f"{self.file}.cu", self.file, self._ends["x"].dtype, defines=fixed)
-
-    def name(self, index: int) -> str:
-        return f"{self.file} {self.choice(index)}"
-
-    def choice(self, index: int) -> str:
-        return "-".join(map(str, self._every[index].numbers.values()))
 
     def _launch(self, index: int, ends: Pointers, **others: int) -> Callable[[], None]:
         tiling = self._every[index]
@@ -203,10 +181,6 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
         """The sums alone, without bias, activation and max-pool, of these operands."""
         bare = {"ACTIVATION": kind_of(None)} if "ACTIVATION" in self._defines() else {}
         self._launch(index, pointers, **bare, **ALONE)()
-
-    def choose(self, index: int | None = None) -> None:
-        """Take a tiling; None: the first."""
-        self.plan = index or 0
 
     def _added(self, arguments: tuple[Any, ...], details: Mapping[str, object]) -> None:
         tiling = self._every[self.plan]

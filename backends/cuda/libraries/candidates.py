@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
+from .kernels import Kernel
 from .runtime import trial_seconds
 
 
@@ -53,3 +55,57 @@ class Candidates(ABC):
     @abstractmethod
     def choose(self, index: int | None = None) -> None:
         """Take one; None: the first. Raises CudnnError or ValueError if there is none."""
+
+
+class Numbered(Protocol):
+    """One way to cut the loops of a kernel."""
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What the kernel is compiled with for it."""
+
+
+class Compiled(Candidates):
+    """Ways to cut the loops of a kernel of ours, which is compiled for each.
+
+    ``file``: the kernel's name and, without its end, its file's.
+    """
+
+    file: str
+
+    @property
+    @abstractmethod
+    def _every(self) -> Sequence[Numbered]:
+        """The candidates: found when a search asks for them, for the model takes a while and a
+        count of memory does without."""
+
+    @abstractmethod
+    def _kernel(self, index: int) -> Kernel:
+        """The kernel for one of them."""
+
+    def plans(self) -> int:
+        return len(self._every)
+
+    def preparations(self) -> Iterable[Callable[[], object]]:
+        return [partial(self._kernel, index) for index in range(self.plans())]
+
+    def build(self, index: int) -> bool:
+        """Compile it for this tiling; False if the compiler or the driver refuses it."""
+        try:
+            self._kernel(index)
+        except Exception:  # each of the two, and CuPy, raises a type of its own
+            return False
+        return True
+
+    def seconds(self, index: int, workspace: int, repeats: int) -> float:
+        return super().seconds(index, workspace, repeats) if self.build(index) else float("inf")
+
+    def name(self, index: int) -> str:
+        return f"{self.file} {self.choice(index)}"
+
+    def choice(self, index: int) -> str:
+        return "-".join(map(str, self._every[index].numbers.values()))
+
+    def choose(self, index: int | None = None) -> None:
+        """Take a tiling; None: the first."""
+        self.plan = index or 0

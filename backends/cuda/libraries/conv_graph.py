@@ -1,33 +1,30 @@
-"""Convolutions as graphs of cuDNN's frontend: one operation, a plan, bound pointers."""
+"""Convolutions by graphs of cuDNN's frontend: one operation, a plan, bound pointers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ....common.errors import CudnnError
 from ....graph.geometry import Window
 from ...known import Kind
 from .candidates import Candidates
 from .conv_check import OUTPUT, Run, addresses, is_right
+from .conv_plans import ConvSpec
 from .cudnn_library import Cudnn
-from .layout import BFLOAT
 from .operand import Operand
-from .runtime import address_of, cupy, frontend, gives_equal_bits
+from .runtime import address_of, cupy, gives_equal_bits
 
-# A plan that needs more is not worth the memory on nets of this size.
-WORKSPACE_LIMIT = 256 << 20
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12
 
 
 class ConvGraph(Candidates):
-    """One convolution operation as a frontend graph with its candidate plans.
+    """One convolution operation with its candidate plans: the one chosen, and what it works on.
 
-    kind: "forward", "data" or "filter". ``exact``: no operand may be rounded to TF32.
-    ``deterministic``: only plans that repeat. Both are asked for, then verified by running.
-    Raises CudnnError, with the geometry, if no engine takes it.
+    The arguments are those of ``ConvSpec``. Precision and equal bits are asked for, then verified
+    by running, once for each plan as long as the library knows the result. Raises CudnnError, with
+    the geometry, if no engine takes it.
     """
 
     def __init__(
@@ -41,91 +38,37 @@ class ConvGraph(Candidates):
         exact: bool = False,
         deterministic: bool = True,
     ) -> None:
-        # Kept: with the library its handle would go.
-        self._library, self._handle, self.stream = library, library.handle, library.stream
+        how = {"relu": relu, "exact": exact, "deterministic": deterministic}
+        spec = ConvSpec(kind, tuple(operands.items()), window, **how)
+        # First, so that it is freed before the library, with which the handle may go.
+        self._plans = library.conv_plans(spec)
+        self._library, self.stream = library, library.stream
+        self._verdicts = library.verdicts_of(spec)
+        self._failed: set[int] = set()
         self._kind, self._window = kind, window
         self._operands = dict(operands)
         self._exact = exact
         self._deterministic = deterministic
-        self.shown: dict[str, object] = {"kind": kind, **operands, "window": str(window)}
-        cudnn = frontend()
-        graph = self._graph = cudnn.pygraph(
-            io_data_type=_type(operands["x"].dtype),
-            intermediate_data_type=_type("float32"),
-            compute_data_type=_type("float32"),
-            handle=self._handle,
-        )
+        self.shown = spec.shown()
         self.output = OUTPUT[kind]
-        ends = {
-            name: graph.tensor(
-                name=name,
-                dim=list(operand.sizes),
-                stride=list(operand.strides),
-                data_type=_type(operand.dtype),
-            )
-            for name, operand in operands.items()
-            if name != self.output
-        }
-        ends[self.output] = self._emit(ends, relu)
-        try:
-            graph.validate()
-            graph.build_operation_graph()
-            modes = cudnn.heur_mode
-            graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-            if exact:
-                graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
-            if deterministic:
-                graph.deselect_numeric_notes([cudnn.numerical_note.NONDETERMINISTIC])
-            graph.check_support()
-        except Exception as error:
-            raise self._refused(error) from None
-        self._ids = {name: int(end.get_uid()) for name, end in ends.items()}
-        self._built: dict[int, int] = {}
         self.plan_name = ""
         self._pointers: dict[int, int] = {}
         self._workspace = 0
 
-    def _emit(self, ends: Mapping[str, Any], relu: bool) -> Any:
-        graph, window = self._graph, self._window
-        top, bottom, left, right = window.padding
-        slide = {
-            "pre_padding": [top, left],
-            "post_padding": [bottom, right],
-            "stride": list(window.stride),
-            "dilation": list(window.dilation),
-        }
-        if self._kind == "forward":
-            out = graph.conv_fprop(image=ends["x"], weight=ends["w"], **slide)
-            if "bias" in ends:
-                out.set_data_type(_type("float32"))
-                out = graph.bias(input=out, bias=ends["bias"])
-            if relu:
-                out.set_data_type(_type("float32"))
-                out = graph.relu(input=out)
-        elif self._kind == "data":
-            out = graph.conv_dgrad(loss=ends["y"], filter=ends["w"], **slide)
-        else:
-            out = graph.conv_wgrad(image=ends["x"], loss=ends["y"], **slide)
-        result = self._operands[self.output]
-        out.set_output(True).set_dim(list(result.sizes)).set_stride(list(result.strides))
-        out.set_data_type(_type(result.dtype))
-        return out
-
     def plans(self) -> int:
-        return int(self._graph.get_execution_plan_count())
+        return self._plans.count()
 
     def build(self, index: int) -> bool:
-        if index not in self._built:
-            try:
-                self._graph.build_plan_at_index(index)
-                size = int(self._graph.get_workspace_size_plan_at_index(index))
-            except Exception:  # the frontend raises a type of its own for each reason
-                size = WORKSPACE_LIMIT + 1
-            self._built[index] = size
-        return self._built[index] <= WORKSPACE_LIMIT
+        if index in self._failed:
+            return False
+        ready = self._plans.build(index)
+        self._library.let_go(self._plans)
+        if not ready:
+            self._failed.add(index)
+        return ready
 
     def name(self, index: int) -> str:
-        return str(self._graph.get_plan_name_at_index(index))
+        return self._plans.name(index)
 
     def choose(self, index: int | None = None) -> None:
         """Take a candidate: the one given, else the first that can be built and is verified.
@@ -135,22 +78,27 @@ class ConvGraph(Candidates):
         if index is None:
             index = self._first()
         elif not 0 <= index < self.plans() or not self.build(index):
-            raise self._refused(RuntimeError(f"plan {index} of the tuning cannot be built"))
+            raise self._refused(f"plan {index} of the tuning cannot be built")
         self.plan, self.plan_name = index, self.name(index)
 
     def _first(self) -> int:
         workspace = None
-        for index in filter(self.build, range(self.plans())):
-            size = max(self._built[index], 16)
+        for index in range(self.plans()):
+            known = self._verdicts.get(index)
+            if known is False or not self.build(index):
+                continue
+            if known:
+                return index
+            size = max(self._plans.workspace_bytes(index), 16)
             if workspace is None or workspace.size < size:
                 workspace = cupy().empty(size, "uint8")
             if self.verified(index, address_of(workspace)):
                 return index
-        raise self._refused(RuntimeError("no plan can be built that keeps its promises"))
+        raise self._refused("no plan can be built that keeps its promises")
 
     @property
     def workspace_bytes(self) -> int:
-        return self._built[self.plan]
+        return self._plans.workspace_bytes(self.plan)
 
     def bind(self, pointers: Mapping[str, int], workspace: int) -> None:
         """Fix the device pointers of x, w, y and bias, and of the workspace."""
@@ -162,31 +110,33 @@ class ConvGraph(Candidates):
         self._execute(self._pointers, self._workspace, self.plan)
 
     def _by_id(self, pointers: Mapping[str, int]) -> dict[int, int]:
-        return {self._ids[name]: pointer for name, pointer in pointers.items()}
+        return {self._plans.ids[name]: pointer for name, pointer in pointers.items()}
 
     def _execute(self, pointers: Mapping[int, int], workspace: int, plan: int) -> None:
-        run = self._graph._execute_plan_at_index
-        try:
-            run(pointers, workspace, plan, self._handle, None, None, None)
-        except Exception as error:
-            raise self._refused(error) from None
+        self._plans.execute(pointers, workspace, plan)
 
     def launch(self, index: int, workspace: int) -> Callable[[], None]:
         return partial(self._execute, self._pointers, workspace, index)
 
     def verified(self, index: int, workspace: int) -> bool:
         """Whether a candidate is right and keeps what was asked for: equal bits twice, no operand
-        rounded."""
-        run, memory = partial(self._try, index, workspace), (workspace, self._built[index])
-        try:
-            with self.stream:
-                return (
-                    is_right(self._kind, self._operands, self._window, run, memory)
-                    and (not self._deterministic or self._repeats(run))
-                    and (not self._exact or self._is_exact(index, workspace))
-                )
-        except CudnnError:
-            return False
+        rounded. That it does not run is not remembered: the next trial may have the memory."""
+        if index not in self._verdicts:
+            try:
+                self._verdicts[index] = self._verify(index, workspace)
+            except CudnnError:
+                return False
+        return self._verdicts[index]
+
+    def _verify(self, index: int, workspace: int) -> bool:
+        run = partial(self._try, index, workspace)
+        memory = (workspace, self._plans.workspace_bytes(index))
+        with self.stream:
+            return (
+                is_right(self._kind, self._operands, self._window, run, memory)
+                and (not self._deterministic or self._repeats(run))
+                and (not self._exact or self._is_exact(index, workspace))
+            )
 
     def _try(self, index: int, workspace: int, pointers: Mapping[str, int]) -> None:
         self._execute(self._by_id(pointers), workspace, index)
@@ -216,16 +166,10 @@ class ConvGraph(Candidates):
                 return False
         return True
 
-    def _refused(self, error: Exception) -> CudnnError:
-        text = " ".join(str(error).split())
-        return CudnnError("cuDNN frontend", "pygraph", text[:300], self.shown)
+    def _refused(self, reason: str) -> CudnnError:
+        return self._plans.spec.refusal(RuntimeError(reason))
 
 
 def best_first(times: Mapping[int, float]) -> Sequence[int]:
     """Candidates, the fastest first."""
     return sorted(times, key=times.__getitem__)
-
-
-def _type(dtype: str) -> Any:
-    types = frontend().data_type
-    return {"float32": types.FLOAT, BFLOAT: types.BFLOAT16}[dtype]

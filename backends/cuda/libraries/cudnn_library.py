@@ -7,11 +7,14 @@ One handle serves these and the frontend's graphs.
 from __future__ import annotations
 
 import ctypes as C
+from collections.abc import Callable
 from ctypes import byref, c_char_p, c_double, c_float, c_size_t
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ....common.errors import BackendUnavailableError, CudnnError
 from ....graph.graph import Shape
+from .conv_plans import ConvPlans, ConvSpec
 from .runtime import cudnn_library, device, frontend
 from .shared_library import Handle, SharedLibrary
 
@@ -23,6 +26,11 @@ PROPAGATE_NAN = 1
 SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
 # cudnnLRNMode_t across channels, cudnnDivNormMode_t with precomputed means: there are no others.
 ONLY_MODE = 0
+# Graphs of convolutions that a handle keeps, and plans built of one: where there are more, a search
+# has tried them, which takes memory for what is not used again.
+MOST_KEPT, MOST_BUILT = 512, 4
+Graphs = dict[ConvSpec, ConvPlans]
+KeptT = TypeVar("KeptT")
 
 
 def _check_cuda(cudnn: int, cupy: int) -> None:
@@ -39,8 +47,29 @@ def _check_cuda(cudnn: int, cupy: int) -> None:
     )
 
 
+def _free(graphs: Graphs, destroy: Callable[[int], object], handle: int) -> None:
+    """Free a handle behind the graphs that were made with it."""
+    graphs.clear()
+    destroy(handle)
+
+
+def _kept(kept: dict[ConvSpec, KeptT], spec: ConvSpec, make: Callable[[], KeptT]) -> KeptT:
+    """What is kept of a convolution, or is made now; drops what was not used for longest."""
+    found = kept.pop(spec) if spec in kept else make()
+    kept[spec] = found
+    if len(kept) > MOST_KEPT:
+        del kept[next(iter(kept))]
+    return found
+
+
 class Cudnn(SharedLibrary):
-    """A cuDNN handle on a stream, and the library's plain functions."""
+    """A cuDNN handle on a stream, the library's plain functions, and the graphs of convolutions.
+
+    ``graphs``: those made with the handle, the last used at the end, for the next training of this
+    process to use again, and ``verdicts``: which of their plans were found right. They are kept as
+    long as the handle, of MOST_KEPT convolutions at most. The graphs hold the kernels of up to
+    MOST_BUILT plans each; verdicts hold next to nothing, and are kept of searched graphs, too.
+    """
 
     name, error = "cuDNN", CudnnError
 
@@ -51,7 +80,10 @@ class Cudnn(SharedLibrary):
         self.dll.cudnnGetCudartVersion.restype = c_size_t
         _check_cuda(int(self.dll.cudnnGetCudartVersion()) // 1000, device().cuda_version // 1000)
         self.handle = int(frontend().create_handle())
-        self.owned = Handle(self.handle, frontend().destroy_handle)
+        self.graphs: Graphs = {}
+        self.verdicts: dict[ConvSpec, dict[int, bool]] = {}
+        free = partial(_free, self.graphs, frontend().destroy_handle)
+        self.owned = Handle(self.handle, free)
         self.stream = stream
         frontend().set_stream(handle=self.handle, stream=stream.ptr)
         self.one, self.zero = byref(c_float(1.0)), byref(c_float(0.0))
@@ -66,6 +98,23 @@ class Cudnn(SharedLibrary):
         word = self.dll.cudnnGetErrorString(status).decode()
         self.dll.cudnnGetLastErrorString(buffer, c_size_t(1000))
         return f"{word} {buffer.value.decode(errors='replace').strip()}".strip()
+
+    def conv_plans(self, spec: ConvSpec) -> ConvPlans:
+        """The graph of a convolution: one that is kept, or one made now.
+
+        Raises CudnnError if no engine takes it; that is asked anew each time.
+        """
+        return _kept(self.graphs, spec, partial(ConvPlans, self.handle, spec))
+
+    def verdicts_of(self, spec: ConvSpec) -> dict[int, bool]:
+        """For each plan of a convolution that was tried, whether it is right and keeps what was
+        asked for; to be filled."""
+        return _kept(self.verdicts, spec, dict)
+
+    def let_go(self, plans: ConvPlans) -> None:
+        """Keep a graph no longer if a search has tried its plans; who uses it still has it."""
+        if plans.built > MOST_BUILT and self.graphs.get(plans.spec) is plans:
+            del self.graphs[plans.spec]
 
     def descriptor(self, kind: str) -> Handle:
         """A new, empty descriptor: Tensor, Pooling, Activation, LRN."""

@@ -27,6 +27,7 @@ HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What some files begin with as well.
 FURTHER = {
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
+    "tensor_dense.cu": ("mma.cuh",),
     "tensor_filter.cu": ("mma.cuh", "spread.cuh"),
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),

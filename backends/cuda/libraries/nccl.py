@@ -7,7 +7,7 @@ once before they capture it. Only then is the library needed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,8 @@ class Nccl:
 
     def __init__(self, ranks: Communicator) -> None:
         self._nccl = nccl = _library()
+        # Kept, so that no other communicator gets its id.
+        self._ranks = ranks
         self._size = ranks.size
         self._rank = ranks.rank
         mark = np.zeros(MARK_BYTES, np.uint8)
@@ -64,6 +66,24 @@ class Nccl:
                 at = rank * each
                 self._comm.send(values + at, each, self._nccl.NCCL_INT8, rank, stream)
                 self._comm.recv(received + at, each, self._nccl.NCCL_INT8, rank, stream)
+            self._nccl.groupEnd()
+
+    def trade(
+        self, values: int, counts: Sequence[int], received: int, sizes: Sequence[int], stream: int
+    ) -> None:
+        """Send rank r counts[r] float32 of ``values``, one behind the other, and receive sizes[r].
+
+        Ranks to whom nothing goes, or of whom nothing comes, are left out.
+        """
+        kind = self._nccl.NCCL_FLOAT32
+        with self._checked("ncclSend, ncclRecv"):
+            self._nccl.groupStart()
+            for rank, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+                if count:
+                    self._comm.send(values, count, kind, rank, stream)
+                if size:
+                    self._comm.recv(received, size, kind, rank, stream)
+                values, received = values + 4 * count, received + 4 * size
             self._nccl.groupEnd()
 
     @contextmanager

@@ -154,14 +154,13 @@ def _swap_axes(
 def gather_rows(b: Binder, op: GatherRows) -> None:
     x, y, together = _ends(b, op, op.x, op.y)
     if together:
-        mine, rows, nbytes = x.pointer, y.pointer, op.x.nbytes
-        _together(
-            b,
-            op,
-            "ncclAllGather",
-            lambda nccl, s: nccl.gather(mine, rows, nbytes, s),
-            op.y.size,
-        )
+        gather_from(b, op, x.pointer, y.pointer, op.x)
+
+
+def gather_from(b: Binder, op: Exchange, mine: int, rows: int, x: Tensor) -> None:
+    """Gather what all ranks have of a tensor, each at its address ``mine``."""
+    count, nbytes = x.size * op.ranks, x.nbytes
+    _together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather(mine, rows, nbytes, s), count)
 
 
 @binds(GatherRowsBackward)

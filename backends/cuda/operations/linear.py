@@ -10,11 +10,13 @@ from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
+from ..fused.tensor_conv import TENSOR
+from ..fused.tensor_dense import Ends, TensorDense, takes
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
-from ..libraries.runtime import address_of
+from ..libraries.runtime import address_of, captured_seconds
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -25,18 +27,32 @@ MOST_SLICES = 64
 def matmul(b: Binder, op: MatMul) -> None:
     """cublasSgemm, or cublasGemmEx where the operands are bfloat16.
 
-    The bias and the activation that a rewrite added follow as one kernel of ours, in place.
+    The bias and the activation that a rewrite added follow as one kernel of ours, in place. Or a
+    kernel of ours on tensor cores with all of that, where the choices say so.
     """
     a_layout, b_layout, c_layout = _layouts(b, op)
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
+    key = b.choice(op, _role(op))
+    chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
+    if chosen.startswith(TENSOR):
+        TensorDense(b, op, (a, right, c), chosen.removeprefix(TENSOR)).add()
+    else:
+        _by_cublas(b, op, (a, right, c), key, chosen)
+    if op.bias_grad is not None and op not in b.decisions.summed:
+        column_sums(b, op, op.a, op.bias_grad)
+
+
+def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None:
+    """The product by an algorithm of cublasLt's, or cuBLAS's own choice, and what follows."""
+    a, right, c = ends
+    a_layout, b_layout, c_layout = (end.layout for end in ends)
     m, k = a_layout.stored[::-1] if op.transpose_a else a_layout.stored
     n = b_layout.stored[0] if op.transpose_b else b_layout.columns
     product = Product(
         *(m, n, k, a.pointer, a_layout.columns, right.pointer, b_layout.columns),
         *(c.pointer, c_layout.columns, op.transpose_a, op.transpose_b),
     )
-    key = b.choice(op, _role(op))
     cublas = b.stream.cublas
     result = LtProduct(
         *(b.stream.cublas_lt, product, b.stream.cuda, cublas.workspace),
@@ -45,7 +61,9 @@ def matmul(b: Binder, op: MatMul) -> None:
         result=c_layout.dtype,
     )
     b.products[key] = b.keep(result)
-    chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
+    offered = takes(op, ends, b.arithmetic)
+    if offered:
+        b.variants[f"{key}/gemm"].append((TENSOR, partial(TensorDense, b, op, ends)))
     if chosen:
         launch = result.launch(int(chosen))
         details = product.shown() | {"operands": a.layout.dtype}
@@ -57,8 +75,9 @@ def matmul(b: Binder, op: MatMul) -> None:
         b.add(op, "cuBLAS", "cublasSgemm", partial(cublas.sgemm, product), product.shown())
     if op.bias is not None or op.activation is not None:
         finish(b, op, c, op.bias)
-    if op.bias_grad is not None and op not in b.decisions.summed:
-        column_sums(b, op, op.a, op.bias_grad)
+        if offered:
+            tail = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
+            b.tails[f"{key}/gemm"] = tail
 
 
 def _role(op: MatMul) -> str:

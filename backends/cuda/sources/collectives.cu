@@ -5,6 +5,24 @@ KERNEL copy_floats(const float* from, float* to, int count) {
     SHORT_LINEAR(int, i, count) to[i] = from[i];
 }
 
+KERNEL fill_floats(float* to, int count, float value) {
+    enter();
+    SHORT_LINEAR(int, i, count) to[i] = value;
+}
+
+// Some rows of every plane, from "from_first" of "from_rows" on, to "to_first" of "to_rows"; "add":
+// to what is there.
+KERNEL move_rows(const float* from, float* to, int planes, int rows, int width, int from_rows,
+                 int from_first, int to_rows, int to_first, int add) {
+    enter();
+    LINEAR(i, (i64)planes * rows * width) {
+        const i64 column = i % width, line = i / width, row = line % rows, plane = line / rows;
+        float* place = to + (plane * to_rows + to_first + row) * width + column;
+        const float value = from[(plane * from_rows + from_first + row) * width + column];
+        *place = add ? __fadd_rn(*place, value) : value;
+    }
+}
+
 // rows: (ranks, each). Neighbours are added first, then their sums; the first row has the result.
 KERNEL add_in_pairs(float* rows, int each, int ranks) {
     enter();

@@ -259,7 +259,8 @@ class FakeKernel:
         self.kinds = [part.rsplit(maxsplit=1)[0].replace(" ", "") for part in plain.split(",")]
         stored = "uint16" if "-DBFLOAT=1" in options else "float32"
         structs = {f"{each}*": None for each in re.findall(r"struct (?:\w+\([^)]*\) )?(\w+)", code)}
-        known = {**structs, **TYPES, "T*": stored}
+        result = "uint16" if "-DRESULT_BFLOAT=1" in options else "float32"
+        known = {**structs, **TYPES, "T*": stored, "R*": result}
         self.types = [known[kind] for kind in self.kinds]
 
     def __call__(self, *_, **__):

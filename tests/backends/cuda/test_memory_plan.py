@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.binding.bind import workspace_sizes
+from dnnstack.backends.cuda.fused import tensor_conv
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.memory_plan import (
     FURTHEST,
@@ -60,6 +61,19 @@ def test_variants_that_a_search_tries_are_counted(bound, fake_cupy, sections, na
     executable.close()
     assert tried > 0
     assert bytes_of(plan_memory(graphs, "tf32")) == taken + tried
+
+
+def test_counting_memory_looks_for_no_tilings(sections, monkeypatch):
+    """Only a search needs them, and to find them takes longer than all the rest."""
+    graphs = sections("cifar")
+    wanted = plan_memory(graphs, "tf32")
+
+    def asked(*_):
+        raise AssertionError("the model is asked for tilings")
+
+    for name in ("tilings", "filter_tilings"):
+        monkeypatch.setattr(tensor_conv, name, asked)
+    assert plan_memory(graphs, "tf32") == wanted
 
 
 def test_scratch_that_nobody_announced_is_counted(sections, monkeypatch):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.libraries.conv_graph import WORKSPACE_LIMIT, ConvGraph
+from dnnstack.backends.cuda.libraries import cudnn_library
+from dnnstack.backends.cuda.libraries.conv_graph import ConvGraph
+from dnnstack.backends.cuda.libraries.conv_plans import WORKSPACE_LIMIT
 from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.libraries.operand import Operand
@@ -118,6 +122,33 @@ def test_two_runs_and_a_resume_are_bit_equal(cuda, name, precision):
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
+def test_trainings_that_share_graphs_of_cudnn_do_not_disturb_each_other(cuda, precision):
+    """Step by step in turn: two with the plans of a search, two with those of heuristics."""
+    found = Options(precision, tune_seconds=1.0, fusion=False)
+    alone = [make(cuda, "cifar", options) for options in (found, replace(found, tune=False))]
+    wanted = [run(*training) for training in alone]
+    tables = [executable.tuning for executable, _ in alone]
+    together = [make(cuda, "cifar", replace(found, tuning=table)) for table in tables * 2]
+    for step in range(STEPS):
+        for training, losses in zip(together, wanted * 2, strict=True):
+            assert run(*training, 1) == losses[step : step + 1]
+    for training, before in zip(together, alone * 2, strict=True):
+        assert_equal_bits(state(*before), state(*training))
+
+
+def test_later_trainings_make_no_graph_of_cudnn(cuda, monkeypatch):
+    options = Options("tf32", tune=False)
+    # Of the second, graphs are kept of which many plans had been tried in vain.
+    losses = [run(*make(cuda, "cifar", options)) for _ in range(2)]
+
+    def refused(*_):
+        raise AssertionError("a graph is made again")
+
+    monkeypatch.setattr(cudnn_library, "ConvPlans", refused)
+    assert losses == [run(*make(cuda, "cifar", options))] * 2
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("streams", ["1", "2", "3"])
 def test_streams_and_capture_change_no_bit(cuda, precision, streams):
     plain, graph = make(cuda, "lenet", Options(precision, tune=False))
@@ -167,9 +198,11 @@ def test_what_does_not_repeat_is_found_out(cuda, monkeypatch):
         real(pointers, workspace, plan)
         turns.append(plan)
         if len(turns) == 2:
-            output = pointers[graph._ids["y"]]
+            output = pointers[graph._plans.ids["y"]]
             cupy().cuda.runtime.memsetAsync(output, 1, 4, device().stream.ptr)
 
     monkeypatch.setattr(graph, "_execute", drifting)
+    # The plan was found right when it was chosen, which is remembered.
+    graph._verdicts.clear()
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
     assert not graph.verified(graph.plan, int(workspace.data.ptr))

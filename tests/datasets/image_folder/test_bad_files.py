@@ -77,6 +77,8 @@ def test_bad_files_are_skipped_by_choice_and_named_each_time(
         data = load("image_folder", "train", root=root, options={**OPTIONS, "on_error": "skip"})
         np.testing.assert_array_equal(data.images, clean.images)
         np.testing.assert_array_equal(data.labels, clean.labels)
+        # Those that are left out do not shift the names of the others.
+        assert data.sources == tuple(str(root / "flowers" / name) for name in ORDER)
         warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         assert len(warned) == len(BAD)
         for number, (text, (_, reason)) in enumerate(zip(warned, BAD, strict=True)):

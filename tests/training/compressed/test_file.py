@@ -118,7 +118,7 @@ def test_every_damage_is_found(tmp_path: Path) -> None:
         assert refused(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], tmp_path)
         assert refused(data[:at], tmp_path)
     assert "SHA-256" in refused(data + b"\0", tmp_path)
-    assert "version 2" in refused(sealed(data[:8] + b"\2" + data[9:-32]), tmp_path)
+    assert "version 3" in refused(sealed(data[:8] + b"\3" + data[9:-32]), tmp_path)
     assert "follow" in refused(sealed(data[:-32] + b"\0"), tmp_path)
     assert "unused" in refused(sealed(data[:10] + b"\1" + data[11:-32]), tmp_path)
 

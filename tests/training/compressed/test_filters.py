@@ -80,6 +80,50 @@ def test_it_computes_what_the_whole_does_without_them() -> None:
     np.testing.assert_allclose(found, scores(whole, arrays), rtol=1e-5)
 
 
+def test_inside_blocks_all_but_the_ends_of_paths_get_narrower() -> None:
+    body = [{"conv2d": CONV}, "batch_norm", "relu", {"conv2d": CONV}]
+    deeper = [{"conv2d": {**CONV, "filters": 4}}, {"sequential": {"layers": body}}]
+    layers = [
+        {"conv2d": CONV},
+        {"residual": {"body": body}},
+        {"residual": {"body": deeper, "shortcut": [{"conv2d": CONV}, "relu", {"conv2d": CONV}]}},
+        {"concat": {"branches": [[], body]}},
+        "flatten",
+        {"dense": {"units": 4}},
+    ]
+    config = config_of(layers)
+    whole = build_network(config, INFO)
+    inner = ["residual_1.conv2d_2", "residual_2.conv2d_4", "residual_2.sequential_1.conv2d_5"]
+    inner += ["residual_2.conv2d_7", "concat_1.conv2d_9"]
+    shares = dict.fromkeys(inner, 0.5)
+    rng = np.random.default_rng(7)
+    arrays = {
+        tensor.name: np.abs(rng.normal(size=tensor.shape, scale=0.1)).astype(np.float32) + 0.01
+        for tensor in whole.learned()
+    }
+    small = smaller_arrays(whole, shares, arrays)
+    network = build_network(smaller_config(config, whole, shares), INFO)
+    assert {t.name: t.shape for t in network.learned()} == {n: a.shape for n, a in small.items()}
+    # The weakest of a layer are found before weights upon the one before it become 0.
+    for name in reversed(inner):
+        before, after = arrays[f"{name}.weight"], small[f"{name}.weight"]
+        assert 2 * len(after) == len(before)
+        at = list(arrays).index(f"{name}.weight")
+        follower = next(n for n in list(arrays)[at + 1 :] if n.endswith(".weight") and "conv" in n)
+        sums = before.reshape(len(before), -1).sum(1)
+        arrays[follower][:, np.argsort(-sums, kind="stable")[len(after) :]] = 0
+    found = scores(network, small)
+    assert np.ptp(found, 0).min() > 1e-3
+    np.testing.assert_allclose(found, scores(whole, arrays), rtol=1e-5)
+    # By a pattern too, and that of a path's end has none that it could name.
+    again = smaller_config(config, whole, {"residual_1.*": 0.5})
+    assert again == smaller_config(config, whole, {inner[0]: 0.5})
+    with pytest.raises(ConfigError, match=r"no layer matches 'residual_1\.conv2d_3'"):
+        smaller_config(config, whole, {"residual_1.conv2d_3": 0.5})
+    with pytest.raises(ConfigError, match=r"'residual_2\.sequential_1\.conv2d_6' meet others"):
+        smaller_config(config, whole, {"residual_2.sequential_1.conv2d_6": 0.5})
+
+
 @pytest.mark.parametrize(
     ("layers", "shares", "said"),
     [

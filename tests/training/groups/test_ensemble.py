@@ -15,6 +15,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.reports.ensemble_text import text_of
 from dnnstack.training.groups.answers import answers
 from dnnstack.training.groups.ensemble import Mixture, best_weights, combined
+from dnnstack.training.groups.members import find_members
 from dnnstack.training.trainer import train
 
 Tiny = Callable[..., RunConfig]
@@ -117,6 +118,24 @@ def test_an_ensemble_of_runs(runs: Path, reference: Backend) -> None:
         assert max(map(len, text.splitlines())) <= 80
 
 
+def test_snapshots_of_a_run_are_an_ensemble(tiny: Tiny, reference: Backend, tmp_path: Path) -> None:
+    cyclic = "schedule={type: cosine_restarts, length: 6}"
+    saving = "checkpoint={every_steps: 5, keep: 1, snapshots: true}"
+    config = tiny("run.device=numpy", "train.max_steps=20", cyclic, saving)
+    train(config, reference, tmp_path)
+    runs = tmp_path / "runs"
+    notes: list[str] = []
+    members = find_members(["tiny"], runs, notes.append)
+    assert [member.checkpoint.state.step for member in members] == [6, 12, 18]
+    assert notes == [f"using 3 snapshots of {runs / 'tiny'}"]
+    (runs / "tiny" / "checkpoints" / "step-12.json").unlink()
+    two = find_members([str(runs / "tiny")], runs, notes.append)
+    assert [member.checkpoint.state.step for member in two] == [6, 18]
+    file = str(members[2].path)
+    with pytest.raises(UsageError, match=r"step-18\.safetensors is named twice"):
+        find_members(["tiny", file], runs, notes.append)
+
+
 def test_votes_have_no_loss(runs: Path) -> None:
     names = ["tiny", "tiny-2"]
     with dnnstack.load_ensemble(names, combine="votes", device="numpy", runs_dir=runs) as model:
@@ -129,7 +148,7 @@ def test_members_that_do_not_fit(runs: Path) -> None:
     def load(*names: str) -> dnnstack.Ensemble:
         return dnnstack.load_ensemble(names, device="numpy", runs_dir=runs)
 
-    with pytest.raises(DatasetError, match="was trained on other pictures of the training set"):
+    with pytest.raises(DatasetError, match="have different validation samples"):
         load("tiny,tiny-3").evaluate(split="validation")
     assert load("tiny,tiny-3").evaluate().count == 20
     for names, kind, message in (

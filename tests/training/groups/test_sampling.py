@@ -97,3 +97,18 @@ def test_a_journal_with_torn_and_foreign_lines(tmp_path: Path) -> None:
     again = journal.claim(done)
     assert again is not None
     again.release()
+
+
+@pytest.mark.parametrize("objective", [("accuracy",), ("accuracy", "seconds")])
+def test_trials_under_way_change_what_is_drawn_next(objective: tuple[str, ...]) -> None:
+    """Also beside trials that were pruned, of one objective and of two."""
+    search = Search((RATE,), objective)
+    before = [
+        Ended({"optimizer.lr": 0.01 * n}, None if n % 4 == 0 else (0.1 * n, 1.0)[: len(objective)])
+        for n in range(1, 16)
+    ]
+    near = {"optimizer.lr": 0.15}
+    alone, beside = (sample(search, 15, before, way)["optimizer.lr"] for way in ((), [near] * 5))
+    assert alone != beside
+    assert beside == sample(search, 15, before, [near] * 5)["optimizer.lr"]
+    assert alone == sample(search, 15, before)["optimizer.lr"]

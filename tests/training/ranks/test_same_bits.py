@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ...support.ranks import MUON, NET, SGD, bits, events, needs_launcher, trained
+from ...support.ranks import (
+    MUON,
+    NET,
+    SGD,
+    bits,
+    events,
+    needs_launcher,
+    trained,
+    trained_alone,
+)
 
 pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
@@ -18,7 +27,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A folder with a training by 1, 2 and 4 ranks, in runs of these names."""
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "net.yaml").write_text(NET + RULES[request.param])
-    for ranks in (1, 2, 4):
+    trained_alone(folder, "--config", "net.yaml", "--set", "name=by-1")
+    for ranks in (2, 4):
         done = trained(folder, ranks, "--config", "net.yaml", "--set", f"name=by-{ranks}")
         assert done.returncode == 0, done.stderr
     return folder / "runs"
@@ -40,11 +50,12 @@ def test_a_resume_on_fewer_ranks_keeps_the_bits(runs: Path) -> None:
     """By four ranks to step 5, by two to step 10, by one to the end."""
     run = runs / "fewer"
     shutil.copytree(runs / "by-4", run)
-    for ranks, step in ((2, 5), (1, 10)):
-        source = run / "checkpoints" / f"step-{step}.safetensors"
-        done = trained(runs.parent, ranks, "--config", "net.yaml", "--resume", str(source))
-        assert done.returncode == 0, done.stderr
-        assert "not equal to the last bit" not in done.stderr
+    resume = ("--config", "net.yaml", "--resume")
+    sources = {step: str(run / "checkpoints" / f"step-{step}.safetensors") for step in (5, 10)}
+    done = trained(runs.parent, 2, *resume, sources[5])
+    assert done.returncode == 0, done.stderr
+    for said in (done.stderr, trained_alone(runs.parent, *resume, sources[10])):
+        assert "not equal to the last bit" not in said
     assert bits(run, 14) == bits(runs / "by-1", 14)
     assert (run / "metrics.csv").read_text() == (runs / "by-1" / "metrics.csv").read_text()
     assert [line.get("ranks") for line in events(run, "resume")] == [2, None]
@@ -54,18 +65,14 @@ def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> Non
     """Two ranks make two parts, which the run keeps on one rank; by the user's own launcher too."""
     text = NET.replace(", accumulate: 4", "") + SGD
     (tmp_path / "net.yaml").write_text(text)
-    common, run = ("--config", "net.yaml"), tmp_path / "runs"
-    half = ("--set", "train.max_steps=7")
-    for ranks, name, more in (
-        (2, "whole", ()),
-        (2, "halves", half),
-        (1, "halves", ("--resume",)),
-        (1, "parts", ("--set", "train.accumulate=2")),
-    ):
-        named = (*common, "--set", f"name={name}", *more)
-        done = trained(tmp_path, ranks, *named, own_launcher=ranks > 1)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
+    run = tmp_path / "runs"
+    for name, more in (("whole", ()), ("halves", ("--set", "train.max_steps=7"))):
+        given = ("--config", "net.yaml", "--set", f"name={name}", *more)
+        done = trained(tmp_path, 2, *given, own_launcher=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\nranks       2 on this machine\n" in done.stdout
+    common = ("--config", "net.yaml", "--set")
+    trained_alone(tmp_path, *common, "name=halves", "--resume")
+    trained_alone(tmp_path, *common, "name=parts", "--set", "train.accumulate=2")
     assert "accumulate: 2" in (run / "whole" / "config.yaml").read_text()
     assert len({bits(run / name, 14, False) for name in ("whole", "halves", "parts")}) == 1
-    assert "\nranks       2 on this machine\n" in trained(tmp_path, 2, *common).stdout

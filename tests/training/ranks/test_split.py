@@ -47,7 +47,7 @@ def states(
 ) -> tuple[dict[str, Array], Array]:
     """What every rank has after some steps, whole, and the sums of a batch of the validation.
 
-    What a rank has sent in the steps must be what the summary says.
+    What a rank has sent at most in the steps must be what the summary says.
     """
     threads = Threads(ranks)
     info, data = describe_data(config), load_data(config, "train", NOWHERE)
@@ -59,8 +59,7 @@ def states(
         session = Session(setup, backend)
         session.begin(None)
         session.run(steps)
-        if rank == 0:
-            sent.append(threads.sent)
+        sent.append(threads.sent)
         sums = session.evaluated_batch(1)
         found = session.arrays(), session.shapes(), sums
         session.close()
@@ -71,7 +70,7 @@ def states(
     told = summarize(config, Path("net.yaml"), ranks=ranks).sent_bytes
     # oneDNN's layouts are padded, and gradients are added up with their padding.
     padding = 0.02 * told if isinstance(backend, OneDnnBackend) else 0
-    assert sent[0] == pytest.approx(steps * told, abs=steps * padding)
+    assert max(sent) == pytest.approx(steps * told, abs=steps * padding)
     assert (told > 0) == (ranks > 1)
     whole = {}
     for name, shape in every[0][1].items():

@@ -195,7 +195,7 @@ def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"choose another folder with run\.dir"):
+    with pytest.raises(CheckpointError, match=r"choose another folder with --runs-dir"):
         make(tmp_path / "runs")
 
 

@@ -51,7 +51,7 @@ def test_every_array_is_taken_new_or_left(file: Path) -> None:
     ]
     assert [(each.name, each.shape) for each in start.left] == [("more.weight", (2, 2))]
     assert start.lines() == [
-        f"3 of 5 arrays from {file}, with PyTorch's names",
+        f"3 of 5 arrays from {file}",
         "new         fc.weight (2, 4): the file has (3, 4)",
         "new         fc.bias (2,): the file has none",
         "left        more.weight (2, 2): the network has none",
@@ -161,6 +161,8 @@ def test_names_of_pytorch(theirs: str, ours: str) -> None:
 
 def test_a_name_of_the_network_itself_comes_first(tmp_path: Path) -> None:
     path = written(tmp_path / "x.safetensors", features__0__weight=np.ones((2, 2)))
+    taken = start_of(path, {"conv1_1.weight": (2, 2)})
+    assert taken.lines() == [f"1 of 1 arrays from {path}, with PyTorch's names"]
     assert set(start_of(path, {"features.0.weight": (2, 2)}).values) == {"features.0.weight"}
 
 

@@ -85,6 +85,11 @@ def test_what_is_wrong_is_refused(tmp_path: Path, what: str) -> None:
         read_weight_file(path)
     said = str(caught.value)
     assert said.startswith(f"{path}: is damaged, or is not a safetensors file: ")
+    reasons = {
+        "empty": "it does not begin like one",
+        "a header longer than the file": "it ends within its header",
+    }
+    assert f"is not a safetensors file: {reasons.get(what, '')}" in said
     assert said.endswith("compare its SHA-256 with the one that its source gives")
     assert len(said.splitlines()) == 1
 

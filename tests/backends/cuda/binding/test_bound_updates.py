@@ -68,6 +68,27 @@ def test_what_is_counted_is_what_is_bound(bound, graphs, rule, precision, stream
     assert plan.total <= plan_memory(made, precision, streamed).total
 
 
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_what_measures_statistics_for_averages_is_bound(bound, sections, precision):
+    """Its weights are the averages, which lie as the weights do; its counter is its own."""
+    network, rule = sections.network("deep"), Optimizer(Sgd(momentum=0.9), swa=True)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+    train = network.train_graph(64, "data", COUNT, EPOCH, TOTAL, scaling, rule, augment=AUGMENT)
+    renewal = network.renewal(64, "data", COUNT, EPOCH, scaling, rule, 1, augment=AUGMENT)
+    made = {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, renewal.graph)}
+    read = {t.name for t in made["renew"].tensors() if t.role in ("parameter", "state")}
+    names = ["conv2d_1.weight", "conv2d_1.bias", "conv2d_2.weight", "conv2d_2.bias"]
+    names += [f"batch_norm_{n}.{name}" for n in (1, 2) for name in ("weight", "bias")]
+    assert read == {*(f"swa/{name}" for name in names), "renew.step", "renew.statistics"}
+    executable, taken = bound(made, precision, FURTHEST, False)
+    held = executable._store.buffers
+    for average, value in _averages({"train": made["train"]}):
+        assert held[average].layout.same(held[value].layout), average.name
+    executable.close()
+    plan = plan_memory(made, precision, False, choices=FURTHEST)
+    assert plan.total - plan.libraries == taken
+
+
 def test_the_plan_counts_averages_matrices_and_noise(graphs):
     momentum = Optimizer(Sgd(momentum=0.9))
     plain_sgd = plan_memory(graphs(momentum), "fp32")

@@ -228,7 +228,7 @@ def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):
     assert [mark for mark, _ in first] == ["d"]
     assert [mark for mark, _ in second] == ["t"]
     # The second convolution's tanh, which cuDNN's plan leaves to a kernel of ours.
-    assert list(binder.tails) == ["train/conv2d_2/forward"]
+    assert [n for n in binder.tails if "conv" in n] == ["train/conv2d_2/forward"]
 
 
 NET = (

@@ -111,7 +111,7 @@ def offered(executable):
         name: make()
         for name, variants in executable.binders()[0].variants.items()
         for mark, make in variants
-        if mark == "t"
+        if mark == "t" and not name.endswith("/gemm")
     }
 
 

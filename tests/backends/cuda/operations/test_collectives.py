@@ -235,6 +235,15 @@ def test_all_ranks_have_the_mark_of_the_first(ranks, rank):
     assert (made.size, made.mark, made.rank) == (ranks.size, MARK, rank)
 
 
+def test_each_rank_is_sent_its_own_number_of_values(ranks):
+    counts, sizes = [5, 0, 7, 2][: ranks.size], [3, 0, 0, 4][: ranks.size]
+    nccl.connection(ranks.size).trade(1000, counts, 2000, sizes, 9)
+    found = [("send", 1000, 5, 7, 0, 9), ("recv", 2000, 3, 7, 0, 9)]
+    found += [("send", 1020, 7, 7, 2, 9)] * (ranks.size > 2)
+    found += [("send", 1048, 2, 7, 3, 9), ("recv", 2012, 4, 7, 3, 9)] * (ranks.size > 3)
+    assert FakeComm.last.asked == [("start",), *found, ("end",)]
+
+
 def test_a_call_that_nccl_refuses_is_named(bound, step, ranks, monkeypatch):
     executable, _ = bound(step(12, ranks.size), "tf32", FURTHEST)
     monkeypatch.setattr(FakeComm, "refused", "allGather")

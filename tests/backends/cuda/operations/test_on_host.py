@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -237,5 +236,5 @@ def test_an_operation_that_nothing_computes_is_refused():
     class Unknown(Op):
         x: In
 
-    with pytest.raises(BackendUnavailableError, match=re.escape("has no kernel there")):
+    with pytest.raises(BackendUnavailableError, match=r"Unknown.* has no kernel on any device"):
         KERNELS.of(Unknown(x=Tensor("x", (1,))))

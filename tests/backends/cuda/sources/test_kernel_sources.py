@@ -27,6 +27,7 @@ from dnnstack.graph.ops import ACTIVATIONS, Conv2d
 
 from ....support.formulas import VARIANTS
 from ....support.tensor_convs import draw
+from ....support.tensor_products import draw_product
 from ....support.update_formulas import FORMULAS
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
@@ -168,6 +169,24 @@ def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     options += ["-std=c++17", f"--gpu-architecture={architecture}"]
     for library in libraries():
         compile_source(library, kernels.source_of(file), options)
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("kind", ["forward", "data", "filter", "both"])
+@pytest.mark.parametrize("seed", range(8))
+def test_products_on_tensor_cores(seed, kind, architecture):
+    """Of any sizes and tiling, with any activation."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    drawn = draw_product(seed, kind, 600, 900)
+    numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
+    options = [f"-D{name}={value}" for name, value in numbers.items()]
+    options += [f"-DACTIVATION={seed - 1}", "-std=c++17", f"--gpu-architecture={architecture}"]
+    options.append("--ptxas-options=-v")
+    for library in libraries():
+        log = compile_source(library, kernels.source_of("tensor_dense.cu"), options)
+        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+        assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
 
 
 def with_max_pool(kind, stored):

@@ -71,7 +71,7 @@ def test_the_writer_does_first_what_it_is_told(
 ) -> None:
     done: list[int] = []
     writer = CheckpointWriter(
-        folder, provenance, 2, True, lambda: done.append(len(checkpoint_steps(folder)))
+        folder, provenance, 2, True, (), lambda: done.append(len(checkpoint_steps(folder)))
     )
     for step in (1, 2):
         writer.save({"a": np.full(3, step, np.float32)}, replace(state, step=step, best=None))
@@ -81,7 +81,7 @@ def test_the_writer_does_first_what_it_is_told(
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    writer = CheckpointWriter(folder, provenance, 2, True, full)
+    writer = CheckpointWriter(folder, provenance, 2, True, (), full)
     writer.save({"a": np.zeros(3, np.float32)}, replace(state, step=3))
     with pytest.raises(CheckpointError, match="No space left"):
         writer.wait()

@@ -1,0 +1,87 @@
+"""What a program passes in: a value that no argument takes is refused by the argument's name."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from .backends.select import Device
+from .common.errors import UsageError
+from .configs.suggest import did_you_mean, listed
+from .training.augmentation import TEST_TIME
+
+
+def path_text(name: str, value: Any) -> str:
+    """The text of a path. Raises TypeError for anything else."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name}: expected a text or a pathlib.Path, got {kind(value)}")
+    return os.fspath(value)
+
+
+def path_or_none(name: str, value: Any) -> Path | None:
+    """A path that may be left out. Raises TypeError."""
+    return None if value is None else Path(path_text(name, value))
+
+
+def paths(name: str, value: Any) -> list[str]:
+    """The texts of several paths, or of one. Raises TypeError."""
+    if isinstance(value, (str, os.PathLike)):
+        return [path_text(name, value)]
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name}: expected paths in a list, got {kind(value)}")
+    return [path_text(name, each) for each in value]
+
+
+def word(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise UsageError for what is not one of these words."""
+    words = list(known)
+    if value not in words:
+        close = did_you_mean(value, words) if isinstance(value, str) else ""
+        hint = f"; {close}" if close else ""
+        raise UsageError(f"{name}: expected {listed(words)} (got {value!r}{hint})")
+
+
+def whole(name: str, value: Any) -> int | None:
+    """A whole number, also one of NumPy's, or None. Raises TypeError."""
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected a whole number, got {kind(value)}") from None
+
+
+def machine(device: Any, threads: Any) -> tuple[Device, int | None]:
+    """A device and a number of threads. Raises UsageError, TypeError."""
+    word("device", device, get_args(Device))
+    return device, whole("threads", threads)
+
+
+def views(tta: Any) -> None:
+    """Raise UsageError if ``tta`` names no averaging over views; None stands for the config's."""
+    if tta is not None:
+        word("tta", tta, TEST_TIME)
+
+
+def assigned(overrides: Any) -> None:
+    """Raise TypeError for what is neither a mapping from keys to values nor a list of texts."""
+    wrong = ""
+    if isinstance(overrides, Mapping):
+        odd = [key for key in overrides if not isinstance(key, str)]
+        wrong = f"the key {odd[0]!r}" if odd else ""
+    elif isinstance(overrides, str) or not isinstance(overrides, Sequence):
+        wrong = kind(overrides)
+    else:
+        odd = [each for each in overrides if not isinstance(each, str)]
+        wrong = f"{odd[0]!r} in it" if odd else ""
+    if wrong:
+        raise TypeError(
+            'overrides: expected a dict, as in {"optimizer.lr": 0.05}, or a list of texts, as in '
+            f'["optimizer.lr=0.05"]; got {wrong}'
+        )
+
+
+def kind(value: Any) -> str:
+    """The name of a value's type."""
+    return type(value).__name__

@@ -1,0 +1,313 @@
+"""Matrix products on tensor cores: where they serve, how they are chosen, results."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.cuda.fused import tensor_dense
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings, named
+from dnnstack.backends.cuda.libraries import kernels
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import MatMul
+
+from ....support.tensor_products import (
+    TRANSPOSED,
+    any_way,
+    chosen,
+    functions,
+    offered,
+    section,
+)
+
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+LENET = ("train/dense_1/forward/gemm", "train/dense_1/data/gemm", "train/dense_1/filter/gemm")
+FORWARD, DATA, FILTER = TRANSPOSED.values()
+
+
+def product(transposed=FORWARD, m=64, n=500, k=800, dtype=FLOAT, **given):
+    """A product, and its matrices as they lie; ``given``: what differs."""
+    transpose_a, transpose_b = transposed
+    shapes = ((k, m) if transpose_a else (m, k), (n, k) if transpose_b else (k, n), (m, n))
+    pitches = given.pop("pitches", [shape[1] for shape in shapes])
+    types = (dtype, dtype, given.pop("result", dtype))
+    places = given.pop("places", (0, 16, 32))
+    ends = tuple(
+        SimpleNamespace(layout=Layout(shape, (shape[0], pitch), dtype=kind), pointer=place)
+        for shape, pitch, kind, place in zip(shapes, pitches, types, places, strict=True)
+    )
+    a, b, c = (
+        Tensor(name, shape, "float32", "activation")
+        for name, shape in zip("abc", shapes, strict=True)
+    )
+    op = MatMul(a=a, b=b, c=c, transpose_a=transpose_a, transpose_b=transpose_b, **given)
+    return op, ends
+
+
+@pytest.mark.parametrize(
+    ("given", "serves"),
+    [
+        ({}, True),
+        ({"transposed": DATA}, True),
+        ({"transposed": FILTER, "k": 63}, True),
+        ({"transposed": (True, True)}, True),
+        ({"dtype": BFLOAT}, True),
+        ({"dtype": BFLOAT, "result": FLOAT}, True),
+        ({"dtype": BFLOAT, "result": FLOAT, "activation": "relu"}, False),
+        ({"dtype": BFLOAT, "activation": "relu"}, True),
+        ({"dtype": BFLOAT, "k": 804}, False),
+        ({"k": 10}, False),
+        ({"k": 10, "pitches": (12, 12, 500)}, True),
+        ({"m": 7, "n": 33}, True),
+        ({"transposed": DATA, "n": 33}, False),
+        ({"transposed": DATA, "n": 33, "pitches": (800, 36, 36)}, True),
+        ({"transposed": DATA, "n": 33, "pitches": (800, 36, 33)}, False),
+        ({"m": 4096, "n": 512, "k": 1024}, True),
+        ({"m": 4096, "n": 512, "k": 1028}, False),
+        ({"n": 4096, "k": 4096}, True),
+        ({"n": 4096, "k": 4100}, False),
+        ({"places": (8, 16, 32)}, False),
+        ({"places": (16, 16, 4)}, False),
+    ],
+)
+def test_where_they_serve(given, serves):
+    op, ends = product(**given)
+    arithmetic = Arithmetic.of("bf16" if given.get("dtype") == BFLOAT else "tf32", True)
+    assert tensor_dense.takes(op, ends, arithmetic) == serves
+    assert not tensor_dense.takes(op, ends, Arithmetic.of("fp32", True))
+    assert not tensor_dense.takes(op, ends, replace(arithmetic, fusion=False))
+
+
+def geometry(transposed, n=64, dtype=FLOAT):
+    op, ends = product(transposed, n, dtype=dtype)
+    a, b, c = (end.layout for end in ends)
+    return DenseGeometry.of(a, b, c, op.transpose_a, op.transpose_b)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+@pytest.mark.parametrize("kind", TRANSPOSED)
+def test_tilings_fit_and_differ(kind, dtype):
+    for n in (16, 64, 1024):
+        g = geometry(TRANSPOSED[kind], n, dtype)
+        found = dense_tilings(g, 8, H200)
+        assert 2 <= len(found) <= 8
+        assert len(set(found)) == len(found)
+        assert all(each.sound and each.shared <= kernels.UNASKED for each in found)
+        assert all(named(g, [*each.numbers.values()]) == each for each in found)
+
+
+# ---------------------------------------------------------------- choices
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
+    executable, _ = bound(sections("lenet"), precision, CHOICES)
+    found = offered(executable)
+    others = offered(executable, 1)
+    # What a search counts to the library's.
+    assert "evaluate/dense_1/forward/gemm" in executable.binders()[1].tails
+    plain = len(executable.calls("evaluate"))
+    executable.close()
+    assert set(found) == set(LENET)
+    choices = CHOICES | chosen(found) | chosen(others)
+    executable, _ = bound(sections("lenet"), precision, choices)
+    assert functions(executable, "train").count("tensor_dense") == 3
+    calls = [c for c in executable.calls("evaluate") if c.function == "tensor_dense"]
+    # With the bias and ReLU that the library leaves to a kernel of their own.
+    assert len(calls) == len(others) == 2
+    assert len(executable.calls("evaluate")) == plain - 2
+    assert calls[0].arguments["ACTIVATION"] == "0"
+    assert calls[0].implementation == "tensor_dense.cu"
+    # None is looked for, of the library's or of ours.
+    assert not executable.binders()[0].products
+    assert not offered(executable)
+    executable.close()
+
+
+def test_fp32_and_plain_calls_are_left_to_the_library(bound, sections):
+    for precision, fusion in (("fp32", True), ("tf32", False)):
+        executable, _ = bound(sections("lenet", fusion=fusion), precision, CHOICES, fusion=fusion)
+        assert not offered(executable)
+        executable.close()
+
+
+@pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "t1-1-3", "t1-1-1-1", "t9-9-1", "t0-1-1"])
+@pytest.mark.parametrize("name", LENET)
+def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, name, choice):
+    """One that compiling for the device answers with a search."""
+    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
+        bound(sections("lenet"), "tf32", CHOICES | {name: choice})
+
+
+def test_a_choice_for_another_precision_is_an_error(bound, sections):
+    with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
+        bound(sections("lenet"), "fp32", CHOICES | {LENET[0]: "t1-1-1"})
+
+
+def at(place, rows, pitch, dtype):
+    """The stored numbers at an address, and their layout."""
+    flat = Layout((rows * pitch,), (rows * pitch,), dtype=dtype)
+    kind = ctypes.c_uint16 if flat.item == "uint16" else ctypes.c_float
+    return np.ctypeslib.as_array((kind * flat.size).from_address(place)), flat
+
+
+def computing(candidates, spoil):
+    """A launch that computes in NumPy what ``verified`` asks for, and spoils it."""
+    g = candidates._geometry
+    shapes = [layout.shape for layout in candidates._alone()]
+
+    def launch(kernel, stream, grid, block, arguments, shared=0):
+        a, b, bias, c, *_ = arguments
+        assert bias == 0
+        places = zip((a, b, c), shapes, g.pitches, (g.dtype, g.dtype, g.result), strict=True)
+        held = [at(place, shape[0], pitch, dtype) for place, shape, pitch, dtype in places]
+
+        def run():
+            left, right, found = (
+                flat.unpack(array).reshape(shape[0], -1)
+                for (array, flat), shape in zip(held, shapes, strict=True)
+            )
+            left, right = left[:, : shapes[0][1]], right[:, : shapes[1][1]]
+            found = found.copy()
+            found[:, : g.columns] = (left if g.deep_a else left.T) @ (
+                right.T if g.deep_b else right
+            )
+            found[:, g.counted : g.columns] = 0.0
+            spoil(found)
+            held[2][0][...] = held[2][1].pack(found.ravel())
+
+        return run
+
+    return launch
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("fault", ["none", "one number", "padding", "not twice"])
+def test_what_is_wrong_or_differs_is_not_verified(bound, sections, monkeypatch, precision, fault):
+    executable, _ = bound(sections("lenet"), precision, CHOICES)
+    turns = []
+
+    def spoil(c):
+        turns.append(0)
+        if fault == "one number":
+            c[-1, 3] *= 1.02
+        elif fault == "not twice":
+            # Within what rounding may make of it.
+            c[0, 0] *= 1.0 + len(turns) % 2 * (6e-3 if precision == "bf16" else 5e-4)
+        elif fault == "padding":
+            c[:, -1] += 1.0 + 0.02 * c[:, -1]
+
+    for candidates in offered(executable).values():
+        monkeypatch.setattr(kernels.Kernel, "launch", computing(candidates, spoil))
+        assert candidates.verified(0, 0) == (fault == "none")
+    executable.close()
+
+
+class Timed:
+    """Candidates of these seconds, the ``right`` ones of which are."""
+
+    plan = 0
+
+    def __init__(self, *times, right=True):
+        self.times = times
+        self.right = right
+
+    def plans(self):
+        return len(self.times)
+
+    count = plans
+
+    def build(self, index):
+        return True
+
+    def preparations(self):
+        return ()
+
+    def name(self, index):
+        return str(index)
+
+    def choice(self, index):
+        return f"1-1-{index}"
+
+    def seconds(self, index, *_):
+        return self.times[index]
+
+    def verified(self, index, *_):
+        return self.right
+
+
+@pytest.mark.parametrize(
+    ("times", "ours", "tail", "wanted"),
+    [
+        ((5.0, 4.0), Timed(6.0, 4.5), 0.0, "1"),
+        ((5.0, 4.0), Timed(6.0, 3.5), 0.0, "t1-1-1"),
+        ((5.0, 4.9), Timed(5.1, 4.9), 0.0, None),
+        ((5.0, 4.9), Timed(5.1, 4.8), 0.0, "t1-1-1"),
+        ((5.0, 4.0), Timed(4.5, 6.0), 1.0, "t1-1-0"),
+        ((5.0, 4.0), Timed(3.0, 2.0, right=False), 1.0, "1"),
+        ((), Timed(3.0), 0.0, None),
+    ],
+)
+def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail, wanted):
+    """And what must follow an algorithm counts to it."""
+    binder = SimpleNamespace(
+        products={"p": Timed(*times)},
+        convolutions={},
+        variants={"p/gemm": [("t", lambda: ours)]},
+        tails={"p/gemm": lambda repeats: tail} if tail else {},
+        together=[],
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    assert found == ({} if wanted is None else {"p/gemm": wanted})
+
+
+def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch):
+    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
+    found = offered(executable)
+
+    def refuse(*_, **__):
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(tensor_dense, "Kernel", refuse)
+    tuner._prepare([*found.values()], 10.0)
+    for candidates in found.values():
+        assert tuner._best(candidates, 0, 1.0)[0] == float("inf")
+    executable.close()
+
+
+def test_the_most_promising_of_each_are_prepared_first(fake_cupy, monkeypatch):
+    done = []
+    monkeypatch.setattr(tuner, "available_threads", lambda: 1)
+    every = [
+        SimpleNamespace(preparations=lambda n=n, c=c: [lambda i=i: done.append((c, i)) for i in n])
+        for c, n in enumerate((range(2), range(3)))
+    ]
+    tuner._prepare(every, float("inf"))
+    assert done == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("kind", TRANSPOSED)
+def test_drawn_products_are_taken(bound, kind, precision, seed):
+    draft, _ = section(seed, kind)
+    executable, _ = bound({"one": draft.graph}, precision, CHOICES)
+    found = offered(executable)
+    executable.close()
+    assert set(found) == {f"one//{kind}/gemm"}
+    choices = {name: any_way(seed, each) for name, each in found.items()}
+    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
+    names = functions(executable, "one")
+    assert "tensor_dense" in names
+    assert not {"cublasSgemm", "cublasGemmEx", "bias_activation"} & {*names}
+    executable.close()

@@ -1,0 +1,127 @@
+"""Matrix products on tensor cores on a device: results, bits, and a network that learns by them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.preprocessing import Preprocessing
+
+from ....support.tensor_convs import computed
+from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("kind", TRANSPOSED)
+def test_they_compute_what_the_reference_does(cuda, kind, precision, seed):
+    draft, found = section(seed, kind)
+    table = {**DEFAULT_CHOICES[precision], "pad": "8"}
+    options = Options(precision, tuning=Tuning("cuda", choices=table))
+    executable = cuda.compile({"one": draft.graph}, options)
+    ways = {name: any_way(seed, each) for name, each in offered(executable).items()}
+    executable.close()
+    assert ways
+    options = Options(precision, tuning=Tuning("cuda", choices=table | ways))
+    got, names, notices = computed(cuda, draft, found, options)
+    assert not notices
+    assert "tensor_dense" in names
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(cuda, draft, found, options)
+    for mine, right, second in zip(got, want, again, strict=True):
+        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
+        limit = 2e-5 if precision == "tf32" else 2.0**-8
+        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
+        np.testing.assert_array_equal(mine, second)
+
+
+NET = (
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 72}),
+    LayerSpec("relu"),
+    LayerSpec("dense", options={"units": 100}),
+    LayerSpec("tanh"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+SHAPE, COUNT, BATCH = (1, 12, 12), 64, 32
+
+
+def network():
+    found = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    scaling = Preprocessing.standardize([0.5], [0.25])
+    rule = Sgd(momentum=0.9)
+    return found, found.train_graph(BATCH, "train", COUNT, 2, 500, scaling, rule)
+
+
+def compiled_with(backend, graphs, precision, choices):
+    """Bound to just these choices: a table of another network would be searched for anew."""
+    plain = Options(precision, tune=False)
+    trial = backend.compile(graphs, plain)
+    fitting = replace(trial.tuning, choices=choices)
+    trial.close()
+    return backend.compile(graphs, replace(plain, tuning=fitting))
+
+
+def losses(backend, precision, choices):
+    """Of eight steps of a small network, and its launches and candidates."""
+    made, graph = network()
+    train = {"train": rewritten(graph, backend.rewrites)}
+    executable = compiled_with(backend, train, precision, choices)
+    draw = np.random.default_rng(3)
+    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+    executable.write(graph["images"], pictures)
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
+    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
+    for tensor, values in made.initial_values(1).items():
+        executable.write(tensor, values)
+    found = []
+    for _ in range(8):
+        executable.run("train")
+        found.append(float(executable.read(graph["loss"])[0]))
+    names, candidates = functions(executable, "train"), offered(executable)
+    executable.close()
+    return found, names, candidates
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_network_learns_with_them_as_with_the_library(cuda, precision):
+    table = {**DEFAULT_CHOICES[precision], "pad": "8"}
+    want, _, candidates = losses(cuda, precision, table)
+    # Of the hidden layers: forward, filters, and data of the second.
+    assert len(candidates) >= 5
+    ours = table | chosen(candidates)
+    got, names, _ = losses(cuda, precision, ours)
+    assert names.count("tensor_dense") == len(candidates)
+    np.testing.assert_allclose(got, want, rtol=2e-3 if precision == "tf32" else 2e-2)
+    assert losses(cuda, precision, ours)[0] == got
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("name", ["lenet", "deep"])
+def test_every_way_that_a_search_times_is_right(cuda, sections, name, precision):
+    """On operands whose result is known, as a search finds out before it takes one."""
+    table = {**DEFAULT_CHOICES[precision], "pad": "8"}
+    executable = compiled_with(cuda, sections(name), precision, table)
+    found = offered(executable)
+    assert found
+    for candidates in found.values():
+        for index in range(candidates.plans()):
+            assert candidates.build(index)
+            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
+            assert candidates.verified(index, 0)
+    executable.close()

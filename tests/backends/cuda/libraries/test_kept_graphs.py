@@ -1,0 +1,347 @@
+"""Graphs of convolutions that a handle keeps: made once, shared, and let go of in time."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import fields, replace
+from types import SimpleNamespace
+
+import pytest
+from dnnstack.backends.cuda import backend as backend_module
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.cuda.binding.launch_list import Stream
+from dnnstack.backends.cuda.dry_run import STREAM
+from dnnstack.backends.cuda.executable import CudaExecutable
+from dnnstack.backends.cuda.libraries import conv_graph, conv_plans, cudnn_library
+from dnnstack.backends.cuda.libraries.conv_graph import ConvGraph
+from dnnstack.backends.cuda.libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
+from dnnstack.backends.cuda.libraries.cudnn_library import MOST_BUILT, Cudnn
+from dnnstack.backends.cuda.libraries.layout import BFLOAT
+from dnnstack.backends.cuda.libraries.operand import Operand
+from dnnstack.backends.tuning import Tuning
+from dnnstack.common.errors import CudnnError
+from dnnstack.graph.geometry import Window
+
+from ....support.fake_frontend import FakeFrontend
+
+SIZES = {"x": (8, 4, 9, 9), "w": (16, 4, 3, 3), "y": (8, 16, 7, 7)}
+WINDOW = Window((3, 3))
+
+
+def operand(sizes, dtype="float32"):
+    n, c, h, w = sizes
+    return Operand(sizes, (c * h * w, h * w, w, 1), dtype)
+
+
+def operands(dtype="float32", **others):
+    return {name: operand(sizes, dtype) for name, sizes in (SIZES | others).items()}
+
+
+@pytest.fixture
+def frontend(fake_cupy, monkeypatch):
+    """The stand-in, and a library of cuDNN that only has a version."""
+    made = FakeFrontend()
+    for module in (conv_plans, cudnn_library):
+        monkeypatch.setattr(module, "frontend", lambda: made)
+
+    def loaded(library, _):
+        library.dll = SimpleNamespace(
+            cudnnGetErrorString=lambda: b"",
+            cudnnGetVersion=lambda: 91900,
+            cudnnGetCudartVersion=lambda: 13000,
+        )
+
+    monkeypatch.setattr(cudnn_library.SharedLibrary, "__init__", loaded)
+    monkeypatch.setattr(cudnn_library, "cudnn_library", lambda: "")
+    monkeypatch.setattr(cudnn_library.device(), "cuda_version", 13000, raising=False)
+    return made
+
+
+@pytest.fixture
+def library(frontend, fake_cupy):
+    return Cudnn(fake_cupy.cuda.Stream())
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """The plans that are tried, of which those in ``wrong`` fail; ``broken`` do not even run."""
+    found = SimpleNamespace(tried=[], wrong=set(), broken=set())
+
+    def is_right(kind, operands, window, run, memory):
+        run(dict.fromkeys(operands, 7))
+        return True
+
+    def verify(graph, index, workspace):
+        found.tried.append(index)
+        if index in found.broken:
+            raise CudnnError("cuDNN frontend", "pygraph", "no memory", {})
+        return real(graph, index, workspace) and index not in found.wrong
+
+    real = ConvGraph._verify
+    monkeypatch.setattr(conv_graph, "is_right", is_right)
+    monkeypatch.setattr(ConvGraph, "_repeats", lambda graph, run: True)
+    monkeypatch.setattr(ConvGraph, "_is_exact", lambda graph, index, workspace: True)
+    monkeypatch.setattr(ConvGraph, "_verify", verify)
+    return found
+
+
+def forward(library, **others):
+    return ConvGraph(library, "forward", operands(), WINDOW, **others)
+
+
+def test_the_second_equal_convolution_makes_no_graph_and_builds_and_tries_no_plan(
+    library, frontend, trials, fake_cupy
+):
+    """Nor does it take memory for a trial."""
+    first = forward(library)
+    first.choose()
+    wanted = (first.plan, first.plan_name, first.workspace_bytes, first.shown)
+    del first
+    gc.collect()
+    allocated = fake_cupy.allocated
+    second = forward(library)
+    second.choose()
+    assert 0 < allocated == fake_cupy.allocated
+    assert (second.plan, second.plan_name, second.workspace_bytes, second.shown) == wanted
+    assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [0], [0])
+
+
+def test_a_plan_of_the_tuning_is_built_once(library, frontend, trials):
+    for _ in range(3):
+        forward(library).choose(7)
+    assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [7], [])
+
+
+BASE = ConvSpec("forward", tuple(operands().items()), WINDOW)
+OTHERS = {
+    "kind": [replace(BASE, kind="data"), replace(BASE, kind="filter")],
+    "operands": [
+        replace(BASE, operands=tuple(operands(x=(16, 4, 9, 9), y=(16, 16, 7, 7)).items())),
+        replace(BASE, operands=tuple(operands(BFLOAT).items())),
+        replace(BASE, operands=(*BASE.operands, ("bias", operand((1, 16, 1, 1))))),
+        replace(
+            BASE,
+            operands=(
+                ("x", Operand(SIZES["x"], (324, 1, 36, 4), "float32")),
+                *BASE.operands[1:],
+            ),
+        ),
+    ],
+    "window": [replace(BASE, window=Window((3, 3), dilation=(2, 2)))],
+    "relu": [replace(BASE, relu=True)],
+    "exact": [replace(BASE, exact=True)],
+    "deterministic": [replace(BASE, deterministic=False)],
+}
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(ConvSpec)])
+def test_whatever_differs_makes_another_graph(library, frontend, field):
+    """And what it is asked for differs, or the field would be no part of the key."""
+    base = library.conv_plans(BASE)
+    for number, other in enumerate(OTHERS[field], 2):
+        plans = library.conv_plans(other)
+        assert plans is not base
+        assert plans._graph.asked != base._graph.asked
+        assert len(frontend.numbers) == number
+        assert library.conv_plans(BASE) is base
+
+
+def test_convolutions_that_share_a_graph_keep_their_plans_and_pointers(library, frontend):
+    one, two = forward(library), forward(library)
+    one.choose(2)
+    two.choose(5)
+    one.bind({"x": 10, "w": 11, "y": 12}, 100)
+    two.bind({"x": 20, "w": 21, "y": 22}, 200)
+    early = one.launch(5, 300)
+    for launch in (one.run, two.run, one.run, early):
+        launch()
+    assert (one.plan, one.workspace_bytes, two.plan, two.workspace_bytes) == (2, 300, 5, 600)
+    assert len(frontend.numbers) == 1
+    found = [([*ends.values()], *rest) for ends, *rest in frontend.launched]
+    mine, other = ([10, 11, 12], 100, 2), ([20, 21, 22], 200, 5)
+    assert found == [mine, other, mine, ([10, 11, 12], 300, 5)]
+
+
+def test_the_limit_drops_what_was_not_used_for_longest(library, frontend, trials, monkeypatch):
+    monkeypatch.setattr(cudnn_library, "MOST_KEPT", 3)
+    windows = [Window((3, 3), dilation=(at, at)) for at in range(1, 5)]
+
+    def make(at):
+        before = len(frontend.numbers)
+        ConvGraph(library, "forward", operands(), windows[at]).choose()
+        return len(frontend.numbers) > before
+
+    assert [make(at) for at in (0, 1, 2)] == [True] * 3
+    # The first is used again, so that the second is the oldest.
+    assert [make(at) for at in (0, 3)] == [False, True]
+    assert [make(at) for at in (0, 2, 3)] == [False] * 3
+    assert len(library.graphs) == len(library.verdicts) == len(frontend.made) == 3
+    tried = len(trials.tried)
+    assert make(1)
+    assert len(trials.tried) == tried + 1
+
+
+def test_a_graph_whose_plans_a_search_has_tried_is_not_kept(library, frontend):
+    searched = forward(library)
+    for index in range(MOST_BUILT):
+        assert searched.build(index)
+    assert len(library.graphs) == 1
+    assert searched.build(MOST_BUILT)
+    assert not library.graphs
+    # Who has it still can use it.
+    searched.choose(2)
+    searched.run()
+    del searched
+    gc.collect()
+    assert not frontend.made
+    forward(library).choose(2)
+    assert len(frontend.numbers) == 2
+    assert len(library.graphs) == 1
+
+
+def test_a_searched_graph_does_not_take_a_newer_one_along(library, frontend):
+    searched = forward(library)
+    for index in range(MOST_BUILT + 1):
+        searched.build(index)
+    newer = forward(library)
+    assert searched.build(MOST_BUILT + 1)
+    assert library.graphs == {BASE: newer._plans}
+
+
+def test_plans_that_were_found_wrong_are_not_built_again(library, frontend, trials):
+    """So a graph of which many were tried in vain is kept from the second time on."""
+    trials.wrong |= set(range(7))
+    first = forward(library)
+    first.choose()
+    assert (first.plan, trials.tried, frontend.tried) == (7, [*range(8)], [*range(8)])
+    assert not library.graphs
+    for _ in range(2):
+        again = forward(library)
+        again.choose()
+        assert again.plan == 7
+    assert (trials.tried, frontend.tried[8:]) == ([*range(8)], [7])
+    assert len(frontend.numbers) == 2
+
+
+def test_what_lacked_memory_is_tried_again(library, frontend, trials):
+    frontend.unbuildable, trials.broken = {0}, {1}
+    first = forward(library)
+    first.choose()
+    assert first.plan == 2
+    # Not by the same convolution.
+    assert not first.build(0)
+    assert frontend.tried == [0, 1, 2]
+    frontend.unbuildable, trials.broken = set(), set()
+    second = forward(library)
+    second.choose()
+    assert second.plan == 0
+    third = forward(library)
+    third.choose(1)
+    assert third.verified(1, 0)
+
+
+def test_a_plan_that_takes_too_large_a_workspace_is_none(library, frontend, trials):
+    frontend.workspace = WORKSPACE_LIMIT // 2
+    graph = forward(library)
+    assert [graph.build(index) for index in range(3)] == [True, True, False]
+    with pytest.raises(CudnnError, match="plan 2 of the tuning cannot be built"):
+        graph.choose(2)
+
+
+def test_a_geometry_that_is_refused_raises_the_same_error_each_time(library, frontend):
+    frontend.refusal = "no  engine\ntakes it"
+    told = []
+    for _ in range(2):
+        with pytest.raises(
+            CudnnError, match=r"pygraph\(kind=forward.*3x3.*no engine takes it"
+        ) as e:
+            forward(library)
+        told.append(str(e.value))
+    assert told[0] == told[1]
+    assert not library.graphs
+    frontend.refusal = ""
+    forward(library).choose(0)
+
+
+def test_no_plan_keeps_its_promises(library, frontend, trials):
+    trials.wrong |= set(range(frontend.plans))
+    for _ in range(2):
+        with pytest.raises(CudnnError, match="no plan can be built that keeps its promises"):
+            forward(library).choose()
+    assert trials.tried == frontend.tried == [*range(frontend.plans)]
+
+
+def test_another_handle_has_its_own_graphs(frontend, library, fake_cupy):
+    other = Cudnn(fake_cupy.cuda.Stream())
+    for each in (library, other):
+        graph = forward(each)
+        graph.choose(0)
+        graph.run()
+    assert len(frontend.numbers) == 2
+
+
+def test_no_graph_outlives_its_handle(frontend, fake_cupy, trials):
+    library = Cudnn(fake_cupy.cuda.Stream())
+    one, two = forward(library), forward(library, relu=True)
+    one.choose()
+    for index in range(MOST_BUILT + 1):
+        two.build(index)
+    del library
+    assert not frontend.freed
+    del one
+    assert (len(frontend.made), frontend.freed) == (2, [])
+    # The last that uses the handle: its own graph is not kept, the other one is.
+    del two
+    assert not frontend.made
+    assert frontend.freed == [(1, 0)]
+
+
+def test_at_exit_kept_graphs_go_before_the_handle(frontend, library):
+    forward(library).choose(0)
+    library.owned.close()
+    assert not frontend.made
+    assert frontend.freed == [(1, 0)]
+
+
+def test_the_second_training_makes_no_graph(
+    bound, sections, frontend, library, trials, fake_cupy, monkeypatch
+):
+    """Nor does one of a shorter epoch; of another batch size all are others."""
+    for name in ("create", "call"):
+        monkeypatch.setattr(library, name, STREAM.cudnn)
+    stream = Stream(fake_cupy.cuda.Stream(), STREAM.cublas, library, STREAM.cublas_lt)
+
+    def train(**how):
+        graphs, before = sections("deep", **how), len(frontend.numbers)
+        choices = {"layout": "nhwc", "pad": "8", "streams": "1", "train/conv2d_2/forward": "3"}
+        given = (Tuning("cuda", choices=choices), [stream], Arithmetic.of("tf32", True))
+        executable = CudaExecutable(graphs, *given, capture=False)
+        executable.run("train")
+        names = [(step.call.implementation, step.call.arguments) for step in calls(executable)]
+        executable.close()
+        return len(frontend.numbers) - before, names
+
+    def calls(executable):
+        steps = [step for each in executable.binders() for step in each.steps]
+        return [step for step in steps if step.call and step.call.library == "cuDNN"]
+
+    made, names = train()
+    assert made > 0
+    assert [name for name, _ in names].count("engine 3") == 1
+    tried = [*trials.tried]
+    assert train() == (0, names)
+    assert train(count=320)[0] == 0
+    assert trials.tried == tried
+    assert train(batch=32)[0] > 0
+
+
+def test_trainings_of_one_backend_have_one_handle(fake_cupy, monkeypatch):
+    made = []
+    monkeypatch.setattr(backend_module, "Cublas", lambda *_: None)
+    monkeypatch.setattr(backend_module, "CublasLt", lambda: object())
+    monkeypatch.setattr(backend_module, "Cudnn", lambda stream: made.append(stream) or object())
+    backend = CudaBackend()
+    handles = {backend._stream(0, tf32).cudnn for tf32 in (True, False, True)}
+    assert len(handles) == len(made) == 1
+    assert backend._stream(1, True).cudnn not in handles

@@ -1,0 +1,73 @@
+"""Workers that crash, fail or are asked to end; in a process of their own, which forks them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+_SCRIPT = r"""
+import os, signal, sys, time
+from pathlib import Path
+from dnnstack.cli.signals import StopSignals
+from dnnstack.cli.workers import Crew, Said
+from dnnstack.common.errors import DatasetError, DnnstackError
+
+def crash(say, ends):
+    if not Path("lost").exists():
+        say(Said("begun", 4))
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+def crash_first(say, ends):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def fail(say, ends):
+    try:
+        os.close(os.open("first", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        while not ends():
+            time.sleep(0.02)
+        Path("ended").touch()
+        return
+    raise DatasetError("no such data", "  in b.idx\x1b[1m")
+
+def lost(trial, why):
+    print(trial, why)
+    Path("lost").touch()
+
+with StopSignals() as stop:
+    try:
+        Crew(globals()[sys.argv[1]], lambda said: None, lambda: None, lost, stop).run(2)
+    except DnnstackError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def _ended(work: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _SCRIPT, work],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_trial_that_crashes_again_and_again_is_given_up(tmp_path: Path) -> None:
+    text = _ended("crash", tmp_path)
+    assert text == "4 its process was ended by SIGSEGV, 3 times\n"
+
+
+def test_workers_that_crash_before_they_have_a_trial_are_not_started_for_ever(
+    tmp_path: Path,
+) -> None:
+    text = _ended("crash_first", tmp_path)
+    assert text.startswith("TrainingError 3 workers were ended by SIGSEGV before they had a trial")
+
+
+def test_an_error_of_one_ends_the_others_and_is_told_once(tmp_path: Path) -> None:
+    text = _ended("fail", tmp_path)
+    assert text == "TrainingError no such data\n  in b.idx\\x1b[1m\n"
+    assert (tmp_path / "ended").exists()

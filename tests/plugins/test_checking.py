@@ -1,0 +1,57 @@
+"""The check of gradients finds what is wrong, in layers and losses, of ours and of plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.plugins.checking import GradientError
+from dnnstack.plugins.loading import load_plugin
+
+from ..support.plugin_files import PLUGINS, SWISH
+
+RIGHT = "return dy * (s + op.beta * x * s * (1 - s))"
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize(
+    ("kind", "shape", "options"),
+    [
+        ("swish", (5,), {"beta": 1.5}),
+        ("log_cosh", (4,), {}),
+        ("conv2d", (2, 6, 6), {"filters": 3, "kernel_size": 3}),
+        ("prelu", (3, 4, 4), {}),
+        ("cross_entropy", (5,), {}),
+    ],
+)
+def test_right_gradients_pass(kind: str, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    dnnstack.check_gradients(kind, shape, options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["return dy * s", "return dy * (s + op.beta * x * s * (1 - s)) * 1.001", "return dy / 0"],
+)
+def test_a_wrong_gradient_is_found(tmp_path: Path, wrong: str) -> None:
+    code = SWISH.read_text()
+    assert code.count(RIGHT) == 1
+    (tmp_path / "swish.py").write_text(code.replace(RIGHT, wrong))
+    load_plugin(tmp_path / "swish.py")
+    with pytest.raises(GradientError, match=r"swish: the gradient of 'x' \(3, 5\) is wrong: along"):
+        dnnstack.check_gradients("swish", (5,))
+
+
+def test_a_wrong_loss_is_found(tmp_path: Path) -> None:
+    code = next(path for path in PLUGINS if path.name == "log_cosh.py").read_text()
+    (tmp_path / "log_cosh.py").write_text(code.replace("return np.tanh(", "return 2 * np.tanh("))
+    load_plugin(tmp_path / "log_cosh.py")
+    with pytest.raises(GradientError, match="log_cosh: the gradient of 'x'"):
+        dnnstack.check_gradients("log_cosh", (4,))
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'swisch' is no layer and no loss; .*load a plugin"):
+        dnnstack.check_gradients("swisch", (5,))

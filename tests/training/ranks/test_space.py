@@ -1,0 +1,163 @@
+"""Layers whose rows lie on the ranks: the same training as by one rank, but for roundings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.shared_parts import shared_out
+
+from ...support.ranks import SGD, needs_launcher, trained
+from .test_split import BACKENDS, GROUPED, assert_near, configured, states
+
+HALVES = """
+seed: 7
+data:
+  dataset: {strokes: {train_count: 96, test_count: 30}}
+  batch_size: 8
+  evaluation_batch_size: 9
+  validation: 24
+  augment: [{random_crop: {padding: 3}}]
+layers:
+  - conv2d: {filters: 16, kernel_size: 3, stride: 2, padding: same, parallel: {split: space}}
+  - relu
+  - conv2d: {filters: 16, kernel_size: 5, parallel: {split: space}}
+  - prelu
+  - max_pool2d: {pool_size: 3, stride: 1, parallel: {split: space}}
+  - conv2d: {filters: 16, kernel_size: 3, padding: 1, algorithm: im2col, parallel: {split: space}}
+  - avg_pool2d: {parallel: {split: space}}
+  - relu
+  - flatten
+  - dense: {units: 16}
+  - batch_norm
+  - dropout: {rate: 0.3}
+  - dense: {units: 10}
+  - softmax
+loss: cross_entropy
+train: {max_steps: 14, log_every: 3, accumulate: 2}
+checkpoint: {every_steps: 5, keep: 5}
+run: {threads: 1, tune: false}
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bands_on_the_ranks_change_roundings_alone(backend: str) -> None:
+    """Halos above, below and beyond the neighbour, bands of unequal sizes."""
+    config, device = configured(HALVES + GROUPED), BACKENDS[backend]()
+    want, right = states(config, device, 1)
+    for ranks in (2, 3, 4):
+        got, sums = states(config, device, ranks)
+        assert_near(got, want, 2e-6)
+        assert abs(sums - right).max() <= 1e-5 * abs(right).max()
+
+
+def test_a_batch_in_one_part_stays_in_one_part() -> None:
+    """So batch norm behind the bands sees the batch: the step of one process, but for roundings."""
+    given = configured(HALVES.replace(", accumulate: 2", "") + SGD)
+    config, chosen = shared_out(given, 2, None)
+    assert (config.train.accumulate, chosen) == (1, 0)
+    device = BACKENDS["numpy"]()
+    want, _ = states(config, device, 1, steps=1)
+    got, _ = states(config, device, 2, steps=1)
+    assert_near(got, want, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "ranks"),
+    [
+        ("conv2d: {filters: 4, kernel_size: 2, stride: 2, padding: same", 4),
+        ("max_pool2d: {pool_size: 3, ceil_mode: true", 5),
+    ],
+)
+def test_windows_below_the_picture_see_no_row_of_a_band(layer: str, ranks: int) -> None:
+    """13 rows, of which every rank has what its windows need: the last one also what lies below."""
+    split = "parallel: {split: space}"
+    text = HALVES[: HALVES.index("layers:")] + (
+        f"layers: [conv2d: {{filters: 4, kernel_size: 4, stride: [2, 1], {split}}}, relu, "
+        f"{layer}, {split}}}, flatten, dense: {{units: 10}}, softmax]\n"
+        "loss: cross_entropy\ntrain: {max_steps: 2}\noptimizer: {type: sgd, lr: 0.05}\n"
+    )
+    config, device = configured(text), BACKENDS["numpy"]()
+    want, _ = states(config, device, 1, steps=1)
+    got, _ = states(config, device, ranks, steps=1)
+    assert_near(got, want, 1e-6)
+
+
+@needs_launcher
+def test_a_checkpoint_of_bands_goes_on_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By two ranks to step 3, then by one, as one process would have done it."""
+    (tmp_path / "net.yaml").write_text(HALVES + SGD)
+    given = ("--config", "net.yaml", "--set", "train.max_steps=3")
+    done = trained(tmp_path, 2, *given)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *given, "--set", "name=alone", "--quiet"]) == 0
+    both, alone = (
+        read_checkpoint(tmp_path / "runs" / name / "checkpoints" / "step-3.safetensors")
+        for name in ("net", "alone")
+    )
+    assert both.provenance.shared_parts == 0
+    assert_near(both.arrays, alone.arrays, 2e-6)
+    assert main(["train", *given[:2], "--resume", "--set", "train.max_steps=5", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"padding: 1, algorithm: im2col, parallel: {split: space}": "padding: 1"},
+            "layer 'conv2d_3' (conv2d) comes before 'avg_pool2d_1', whose rows ranks share out, "
+            "but is computed from whole pictures; give it parallel: {split: space} too",
+        ),
+        (
+            {"  - prelu\n": "  - batch_norm\n"},
+            "layer 'batch_norm_1' (batch_norm) comes before 'avg_pool2d_1', whose rows ranks "
+            "share out, but is computed from whole pictures; leave out 'parallel' of the layers",
+        ),
+        (
+            {"avg_pool2d: {": "avg_pool2d: {padding: 1, "},
+            "layer 'avg_pool2d_1' (avg_pool2d): averages over fewer rows at an edge",
+        ),
+        (
+            {"stride: 1, ": "stride: 1, padding: 1, ", "kernel_size: 5": "kernel_size: 4"},
+            "layer 'max_pool2d_1' (max_pool2d): with padding or ceil_mode its 11 rows must be a "
+            "multiple of the 2 ranks",
+        ),
+        (
+            {"dense: {units: 16}": "dense: {units: 16, parallel: {split: units}}"},
+            "layer 'dense_1' (dense): ranks share out either units or the rows of pictures",
+        ),
+        (
+            {"avg_pool2d: {": "avg_pool2d: {pool_size: 8, "},
+            "layer 'avg_pool2d_1' (avg_pool2d): rows of an output of height 1 cannot be shared",
+        ),
+        (
+            {
+                "  - relu\n  - flatten": "  - residual: {body: ["
+                "conv2d: {filters: 16, kernel_size: 1, parallel: {split: space}}]}\n  - flatten"
+            },
+            "layer 'residual_1.conv2d_4' (conv2d) is inside another layer",
+        ),
+        (
+            {"kernel_size: 5, parallel: {split: space}": "kernel_size: 5, parallel: {split: rows}"},
+            "parallel: expected {split: filters} or {split: space}",
+        ),
+    ],
+)
+def test_what_has_no_bands_is_named_with_its_place(
+    change: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = HALVES
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "net.yaml").write_text(text + SGD)
+    assert main(["summary", "--config", str(tmp_path / "net.yaml"), "--ranks", "2"]) != 0
+    shown = capsys.readouterr().err
+    assert said in " ".join(shown.split())
+    assert f"{tmp_path / 'net.yaml'}:" in shown
+    assert "Traceback" not in shown

@@ -1,0 +1,30 @@
+"""The training set that many trainings of one process have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...configs import RunConfig
+from ...datasets import Downloads, ImageSet, Split
+from ..assemble import load_data
+
+
+class Shelf:
+    """Loads a data set as ``load_data`` does, and keeps the last one."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[object, ImageSet] | None = None
+
+    def __call__(
+        self, config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
+    ) -> ImageSet:
+        """Raises DatasetError."""
+        chosen = config.data.dataset
+        name = (chosen.type, repr(chosen.options()), split, root.absolute())
+        if self._kept is not None and self._kept[0] == name:
+            return self._kept[1]
+        # What is kept needs memory that the next one may need.
+        self._kept = None
+        found = load_data(config, split, root, downloads)
+        self._kept = name, found
+        return found

@@ -1,0 +1,77 @@
+"""The statistics of batch norm for averaged weights, measured anew over the training pictures.
+
+Averages of the weights see other activations than the weights that they are averages of, so that
+no average of running statistics fits them. A pass over the training pictures in training mode, with
+the averaged weights, measures every batch; the statistics become the mean over all batches. Source:
+Izmailov et al. 2018, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.base import Executable
+from ..graph.graph import Graph, Moved, Tensor
+
+# Batches whose statistics are kept until they are read.
+ROWS = 16
+RENEW = "renew"
+KEPT = f"{RENEW}.statistics"
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Averages of a batch norm's statistics, and where a row of what is measured has their values.
+
+    A value is multiplied by ``factor``, which makes the variance of a batch an unbiased one.
+    """
+
+    tensor: Tensor
+    place: slice
+    factor: float
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """The section that measures a batch, run ``steps`` times; due from step ``first`` on."""
+
+    graph: Graph
+    kept: Tensor
+    statistics: tuple[Statistics, ...]
+    steps: int
+    first: int
+
+    def run(
+        self, executable: Executable, begin: int, count: int, total: NDArray[np.float64]
+    ) -> None:
+        """Measure ``count`` batches, at most ROWS, from number ``begin`` on, and add them up."""
+        executable.run(self.graph.name, count)
+        rows = executable.read(self.kept).astype(np.float64)
+        for number in range(begin, begin + count):
+            total += rows[number % ROWS]
+
+    def begin(self, executable: Executable, order: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Begin with the first batch of ``order``; returns the sums, of nothing yet."""
+        executable.write(self.graph["order"], order)
+        executable.write(self.graph["step"], np.zeros(1, np.int64))
+        return np.zeros(self.kept.shape[1])
+
+    def end(self, executable: Executable, total: NDArray[np.float64]) -> None:
+        """Write the means of all batches."""
+        for each in self.statistics:
+            mean = total[each.place] * (each.factor / self.steps)
+            executable.write(each.tensor, mean.astype(np.float32))
+
+
+def measured(moved: Sequence[Moved], averages: Mapping[Tensor, Tensor]) -> tuple[Statistics, ...]:
+    """What a row of the values in ``moved`` holds; averages: of each running statistic."""
+    found, start = [], 0
+    for each in moved:
+        place = slice(start, start + each.value.size)
+        found.append(Statistics(averages[each.running], place, each.weight / each.momentum))
+        start = place.stop
+    return tuple(found)
