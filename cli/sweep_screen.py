@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from ..common.cells import columns, wrapped_lines
+from ..common.cells import wrapped_lines
 from ..reports.sweep_text import trial_line, value_text
 from ..reports.training_text import epochs
 from ..training.groups.journal import Trial
@@ -130,7 +130,7 @@ class Screen:
         if self._bar is None:
             progress.say(text)
         else:
-            lines = wrapped_lines(console.clean([text]), columns(sys.stdout))
+            lines = wrapped_lines(console.clean([text]), console.width())
             self._bar.write(lines, file=sys.stdout)
         self._printed = perf_counter()
 
