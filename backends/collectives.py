@@ -25,6 +25,9 @@ class Communicator(Protocol):
     def size(self) -> int: ...
 
     @property
+    def on_one_machine(self) -> bool: ...
+
+    @property
     def calls(self) -> Mapping[str, str]:
         """The library's functions behind ``sum``, ``gather``, ``swap`` and ``trade``."""
 
@@ -64,6 +67,16 @@ def joined(ranks: int) -> Communicator:
         if communicator.size == ranks:
             return communicator
     raise BackendUnavailableError(f"this process is not one of {ranks} ranks")
+
+
+def number(ranks: int) -> int:
+    """That of this process among as many ranks; 0 if it is none of them."""
+    return next((each.rank for each in _joined if each.size == ranks), 0)
+
+
+def on_one_machine(ranks: int) -> bool:
+    """Whether as many ranks are; those that have not been started are taken to be."""
+    return all(each.on_one_machine for each in _joined if each.size == ranks)
 
 
 def added_in_pairs(rows: Array) -> Array:

@@ -12,6 +12,7 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
   and call by call, with batch norm and dropout, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
+- nccl: the same with NCCL alone, where small sums are else added up in each other's memory;
 - buckets: the same with gradients that are added up beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
 - explain: the calls of NCCL in a step, with their times;
@@ -63,9 +64,9 @@ train: {max_steps: 60, log_every: 10}
 """
 NETS = (
     ("lenet.yaml", 64),
+    ("lenet.yaml", 1024),
     ("cifar10-resnet9.yaml", 512),
     ("cifar10-airbench.yaml", 1024),
-    ("lenet.yaml", 1024),
 )
 
 
@@ -78,6 +79,7 @@ class Bench:
         cpu = ["--set", "run.threads=1", "--set", "run.tune=false"]
         self.options = cpu if given.device == "cpu" else []
         self.rounds: int = given.rounds
+        self.nets: list[str] = given.nets
         self.until = time.monotonic() + given.seconds
         self.part_until = self.until
 
@@ -247,9 +249,12 @@ def rank_of(rank: int) -> int:
     raise RuntimeError(f"rank {rank} is not there")
 
 
-def speed(bench: Bench, *added: str) -> None:
+def speed(bench: Bench, *added: str, nccl: bool = False) -> None:
     for config, batch in NETS:
+        if bench.nets and config not in bench.nets:
+            continue
         words = [word for change in added for word in ("--set", change)]
+        words += ["--nccl"] if nccl else []
         if bench.device == "cpu":
             words += ["--set", "run.tune=false", "--count", str(8 * batch)]
         sizes = ["--batch", str(batch), "--rounds", str(bench.rounds)]
@@ -289,6 +294,7 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "collectives": (collectives, 60),
     "bits": (bits, 150),
     "speed": (speed, 220),
+    "nccl": (lambda bench: speed(bench, nccl=True), 200),
     "buckets": (lambda bench: speed(bench, "parallel.buckets=4"), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),
@@ -319,6 +325,8 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--device", default="cuda", help="cpu: to try the program itself")
     parser.add_argument("--rounds", type=int, default=9)
+    known = sorted({config for config, _ in NETS})
+    parser.add_argument("--nets", nargs="+", choices=known, default=[], help="of speed; else all")
     given = parser.parse_args()
     # Multicast of NVLink may put GPUs that others share out of service.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")

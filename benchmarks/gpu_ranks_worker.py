@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 from dnnstack.backends.base import Backend
-from dnnstack.backends.collectives import join
+from dnnstack.backends.collectives import added_in_pairs, join
+from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.select import open_backend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.cli.ranks import joined
@@ -31,7 +32,10 @@ from dnnstack.training.shared_parts import shared_out
 
 # Bytes of float32 that are added up, and replays of a graph in one timing.
 SIZES = (2_000, 500_000, 2_000_000, 8_000_000, 45_000_000, 250_000_000)
+PEER_SIZES = (2_000, 500_000, 1_724_160, 4_000_000)
 REPLAYS = 20
+# Steps of an epoch.
+STEPS = 256
 # Seconds of steps in one timing.
 SECONDS = 0.3
 
@@ -136,6 +140,11 @@ def collectives(team: Team, device: str) -> None:
         calls = [lambda at=at, n=count: nccl.sum(at, n, stream.ptr)] * number
         timed(f"ncclAllReduce of {nbytes:,} bytes", nbytes, calls)
 
+    found = peers.peers(team.size)
+    say(team, f"each other's memory: {'reached' if found else 'NOT REACHED'}")
+    for nbytes in PEER_SIZES if found is not None else ():
+        in_memory(team, nbytes, found, timed)
+
     with stream:
         sums, metrics, statistics = (cp.zeros(n, "float32") for n in (430_000, 24, 20_000))
 
@@ -170,6 +179,43 @@ def collectives(team: Team, device: str) -> None:
     timed("LeNet's sum in a group of 8", 0, [grouped(pieces)] * 10)
 
 
+def in_memory(
+    team: Team, nbytes: int, found: peers.Peers, timed: Callable[[str, int, list[Any]], float]
+) -> None:
+    """The same sums by our own kernel, where every rank writes to the memory of the others."""
+    from dnnstack.backends.cuda.libraries.kernels import Kernel, i32
+    from dnnstack.backends.cuda.libraries.runtime import captured, cupy, device
+    from dnnstack.backends.cuda.operations.peers import FILE, FUNCTION, THREADS
+
+    cp, stream, count = cupy(), device().stream, nbytes // 128 * 32
+    rows = [_drawn(count, rank) for rank in range(team.size)]
+    defines = (("RANKS", team.size), ("BLOCKS", peers.BLOCKS))
+    kernel = Kernel(FILE, FUNCTION, defines=defines)
+    with stream:
+        values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
+        rank, none = i32(team.rank), (0, 0, i32(0), 0, i32(0))
+        given = [values, i32(count // 4), addresses, rank, i32(0), *none]
+        launch = kernel.launch(stream, (peers.BLOCKS,), (THREADS,), given)
+        launch()
+        stream.synchronize()
+        wanted = added_in_pairs(np.stack(rows))
+        right = bool((values.get() == wanted).all())
+        graph = captured([launch] * 9, stream)
+        for turn in range(20):
+            values.set(rows[team.rank])
+            stream.synchronize()
+            # Without waiting for the others: they may be far ahead or behind.
+            graph.launch(stream)
+            stream.synchronize()
+            if turn == 0:
+                first = values.get()
+            right = right and bool((values.get() == first).all())
+        values.fill(0)
+    right = min(team.exchange(f"{right}")) == "True"
+    say(team, f"sum of {nbytes:,} bytes in memory: bits {'right' if right else 'WRONG'}")
+    timed(f"add_over_ranks of {nbytes:,} bytes", nbytes, [launch] * 20)
+
+
 def _drawn(count: int, rank: int) -> Any:
     """Numbers of many sizes, whose sums are rounded."""
     draw = np.random.default_rng(rank)
@@ -195,9 +241,11 @@ def compiled(
     config = load_config(given.config, wanted).config
     config, _ = shared_out(config, share.ranks, None)
     info = describe_data(config)
-    count = given.count
+    # So many that the ends of epochs do not count.
+    count = given.count or STEPS * batch
     draw = np.random.default_rng(0)
-    pictures = draw.integers(0, 256, (count, *info.shape), np.uint8)
+    few = draw.integers(0, 256, (10_000, *info.shape), np.uint8)
+    pictures = np.resize(few, (count, *info.shape))
     labels = draw.integers(0, len(info.classes), count).astype(np.int32)
     data = ImageSet("made up", pictures, labels, info.classes)
     scaling = Preprocessing.standardize([0.5] * info.shape[0], [0.25] * info.shape[0])
@@ -248,7 +296,9 @@ def seconds(session: Session, steps: int) -> float:
 
 def speed(team: Team, given: argparse.Namespace) -> None:
     """Two GPUs beside one, with a fixed batch for each and with a fixed batch for both."""
-    batch, name = given.batch, f"{given.config} {given.batch} {' '.join(given.set)}".strip()
+    batch = given.batch
+    more = [*given.set, *(["NCCL alone"] if given.nccl else [])]
+    name = f"{given.config} {batch} {' '.join(more)}".strip()
     begin = time.perf_counter()
     weak = together(team, given, batch * team.size)
     strong = together(team, given, batch)
@@ -304,13 +354,16 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--count", type=int, help="pictures; without it enough for long epochs")
+    parser.add_argument("--nccl", action="store_true", help="nothing in each other's memory")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     team = joined(None)
     assert team is not None, "to be started by mpiexec"
     join(team)
+    if given.nccl:
+        peers.ROOM_BYTES = 0
     if given.part == "speed":
         speed(team, given)
     else:

@@ -74,6 +74,7 @@ class Team:
         found = [json.loads(text) for text in self.exchange(json.dumps([self.host, os.getpid()]))]
         self.hosts = [str(host) for host, _ in found]
         self.pids = [int(pid) for _, pid in found]
+        self.on_one_machine = len(set(self.hosts)) == 1
         self._near = [pid for host, pid in found if host == self.host and pid != os.getpid()]
         self._pieces: dict[tuple[int, str], tuple[Any, ...]] = {}
         atexit.register(self._leave)

@@ -117,6 +117,9 @@ class Binder(LaunchList):
         self.together: list[Together] = []
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
+        for small in store.small_sums.values():
+            for op in small.merged:
+                self.decisions.merged.add(op)
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
         self.workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()

@@ -26,6 +26,7 @@ from .store import Buffer
 
 # One of our kernels: file and name, and the type of activations if that is not float32.
 Named = tuple[str, str] | tuple[str, str, str]
+Launch = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -194,19 +195,30 @@ class LaunchList:
         shared: int = 0,
         defines: Defines = (),
         formula: Formula | None = None,
+        wrap: Callable[[Launch], Launch] = lambda launch: launch,
     ) -> None:
         """Append a launch of one of our kernels; grid: blocks, or the elements to share out.
 
         Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
-        NumPy scalars of the kernel's types.
+        NumPy scalars of the kernel's types. ``wrap``: makes what is called instead of the launch.
         """
         found = self.stream.kernel(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and self.current < self.lanes and kernel[1] not in self._apart
-        behind = found.overlapping(*given) if overlaps else None
+        behind = wrap(found.overlapping(*given)) if overlaps else None
         shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
-        self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
+        self.add(op, "dnnstack", kernel[1], wrap(found.launch(*given)), shown, kernel[0], behind)
+
+    def aside(self, bind: Callable[[], None]) -> list[Step]:
+        """What ``bind`` would append: another way to do what is appended then."""
+        steps, counts = self.steps, [*self._counts]
+        self.steps = []
+        try:
+            bind()
+            return self.steps
+        finally:
+            self.steps, self._counts = steps, counts
 
     def host(self, op: Op, work: Callable[[], None], name: str, details: Mapping[str, str]) -> None:
         """Append work on the host, between what is launched before it and what comes after."""

@@ -8,6 +8,7 @@ from ....graph import ops
 from ....graph.graph import SHARED, Graph, Op, Shape, Tensor
 from ....graph.ops.updates import ParameterUpdate
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
+from .small_sums import small_sums
 from .store import PARAMETERS, SUMS, Store
 
 # Below this, padding would more than double a tensor: pictures, the scores of a few classes.
@@ -118,6 +119,7 @@ def add_shared(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) ->
         store.bf16_arena()
     for name, graph in graphs.items():
         _add_gradients(store, name, graph)
+    store.small_sums = small_sums(store, graphs)
 
 
 def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:

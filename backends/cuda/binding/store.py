@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
 from .feeds import Feeds
+
+if TYPE_CHECKING:
+    from .small_sums import SmallSum
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -55,6 +58,8 @@ class Store:
         self.arenas: dict[str, Any] = {}
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
+        # By section, what its first sum over ranks does besides.
+        self.small_sums: Mapping[str, SmallSum] = {}
         # Data sets that stay in host memory, if that was asked for.
         self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}

@@ -26,6 +26,7 @@ MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What some files begin with as well.
 FURTHER = {
+    "peers.cu": ("told.cuh",),
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),
     "tensor_filter.cu": ("mma.cuh", "spread.cuh"),

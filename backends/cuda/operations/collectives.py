@@ -1,8 +1,9 @@
-"""What ranks do together on their GPUs: NCCL on the stream of the step, captured with it."""
+"""What ranks do together on their GPUs: NCCL, or each other's memory, captured with the step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ....graph.graph import Op, Tensor
@@ -19,11 +20,14 @@ from ....graph.ops import (
     KeepMetrics,
     SkipParts,
 )
-from ..binding.bind import Binder, binds
+from ..binding.bind import KERNELS, Binder, binds
+from ..binding.small_sums import SmallSum, fits, stretches
 from ..binding.store import Buffer
+from ..libraries.kernels import f32
 from ..libraries.layout import ceil_div
 from ..libraries.nccl import Nccl, connection
 from ..libraries.runtime import address_of
+from .peers import sum_in_memory
 
 FILE = "collectives.cu"
 
@@ -43,7 +47,8 @@ def _together(
 
 @binds(AllReduce)
 def all_reduce(b: Binder, op: AllReduce) -> None:
-    """ncclAllReduce for two ranks, whose sum has one order.
+    """Small sums are added up in each other's memory; others by ncclAllReduce for two ranks, whose
+    sum has one order.
 
     For more, whose order would be the library's: every rank gets its share of the values of all,
     adds them up in pairs, and sends the sums to all.
@@ -52,18 +57,32 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         for tensor in op.values:
             b.home(tensor)
         return
-    for name, start, stop in _stretches(b, op.values):
-        _sum(b, op, b.store.arenas[name][start:stop], stop - start)
+    for place, (name, start, stop) in enumerate(stretches(b.store, op.values)):
+        values, count = b.store.arenas[name][start:stop], stop - start
+        if not fits(op.ranks, 4 * count):
+            _sum(b, op, values, count)
+            continue
+        small = b.store.small_sums.get(b.graph.name)
+        if small is None or small.op is not op or place:
+            small = SmallSum(op)
+        otherwise = b.aside(partial(_by_nccl, b, small, values, start, stop))
+        sum_in_memory(b, op, start, stop, values, small, otherwise)
 
 
-def _stretches(b: Binder, values: tuple[Tensor, ...]) -> list[tuple[str, int, int]]:
-    """Where tensors lie side by side: others may lie between, whose sums no rank wants."""
-    found: list[tuple[str, int, int]] = []
-    for name, start, stop in sorted(b.store.spans[value] for value in values):
-        if found and found[-1][0] == name and found[-1][2] == start:
-            start = found.pop()[1]
-        found.append((name, start, stop))
-    return found
+def _by_nccl(b: Binder, small: SmallSum, values: Any, start: int, stop: int) -> None:
+    """What the kernel of a small sum does, by NCCL and one launch for each operation."""
+    ending, metrics, count = small.ending, small.metrics, stop - start
+    if ending is not None:
+        source, scale = b.store.arenas[ending.gradients][start:stop], ending.accumulate.scale
+        arguments = (source, values, count, f32(scale))
+        b.kernel(ending.accumulate, (FILE, "scale_floats"), count, arguments)
+        for op in ending.operations[1:]:
+            KERNELS.of(op)(b, op)
+    if metrics is not None:
+        _gather(b, metrics.gather)
+        add_metrics(b, metrics.add)
+        skip_parts(b, metrics.skip)
+    _sum(b, small.op, values, count)
 
 
 def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
@@ -97,9 +116,13 @@ def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
 
 @binds(AllGather)
 def all_gather(b: Binder, op: AllGather) -> None:
+    b.home(op.rows)
+    if op.ranks > 1:
+        _gather(b, op)
+
+
+def _gather(b: Binder, op: AllGather) -> None:
     rows = b.home(op.rows)
-    if op.ranks == 1:
-        return
     at, nbytes = rows.pointer, op.rows.nbytes // op.ranks
     size = op.rows.size
     _together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather_rows(at, nbytes, s), size)

@@ -5,6 +5,11 @@ KERNEL copy_floats(const float* from, float* to, int count) {
     SHORT_LINEAR(int, i, count) to[i] = from[i];
 }
 
+KERNEL scale_floats(const float* from, float* to, int count, float scale) {
+    enter();
+    SHORT_LINEAR(int, i, count) to[i] = __fmul_rn(scale, from[i]);
+}
+
 KERNEL fill_floats(float* to, int count, float value) {
     enter();
     SHORT_LINEAR(int, i, count) to[i] = value;

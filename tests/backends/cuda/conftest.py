@@ -245,6 +245,7 @@ TYPES = {
     "unsigned*": "uint32",
     "bfloat*": "uint16",
     "T**": "uint64",
+    "char**": "uint64",
 }
 BOUNDS = r"(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?"
 

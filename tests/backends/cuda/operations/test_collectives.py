@@ -26,6 +26,7 @@ class Others:
     """The connection of rank 1, to whom rank 0 gives the mark of NCCL."""
 
     rank = 1
+    on_one_machine = False
 
     def __init__(self, size):
         self.size = size

@@ -1,0 +1,149 @@
+"""What the sum of a step over ranks takes along where it is so small that launches count.
+
+Where a rank computes one part of a batch, the sum's kernel scales the gradients itself, keeps the
+part's metrics and counts the part; in any case it can gather the metrics of all and add them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ....graph.graph import Graph, Op, Tensor
+from ....graph.ops import (
+    Accumulate,
+    AddMetrics,
+    Advance,
+    AllGather,
+    AllReduce,
+    KeepMetrics,
+    SkipParts,
+)
+from ...collectives import on_one_machine
+from ..libraries.peers import MOST_RANKS, TAIL, room
+from .store import Store
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The operations on the metrics of all parts."""
+
+    gather: AllGather
+    add: AddMetrics
+    skip: SkipParts
+
+    @property
+    def operations(self) -> tuple[Op, ...]:
+        return self.gather, self.add, self.skip
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The operations on a part that its section ends with; gradients: the name of their arena."""
+
+    accumulate: Accumulate
+    gradients: str
+    keep: KeepMetrics | None = None
+    advance: Advance | None = None
+
+    @property
+    def operations(self) -> tuple[Op, ...]:
+        found = (self.accumulate, self.keep, self.advance)
+        return tuple(op for op in found if op is not None)
+
+
+@dataclass(frozen=True)
+class SmallSum:
+    """The first sum of a section, ``values`` of an arena, and what its kernel does besides."""
+
+    op: AllReduce
+    metrics: Metrics | None = None
+    ending: Ending | None = None
+
+    @property
+    def merged(self) -> tuple[Op, ...]:
+        """Of both sections."""
+        metrics = () if self.metrics is None else self.metrics.operations
+        return (*(() if self.ending is None else self.ending.operations), *metrics)
+
+
+def fits(ranks: int, nbytes: int) -> bool:
+    """Whether ranks add up so many bytes in each other's memory, if they can reach it."""
+    return 2 <= ranks <= MOST_RANKS and nbytes <= room(ranks) and on_one_machine(ranks)
+
+
+def stretches(store: Store, values: Iterable[Tensor]) -> list[tuple[str, int, int]]:
+    """Where tensors lie side by side: others may lie between, whose sums no rank wants."""
+    found: list[tuple[str, int, int]] = []
+    for name, start, stop in sorted(store.spans[value] for value in values):
+        if found and found[-1][0] == name and found[-1][2] == start:
+            start = found.pop()[1]
+        found.append((name, start, stop))
+    return found
+
+
+def small_sums(store: Store, graphs: Mapping[str, Graph]) -> dict[str, SmallSum]:
+    """By section, its first sum, if ranks make that in each other's memory."""
+    found = {}
+    for name, graph in graphs.items():
+        op = next((op for op in graph.ops if isinstance(op, AllReduce)), None)
+        if op is None:
+            continue
+        _, start, stop = stretches(store, op.values)[0]
+        if fits(op.ranks, 4 * (stop - start)):
+            metrics = _metrics(graph, op)
+            found[name] = SmallSum(op, metrics, _ending(store, graphs, op, metrics))
+    return found
+
+
+def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:
+    """The operations before the sum that may as well be done with it."""
+    before = graph.ops[: graph.ops.index(op)]
+    gather = next((op for op in before if isinstance(op, AllGather)), None)
+    add = next((op for op in before if isinstance(op, AddMetrics)), None)
+    skip = next((op for op in before if isinstance(op, SkipParts)), None)
+    if gather is None or add is None or skip is None or add.kept != gather.rows:
+        return None
+    found = Metrics(gather, add, skip)
+    rest = [op for op in before[before.index(gather) :] if op not in found.operations]
+    own = {gather.rows, add.sums, skip.step}
+    return None if gather.rows.size > TAIL or own & _touched(rest) else found
+
+
+def _ending(
+    store: Store, graphs: Mapping[str, Graph], op: AllReduce, metrics: Metrics | None
+) -> Ending | None:
+    """What may wait for the sum at the end of the section whose gradients it adds up."""
+    alike = [
+        (graph, other)
+        for graph in graphs.values()
+        for other in graph.ops
+        if isinstance(other, Accumulate | AllReduce) and set(other.writes()) & set(op.values)
+    ]
+    # Of sections for several stretches of a training it would not be known which comes before.
+    if len(alike) != 2 or len(stretches(store, op.values)) != 1:
+        return None
+    graph, accumulate = alike[0]
+    if not isinstance(accumulate, Accumulate) or accumulate.parts != 1:
+        return None
+    pairs = zip(accumulate.gradients, accumulate.sums, strict=True)
+    if set(accumulate.sums) != set(op.values) or any(
+        store.spans[gradient][1:] != store.spans[total][1:] for gradient, total in pairs
+    ):
+        return None
+    behind = graph.ops[graph.ops.index(accumulate) + 1 :]
+    gradients = store.spans[accumulate.gradients[0]][0]
+    keep = next((op for op in graph.ops if isinstance(op, KeepMetrics)), None)
+    advance = next((op for op in behind if isinstance(op, Advance)), None)
+    if metrics is None or keep is None or advance is None:
+        alone = not {*accumulate.gradients, *accumulate.sums} & _touched(behind)
+        return Ending(accumulate, gradients) if alone else None
+    found = Ending(accumulate, gradients, keep, advance)
+    rest = [op for op in graph.ops[graph.ops.index(keep) :] if op not in found.operations]
+    fitting = keep.kept == metrics.gather.rows and advance.step == metrics.skip.step
+    own = {keep.sums, keep.kept, keep.step, *accumulate.gradients, *accumulate.sums}
+    return found if fitting and not own & _touched(rest) else None
+
+
+def _touched(ops: Iterable[Op]) -> set[Tensor]:
+    return {tensor for op in ops for tensor in (*op.reads(), *op.writes())}

@@ -1,0 +1,105 @@
+"""Memory of every rank's GPU that the GPUs of the others write to, by CUDA's interprocess handles.
+
+It is made at the first call that needs it, by all ranks together, as the connection of NCCL is.
+Where one of them cannot, none does: a GPU on another machine or behind a virtual one, or GPUs that
+no link lets reach each other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base import Array
+from ...collectives import Communicator, joined
+from .runtime import cupy, device_errors
+
+# As peers.cu has them.
+BLOCKS, TAIL, ROOM_BYTES, AREAS = 128, 192, 4 << 20, 2
+# Ranks whose values a thread holds at once.
+MOST_RANKS = 8
+# CUDA_IPC_HANDLE_SIZE and cudaIpcMemLazyEnablePeerAccess of driver_types.h.
+HANDLE_BYTES, ENABLE = 64, 1
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_BYTES = 36
+_found: dict[int, Peers | None] = {}
+
+
+def room(ranks: int) -> int:
+    """The most bytes of a sum: with more ranks fewer, for every one brings its own."""
+    return ROOM_BYTES // (ranks - 1) // 16 * 16
+
+
+def memory_bytes(ranks: int) -> int:
+    """What a rank's memory takes; see the layout in peers.cu."""
+    told = BLOCKS + 1
+    turns = 4 * AREAS * ranks * told
+    tails = -(-(turns + 4 * AREAS * told) // 128) * 128
+    return tails + 8 * AREAS * 2 * ranks * TAIL + AREAS * 2 * (ranks - 1) * room(ranks)
+
+
+class Peers:
+    """The ranks' memory: ``addresses``, of each where this process finds it; uint64."""
+
+    def __init__(self, ranks: Communicator, addresses: NDArray[np.uint64]) -> None:
+        # Kept, so that no other communicator gets its id.
+        self.ranks = ranks
+        self.addresses = addresses
+
+
+def peers(ranks: int) -> Peers | None:
+    """The memory of the ranks of which this process is one; None if they cannot reach it."""
+    communicator = joined(ranks)
+    if id(communicator) not in _found:
+        _found.clear()
+        _found[id(communicator)] = _met(communicator)
+    return _found[id(communicator)]
+
+
+def _met(ranks: Communicator) -> Peers | None:
+    runtime, errors = cupy().cuda.runtime, device_errors()
+    own, handle = 0, bytes(HANDLE_BYTES)
+    try:
+        # Not from CuPy's pool: a handle stands for a whole allocation.
+        own = runtime.malloc(memory_bytes(ranks.size))
+        runtime.memset(own, 0, memory_bytes(ranks.size))
+        runtime.deviceSynchronize()
+        handle = runtime.ipcGetMemHandle(own)
+    except errors:
+        pass
+    mine = np.frombuffer(_machine() + handle, np.uint8)
+    rows = _gathered(ranks, mine)
+    opened: dict[int, int] = {ranks.rank: own} if any(handle) else {}
+    alike = (rows[:, :_MACHINE_BYTES] == mine[:_MACHINE_BYTES]).all()
+    try:
+        for rank in range(ranks.size) if alike and opened else ():
+            if rank != ranks.rank:
+                other = rows[rank, _MACHINE_BYTES:].tobytes()
+                opened[rank] = runtime.ipcOpenMemHandle(other, ENABLE)
+    except errors:
+        pass
+    # Nobody writes before all have opened what they write to.
+    reached = _gathered(ranks, np.array([len(opened) == ranks.size], np.uint8))
+    if reached.all():
+        return Peers(ranks, np.array([opened[rank] for rank in range(ranks.size)], np.uint64))
+    for rank, address in opened.items():
+        if rank != ranks.rank:
+            runtime.ipcCloseMemHandle(address)
+    if own:
+        runtime.free(own)
+    return None
+
+
+def _gathered(ranks: Communicator, mine: Array) -> Array:
+    rows = np.zeros((ranks.size, len(mine)), np.uint8)
+    rows[ranks.rank] = mine
+    ranks.gather(rows)
+    return rows
+
+
+def _machine() -> bytes:
+    """What no two machines have alike, and none after it has started anew."""
+    text = _BOOT.read_text("ascii").strip() if _BOOT.exists() else ""
+    return text.encode()[:_MACHINE_BYTES].ljust(_MACHINE_BYTES, b"-")

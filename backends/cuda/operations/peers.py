@@ -1,0 +1,88 @@
+"""Small sums over ranks in each other's memory, and what is small beside them; else NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ....graph.ops import AllReduce
+from ...collectives import number
+from ..binding.bind import Binder
+from ..binding.launch_list import Step
+from ..binding.small_sums import SmallSum
+from ..libraries.kernels import f32
+from ..libraries.peers import BLOCKS, peers
+
+FILE, FUNCTION, THREADS = "peers.cu", "add_over_ranks", 512
+
+
+class _Sum:
+    """A sum that first asks, with the other ranks, whether they reach each other's memory."""
+
+    def __init__(self, b: Binder, ranks: int, memory: Any, otherwise: Sequence[Step]) -> None:
+        self._steps, self._at = b.steps, len(b.steps)
+        self._ranks, self._memory, self._otherwise = ranks, memory, otherwise
+        self._reached: bool | None = None
+
+    def wrap(self, launch: Callable[[], None]) -> Callable[[], None]:
+        """What to launch instead of the kernel."""
+
+        def run() -> None:
+            if self._reached is None:
+                self._reached = self._ask()
+            if self._reached:
+                launch()
+                return
+            for step in self._otherwise:
+                step.launch()
+
+        return run
+
+    def _ask(self) -> bool:
+        found = peers(self._ranks)
+        if found is not None:
+            self._memory.set(found.addresses)
+            return True
+        step = self._steps[self._at]
+        names = [each.call.function for each in self._otherwise if each.call is not None]
+        assert step.call is not None
+        call = replace(step.call, library="NCCL", function=", ".join(names), implementation="")
+        self._steps[self._at] = replace(step, call=call)
+        return False
+
+
+def sum_in_memory(
+    b: Binder,
+    op: AllReduce,
+    start: int,
+    stop: int,
+    values: Any,
+    small: SmallSum,
+    otherwise: Sequence[Step],
+) -> None:
+    """Append the kernel that adds up ``values``, a stretch of an arena, and does what is merged.
+
+    otherwise: what does the same, by NCCL, where memory cannot be reached.
+    """
+    memory = b.zeros(op.ranks, "uint64")
+    source, scale = values, 1.0
+    tail: tuple[Any, ...] = (None, None, None, 0, None, 0)
+    ending, metrics = small.ending, small.metrics
+    if ending is not None:
+        source, scale = b.store.arenas[ending.gradients][start:stop], ending.accumulate.scale
+    if metrics is not None:
+        rows, skip = metrics.gather.rows, metrics.skip
+        part, own = (None, 0) if ending is None or ending.keep is None else (ending.keep.sums, 1)
+        tail = (part, rows, metrics.add.sums, rows.shape[0], skip.step, skip.parts + own)
+    shown: dict[str, object] = {"values": stop - start}
+    if small.merged:
+        shown["with"] = ", ".join(op.label() for op in small.merged)
+    # Sums beside backward may run while another does.
+    area = int(b.current >= b.lanes)
+    numbers = (source, f32(scale), values, (stop - start) // 4)
+    arguments = (*numbers, memory, number(op.ranks), area, *tail)
+    grid = (BLOCKS + (metrics is not None),)
+    defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS))
+    wrap = _Sum(b, op.ranks, memory, otherwise).wrap
+    b.kernel(op, (FILE, FUNCTION), grid, arguments, shown, (THREADS,), defines=defines, wrap=wrap)

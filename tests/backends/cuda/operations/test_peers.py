@@ -1,0 +1,194 @@
+"""When ranks add up in each other's memory, on the stand-in for a device and for NCCL."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.backends.cuda.libraries import peers as memory
+from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
+from dnnstack.graph.ops import AllReduce
+
+from .test_collectives import FakeComm, library, ranks, step
+
+__all__ = ["library", "ranks", "step"]
+WORDS = ["add_over_ranks", "ncclAllGather", "add_metrics", "skip_parts"]
+
+
+class Runtime:
+    """The calls of CUDA's runtime by which processes share memory; ``asked``: what they got."""
+
+    def __init__(self, error):
+        self.error = error
+        self.asked = []
+        self.refused = ""
+
+    def __getattr__(self, name):
+        def called(*arguments):
+            self.asked.append((name, *arguments))
+            if name == self.refused:
+                raise self.error("cudaErrorMapBufferObjectFailed")
+            given = {"malloc": 5 << 40, "ipcGetMemHandle": b"\7" * memory.HANDLE_BYTES}
+            opened = len([word for word, *_ in self.asked if word == "ipcOpenMemHandle"])
+            return opened << 41 if name == "ipcOpenMemHandle" else given.get(name)
+
+        return called
+
+
+@pytest.fixture
+def near(ranks, fake_cupy, monkeypatch):
+    """Ranks of one machine, of which the others answer what this one says."""
+    runtime = Runtime(fake_cupy.cuda.runtime.CUDARuntimeError)
+    runtime.CUDARuntimeError = runtime.error
+    fake_cupy.cuda.runtime.__dict__.update(
+        {name: getattr(runtime, name) for name in ("malloc", "free", "memset", "deviceSynchronize")}
+    )
+    for name in ("ipcGetMemHandle", "ipcOpenMemHandle", "ipcCloseMemHandle"):
+        setattr(fake_cupy.cuda.runtime, name, getattr(runtime, name))
+
+    def gather(rows):
+        ranks.gathered.append(rows[ranks.rank].copy())
+        rows[:] = rows[ranks.rank]
+        if ranks.others is not None and rows.shape[1] == 1:
+            rows[0] = ranks.others
+
+    ranks.gather, ranks.gathered, ranks.others = gather, [], None
+    ranks.on_one_machine, ranks.runtime = True, runtime
+    memory._found.clear()
+    yield ranks
+    memory._found.clear()
+
+
+def launched(monkeypatch):
+    """The names of the kernels that are launched from now on, with their arguments."""
+    found = []
+    from dnnstack.backends.cuda.libraries import kernels
+
+    launch = kernels.Kernel.launch
+
+    def noted(kernel, stream, grid, block, arguments, shared=0):
+        run = launch(kernel, stream, grid, block, arguments, shared)
+
+        def told():
+            found.append((kernel._function.name, grid, arguments))
+            run()
+
+        return told
+
+    monkeypatch.setattr(kernels.Kernel, "launch", noted)
+    return found
+
+
+def functions(executable, section="update"):
+    return [call.function for call in executable.calls(section)]
+
+
+def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypatch):
+    found = launched(monkeypatch)
+    graphs = step(near.size, near.size)
+    executable, taken = bound(graphs, "tf32", FURTHEST)
+    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
+    assert plan.total - plan.libraries == taken
+    names = functions(executable)
+    # The statistics of batch norm go by NCCL.
+    assert [name for name in names if name in WORDS] == ["ncclAllGather", "add_over_ranks"]
+    assert not {"accumulate", "keep_metrics", "advance"} & {*functions(executable, "train")}
+    (call,) = (c for c in executable.calls("update") if c.function == "add_over_ranks")
+    assert isinstance(call.op, AllReduce)
+    kinds = ("Accumulate", "KeepMetrics", "Advance", "AllGather", "AddMetrics", "SkipParts")
+    assert call.arguments["with"] == ", ".join(f"{kind}(sgd)" for kind in kinds)
+    assert near.gathered == []
+    executable.run("update")
+    executable.run("update")
+    words = [word for word, *_ in near.runtime.asked]
+    assert words.count("malloc") == 1
+    assert words.count("ipcOpenMemHandle") == near.size - 1
+    assert len(near.gathered) == 2
+    (first, second) = [each for each in found if each[0] == "add_over_ranks"]
+    assert first == second
+    _, grid, (source, scale, values, fours, addresses, rank, area, *tail) = first
+    part, kept, _, parts, step_, uncounted = tail
+    sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
+    assert (grid, int(fours)) == ((memory.BLOCKS + 1,), sums.size // 4)
+    assert (source.data.ptr, values.data.ptr) == (gradients.data.ptr, sums.data.ptr)
+    assert float(scale) == np.float32(1 / near.size)
+    opened = [(i + 1) << 41 for i in range(near.size - 1)]
+    assert np.asarray(addresses).tolist() == [opened[0], 5 << 40, *opened[1:]]
+    assert (int(rank), int(area)) == (1, 0)
+    assert (int(parts), int(uncounted)) == (near.size, near.size)
+    assert (part.size, kept.size, step_.size) == (3, 3 * near.size, 1)
+    assert not any(name == "allReduce" for name, *_ in FakeComm.last.asked)
+    executable.close()
+
+
+def test_of_several_parts_each_counts_itself(bound, step, near, monkeypatch):
+    """Only the metrics of all go with the sum."""
+    found = launched(monkeypatch)
+    executable, _ = bound(step(3 * near.size, near.size), "tf32", FURTHEST)
+    assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
+    executable.run("update")
+    (_, _, (source, scale, values, *_, part, _, _, parts, _, uncounted)) = next(
+        each for each in found if each[0] == "add_over_ranks"
+    )
+    assert source.data.ptr == values.data.ptr == executable._store.arenas["sums"].data.ptr
+    assert (float(scale), part) == (1.0, 0)
+    assert (int(parts), int(uncounted)) == (3 * near.size, 3 * (near.size - 1))
+    executable.close()
+
+
+@pytest.mark.parametrize("refused", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle", "another"])
+def test_ranks_that_cannot_reach_it_take_nccl(bound, step, near, monkeypatch, refused):
+    """All of them, also if this one could: what was opened is closed, and the calls are named."""
+    found = launched(monkeypatch)
+    near.runtime.refused = refused
+    near.others = 0 if refused == "another" else None
+    executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
+    executable.run("train")
+    executable.run("update")
+    asked = [name for name, *_ in FakeComm.last.asked]
+    # The metrics, the statistics, and the sum.
+    assert asked.count("allGather") == (2 if near.size == 2 else 3)
+    assert ("allReduce" in asked) == (near.size == 2)
+    launches = [name for name, *_ in found]
+    assert "add_over_ranks" not in launches
+    order = ["scale_floats", "keep_metrics", "advance", "add_metrics", "skip_parts"]
+    assert [name for name in launches if name in order][: len(order)] == order
+    (call,) = (c for c in executable.calls("update") if isinstance(c.op, AllReduce))
+    assert call.library == "NCCL"
+    assert call.function.startswith("scale_floats, keep_metrics, advance, ncclAllGather, ")
+    words = [word for word, *_ in near.runtime.asked]
+    opened = words.count("ipcOpenMemHandle") if refused == "another" else 0
+    assert words.count("ipcCloseMemHandle") == opened
+    assert words.count("free") == (refused != "malloc")
+    executable.close()
+
+
+def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
+    plain = near.gather
+
+    def gather(rows):
+        plain(rows)
+        rows[0, :1] ^= 1
+
+    near.gather = gather
+    assert memory.peers(near.size) is None
+    assert not any(word == "ipcOpenMemHandle" for word, *_ in near.runtime.asked)
+
+
+def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
+    monkeypatch.setattr("dnnstack.backends.cuda.libraries.peers.ROOM_BYTES", 64)
+    executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
+    names = functions(executable)
+    assert "add_over_ranks" not in names
+    assert "add_metrics" in names
+    executable.close()
+
+
+def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypatch):
+    found = launched(monkeypatch)
+    executable, _ = bound(step(near.size, near.size, buckets=3), "tf32", FURTHEST)
+    assert functions(executable, "train").count("add_over_ranks") == 3
+    assert "add_metrics" in functions(executable)
+    executable.run("train")
+    areas = [int(given[6]) for name, _, given in found if name == "add_over_ranks"]
+    assert areas == [1, 1, 1]
+    executable.close()
