@@ -87,7 +87,7 @@ def small_sums(store: Store, graphs: Mapping[str, Graph]) -> dict[str, SmallSum]
     found = {}
     for name, graph in graphs.items():
         op = next((op for op in graph.ops if isinstance(op, AllReduce)), None)
-        if op is None:
+        if op is None or op.ranks == 1:
             continue
         _, start, stop = stretches(store, op.values)[0]
         if fits(op.ranks, 4 * (stop - start)):

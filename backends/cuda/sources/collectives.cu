@@ -7,7 +7,7 @@ KERNEL copy_floats(const float* from, float* to, int count) {
 
 KERNEL scale_floats(const float* from, float* to, int count, float scale) {
     enter();
-    SHORT_LINEAR(int, i, count) to[i] = __fmul_rn(scale, from[i]);
+    SHORT_LINEAR(int, i, count) to[i] = scale * from[i];
 }
 
 KERNEL fill_floats(float* to, int count, float value) {
