@@ -6,6 +6,8 @@ from .mutant import Mutant
 
 _SHARE = "training/test_share.py"
 _COLLECTIVES = "backends/cuda/operations/test_collectives.py"
+_PEERS = "backends/cuda/operations/test_peers.py"
+_EMULATED = "backends/cuda/operations/test_peers_emulated.py"
 _ASYNC = "training/ranks/test_asynchronous.py"
 _SPLIT = "training/ranks/test_split.py"
 _SPACE = "training/ranks/test_space.py"
@@ -81,6 +83,34 @@ RANKS = (
         "                if found.get(name) != value:\n",
         "                if name not in found:\n",
         ("training/ranks/test_failures.py::test_another_version_is_named",),
+    ),
+    Mutant(
+        "peers: a rank writes to what another still reads",
+        "backends/cuda/sources/peers.cu",
+        "(area * 2 + turn % 2) * (RANKS - 1)",
+        "area * 2 * (RANKS - 1)",
+        (f"{_EMULATED}::test_a_fast_rank_writes_nothing_that_a_slow_one_still_reads",),
+    ),
+    Mutant(
+        "peers: a rank goes its own way where another cannot reach it",
+        "backends/cuda/libraries/peers.py",
+        "    if reached.all():\n",
+        "    if reached[ranks.rank].all():\n",
+        (f"{_PEERS}::test_ranks_that_cannot_reach_it_take_nccl",),
+    ),
+    Mutant(
+        "peers: the part that a rank has computed is not counted",
+        "backends/cuda/operations/peers.py",
+        "skip.parts + own)",
+        "skip.parts)",
+        (f"{_PEERS}::test_a_small_sum_and_the_metrics_are_one_launch",),
+    ),
+    Mutant(
+        "peers: the last of several parts stands for their sum",
+        "backends/cuda/binding/small_sums.py",
+        " or accumulate.parts != 1:\n",
+        ":\n",
+        (f"{_PEERS}::test_of_several_parts_each_counts_itself",),
     ),
     Mutant(
         "split: the gradients of split layers are summed over the ranks again",
