@@ -48,7 +48,7 @@ def _together(
 @binds(AllReduce)
 def all_reduce(b: Binder, op: AllReduce) -> None:
     """Small sums are added up in each other's memory; others by ncclAllReduce for two ranks, whose
-    sum has one order.
+    sum has one order, or where ``run.deterministic`` is false.
 
     For more, whose order would be the library's: every rank gets its share of the values of all,
     adds them up in pairs, and sends the sums to all.
@@ -87,7 +87,7 @@ def _by_nccl(b: Binder, small: SmallSum, values: Any, start: int, stop: int) -> 
 
 def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
     """Add up the values of all ranks, in place."""
-    if op.ranks == 2:
+    if op.ranks == 2 or not b.arithmetic.deterministic:
         at = address_of(values)
         _together(b, op, "ncclAllReduce", lambda nccl, s: nccl.sum(at, count, s), count)
         return

@@ -303,11 +303,19 @@ def bound(fake_cupy, monkeypatch):
     # A kernel that is given numbers of another type would read beyond their end.
     monkeypatch.setattr(kernels.Kernel, "launch", checked)
 
-    def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False, fusion=True):
+    def bind(
+        graphs,
+        precision="tf32",
+        choices=CHOICES,
+        streamed=False,
+        capture=False,
+        fusion=True,
+        deterministic=True,
+    ):
         libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
         stream = Stream(fake_cupy.cuda.Stream(), *libraries, convolution=FakeConvolution())
         streams = [stream] * int(choices["streams"])
-        kind = Arithmetic.of(precision, fusion)
+        kind = Arithmetic.of(precision, fusion, deterministic)
         before = fake_cupy.allocated
         executable = CudaExecutable(
             graphs,

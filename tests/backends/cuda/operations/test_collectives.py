@@ -161,6 +161,14 @@ def test_nccl_is_connected_once_and_given_what_lies_in_the_arenas(bound, step, r
     executable.close()
 
 
+def test_the_library_may_choose_the_order_where_the_config_lets_it(bound, step, ranks):
+    executable, _ = bound(step(12, ranks.size), "tf32", FURTHEST, deterministic=False)
+    executable.run("update")
+    names = [name for name, *_ in FakeComm.last.asked]
+    assert names == ["allGather", "allGather", "allReduce"]
+    executable.close()
+
+
 @pytest.mark.parametrize("streams", ["1", "3"])
 def test_sums_in_pieces_are_launched_beside_the_rest_of_backward(bound, step, ranks, streams):
     """Each right behind its gradients, on a stream of its own, which the section waits for."""
