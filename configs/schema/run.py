@@ -225,7 +225,8 @@ class MachineConfig(Model):
     deterministic: Annotated[
         bool,
         "The same bits in every run: on a GPU, only convolutions that repeat to the "
-        "bit, and sums over more than two ranks in a fixed order. No effect on a CPU, whose runs always repeat.",
+        "bit, and sums over more than two ranks in a fixed order. No effect on a CPU, whose runs "
+        "always repeat.",
     ] = True
     fusion: Annotated[bool, "Combine operations into faster calls."] = True
     tune: Annotated[
