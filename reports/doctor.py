@@ -150,8 +150,10 @@ def _gpu() -> Iterator[Finding]:
     if not gpus:
         yield Finding("GPU", "NVIDIA", "none found: only --device cpu and numpy are available")
         return
-    for gpu in gpus:
-        yield Finding("GPU", "NVIDIA", gpu.text)
+    for number, gpu in enumerate(gpus):
+        # As --gpus counts them.
+        name = f"NVIDIA {number}" if len(gpus) > 1 else "NVIDIA"
+        yield Finding("GPU", name, gpu.text)
     installed, missing = doctor_gpu.packages()
     for name, version in installed.items():
         yield Finding("GPU", name, version)

@@ -252,3 +252,15 @@ def test_processor_and_memory_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert doctor_machine.processor() == "A CPU"
     assert doctor_machine.instruction_sets() == ["fma", "avx2"]
     assert doctor_machine.memory() == (2 << 20, 1 << 20)
+
+
+def test_each_of_several_gpus_has_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = [doctor_gpu.Gpu("580.1", f"a stand-in, {size} MiB") for size in (1, 2)]
+    monkeypatch.setattr(doctor_gpu, "gpus", lambda: several)
+    found = findings(tmp_path)
+    assert found["GPU", "NVIDIA 0"].value == "a stand-in, 1 MiB"
+    assert found["GPU", "NVIDIA 1"].value == "a stand-in, 2 MiB"
+    monkeypatch.setattr(doctor_gpu, "gpus", lambda: several[:1])
+    assert findings(tmp_path)["GPU", "NVIDIA"].value == "a stand-in, 1 MiB"
