@@ -12,7 +12,7 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
   and call by call, with batch norm and dropout, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
-- nccl: the same with NCCL alone, where small sums are else added up in each other's memory;
+- memory: the same with small sums in each other's memory;
 - buckets: the same with gradients that are added up beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
 - explain: the calls of NCCL in a step, with their times;
@@ -249,12 +249,12 @@ def rank_of(rank: int) -> int:
     raise RuntimeError(f"rank {rank} is not there")
 
 
-def speed(bench: Bench, *added: str, nccl: bool = False) -> None:
+def speed(bench: Bench, *added: str, memory: bool = False) -> None:
     for config, batch in NETS:
         if bench.nets and config not in bench.nets:
             continue
         words = [word for change in added for word in ("--set", change)]
-        words += ["--nccl"] if nccl else []
+        words += ["--memory"] if memory else []
         if bench.device == "cpu":
             words += ["--set", "run.tune=false", "--count", str(8 * batch)]
         sizes = ["--batch", str(batch), "--rounds", str(bench.rounds)]
@@ -294,7 +294,7 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "collectives": (collectives, 60),
     "bits": (bits, 150),
     "speed": (speed, 220),
-    "nccl": (lambda bench: speed(bench, nccl=True), 200),
+    "memory": (lambda bench: speed(bench, memory=True), 200),
     "buckets": (lambda bench: speed(bench, "parallel.buckets=4"), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from dnnstack.backends.base import Backend
 from dnnstack.backends.collectives import added_in_pairs, join
+from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.select import open_backend
 from dnnstack.backends.tuning import Tuning
@@ -183,7 +184,7 @@ def in_memory(
     team: Team, nbytes: int, found: peers.Peers, timed: Callable[[str, int, list[Any]], float]
 ) -> None:
     """The same sums by our own kernel, where every rank writes to the memory of the others."""
-    from dnnstack.backends.cuda.libraries.kernels import Kernel, i32
+    from dnnstack.backends.cuda.libraries.kernels import Kernel, f32, i32
     from dnnstack.backends.cuda.libraries.runtime import captured, cupy, device
     from dnnstack.backends.cuda.operations.peers import FILE, FUNCTION, THREADS
 
@@ -193,8 +194,9 @@ def in_memory(
     kernel = Kernel(FILE, FUNCTION, defines=defines)
     with stream:
         values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
-        rank, none = i32(team.rank), (0, 0, i32(0), 0, i32(0))
-        given = [values, i32(count // 4), addresses, rank, i32(0), *none]
+        numbers = [values, f32(1), values, i32(count // 4)]
+        nothing = [0, 0, 0, i32(0), 0, i32(0)]
+        given = [*numbers, addresses, i32(team.rank), i32(0), *nothing]
         launch = kernel.launch(stream, (peers.BLOCKS,), (THREADS,), given)
         launch()
         stream.synchronize()
@@ -297,7 +299,7 @@ def seconds(session: Session, steps: int) -> float:
 def speed(team: Team, given: argparse.Namespace) -> None:
     """Two GPUs beside one, with a fixed batch for each and with a fixed batch for both."""
     batch = given.batch
-    more = [*given.set, *(["NCCL alone"] if given.nccl else [])]
+    more = [*given.set, *(["in memory"] if given.memory else [])]
     name = f"{given.config} {batch} {' '.join(more)}".strip()
     begin = time.perf_counter()
     weak = together(team, given, batch * team.size)
@@ -355,15 +357,15 @@ def main() -> int:
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--count", type=int, help="pictures; without it enough for long epochs")
-    parser.add_argument("--nccl", action="store_true", help="nothing in each other's memory")
+    parser.add_argument("--memory", action="store_true", help="small sums in each other's memory")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     team = joined(None)
     assert team is not None, "to be started by mpiexec"
     join(team)
-    if given.nccl:
-        peers.ROOM_BYTES = 0
+    if given.memory:
+        os.environ[SWITCH] = "1"
     if given.part == "speed":
         speed(team, given)
     else:

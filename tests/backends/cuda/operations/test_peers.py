@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers as memory
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.graph.ops import AllReduce
@@ -37,6 +38,7 @@ class Runtime:
 @pytest.fixture
 def near(ranks, fake_cupy, monkeypatch):
     """Ranks of one machine, of which the others answer what this one says."""
+    monkeypatch.setenv(SWITCH, "1")
     runtime = Runtime(fake_cupy.cuda.runtime.CUDARuntimeError)
     runtime.CUDARuntimeError = runtime.error
     fake_cupy.cuda.runtime.__dict__.update(
@@ -172,6 +174,14 @@ def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
     near.gather = gather
     assert memory.peers(near.size) is None
     assert not any(word == "ipcOpenMemHandle" for word, *_ in near.runtime.asked)
+
+
+def test_who_does_not_ask_for_it_gets_nccl(bound, step, near, monkeypatch):
+    monkeypatch.delenv(SWITCH)
+    executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
+    assert "add_over_ranks" not in functions(executable)
+    assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
+    executable.close()
 
 
 def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
