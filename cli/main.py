@@ -8,7 +8,6 @@ Anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from ..common.errors import DnnstackError, UsageError
+from ..common.errors import UsageError
 from ..common.printable import printable
 from . import console, options, usage
 from .compare import compare
@@ -24,6 +23,7 @@ from .compress import compress
 from .config import config
 from .data import data
 from .doctor import doctor
+from .errors import told
 from .evaluate import evaluate
 from .explain import explain
 from .new import new
@@ -36,8 +36,6 @@ from .train import train
 from .weights import weights
 
 _INTERRUPTED, _UNREAD = 130, 141
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
-"""What the system reports of a disk that is full or fails; without a file, of standard output."""
 
 
 @click.group(
@@ -118,35 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (text := told(error)) is None:
             raise
         return _complain(text, 1)
-
-
-def told(error: Exception) -> str | None:
-    """What is told of an error with exit status 1; None for a bug, which keeps its traceback."""
-    if isinstance(error, DnnstackError):
-        return str(error)
-    if isinstance(error, MemoryError):
-        detail = f" ({printable(error)})" if str(error) else ""
-        return (
-            f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
-            "other programs"
-        )
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return _unwritten(error)
-    fault = _fault_of_plugin(error)
-    return None if fault is None else str(fault)
-
-
-def _unwritten(error: OSError) -> str:
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    console.drop_output()
-    return f"standard output: cannot be written: {error.strerror}; the output is incomplete"
-
-
-def _fault_of_plugin(error: Exception) -> DnnstackError | None:
-    """The error as a message if a plugin's code raised it."""
-    loading = sys.modules.get(f"{__package__}".replace("cli", "plugins.loading"))
-    return None if loading is None else loading.fault_of_plugin(error)
 
 
 def _open_streams() -> None:

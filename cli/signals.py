@@ -19,6 +19,20 @@ BEGINNING = "dnnstack: ends before the first step; Ctrl-C again ends now\n"
 ENDING = "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved\n"
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Inside this block signals wait; they come at its end, also in a process forked within.
+
+    Else one that comes before the new process can run Python's handlers would be lost: Python
+    drops what has come until then.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WANTED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class StopSignals:
     """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from ..common.errors import DnnstackError, TrainingError
 from . import console
-from .signals import StopSignals
+from .errors import told
+from .signals import StopSignals, held_back
 
 _TURN = 0.2
 # How often a trial may lose its worker before it counts as failed. Somebody may kill a worker, or
@@ -100,7 +101,8 @@ class Crew:
                 stream.flush()
         parent = os.getpid()
         try:
-            pid = os.fork()
+            with held_back():
+                pid = os.fork()
         except OSError as error:
             os.close(ours)
             os.close(theirs)
@@ -219,8 +221,6 @@ def _become(
             work(say, lambda: stop.requested() or os.getppid() != parent)
             status = stop.exit_status
         except Exception as error:
-            from .main import told
-
             text = told(error)
             if text is None:
                 raise

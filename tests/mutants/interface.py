@@ -147,7 +147,7 @@ INTERFACE = (
     ),
     Mutant(
         "commands: memory that runs out is a traceback",
-        "cli/main.py",
+        "cli/errors.py",
         "    if isinstance(error, MemoryError):\n",
         "    if isinstance(error, FloatingPointError):\n",
         (f"{_MAIN}::test_memory_that_runs_out_is_said",),

@@ -119,7 +119,7 @@ def add_shared(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) ->
         store.bf16_arena()
     for name, graph in graphs.items():
         _add_gradients(store, name, graph)
-    store.small_sums = small_sums(store, graphs)
+    store.small_sums = small_sums(store.spans, graphs)
 
 
 def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:

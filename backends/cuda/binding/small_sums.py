@@ -22,10 +22,11 @@ from ....graph.ops import (
 )
 from ...collectives import on_one_machine
 from ..libraries.peers import MOST_RANKS, TAIL, room
-from .store import Store
 
 # Until it has been measured on several GPUs, who wants it says so.
 SWITCH = "DNNSTACK_PEER_SUMS"
+# Of a tensor the name of its arena, and where it begins and ends there.
+Spans = Mapping[Tensor, tuple[str, int, int]]
 
 
 @dataclass(frozen=True)
@@ -77,27 +78,27 @@ def fits(ranks: int, nbytes: int) -> bool:
     return wanted and 2 <= ranks <= MOST_RANKS and nbytes <= room(ranks) and on_one_machine(ranks)
 
 
-def stretches(store: Store, values: Iterable[Tensor]) -> list[tuple[str, int, int]]:
+def stretches(spans: Spans, values: Iterable[Tensor]) -> list[tuple[str, int, int]]:
     """Where tensors lie side by side: others may lie between, whose sums no rank wants."""
     found: list[tuple[str, int, int]] = []
-    for name, start, stop in sorted(store.spans[value] for value in values):
+    for name, start, stop in sorted(spans[value] for value in values):
         if found and found[-1][0] == name and found[-1][2] == start:
             start = found.pop()[1]
         found.append((name, start, stop))
     return found
 
 
-def small_sums(store: Store, graphs: Mapping[str, Graph]) -> dict[str, SmallSum]:
+def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> dict[str, SmallSum]:
     """By section, its first sum, if ranks make that in each other's memory."""
     found = {}
     for name, graph in graphs.items():
         op = next((op for op in graph.ops if isinstance(op, AllReduce)), None)
         if op is None or op.ranks == 1:
             continue
-        _, start, stop = stretches(store, op.values)[0]
+        _, start, stop = stretches(spans, op.values)[0]
         if fits(op.ranks, 4 * (stop - start)):
             metrics = _metrics(graph, op)
-            found[name] = SmallSum(op, metrics, _ending(store, graphs, op, metrics))
+            found[name] = SmallSum(op, metrics, _ending(spans, graphs, op, metrics))
     return found
 
 
@@ -116,7 +117,7 @@ def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:
 
 
 def _ending(
-    store: Store, graphs: Mapping[str, Graph], op: AllReduce, metrics: Metrics | None
+    spans: Spans, graphs: Mapping[str, Graph], op: AllReduce, metrics: Metrics | None
 ) -> Ending | None:
     """What may wait for the sum at the end of the section whose gradients it adds up."""
     alike = [
@@ -126,18 +127,18 @@ def _ending(
         if isinstance(other, Accumulate | AllReduce) and set(other.writes()) & set(op.values)
     ]
     # Of sections for several stretches of a training it would not be known which comes before.
-    if len(alike) != 2 or len(stretches(store, op.values)) != 1:
+    if len(alike) != 2 or len(stretches(spans, op.values)) != 1:
         return None
     graph, accumulate = alike[0]
     if not isinstance(accumulate, Accumulate) or accumulate.parts != 1:
         return None
     pairs = zip(accumulate.gradients, accumulate.sums, strict=True)
     if set(accumulate.sums) != set(op.values) or any(
-        store.spans[gradient][1:] != store.spans[total][1:] for gradient, total in pairs
+        spans[gradient][1:] != spans[total][1:] for gradient, total in pairs
     ):
         return None
     behind = graph.ops[graph.ops.index(accumulate) + 1 :]
-    gradients = store.spans[accumulate.gradients[0]][0]
+    gradients = spans[accumulate.gradients[0]][0]
     keep = next((op for op in graph.ops if isinstance(op, KeepMetrics)), None)
     advance = next((op for op in behind if isinstance(op, Advance)), None)
     if metrics is None or keep is None or advance is None:

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
 from .feeds import Feeds
-
-if TYPE_CHECKING:
-    from .small_sums import SmallSum
+from .small_sums import SmallSum
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32

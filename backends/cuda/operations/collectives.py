@@ -57,7 +57,7 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         for tensor in op.values:
             b.home(tensor)
         return
-    for place, (name, start, stop) in enumerate(stretches(b.store, op.values)):
+    for place, (name, start, stop) in enumerate(stretches(b.store.spans, op.values)):
         values, count = b.store.arenas[name][start:stop], stop - start
         if not fits(op.ranks, 4 * count):
             _sum(b, op, values, count)
