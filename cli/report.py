@@ -49,7 +49,7 @@ def report(
     """
     from ..common.errors import CheckpointError
     from ..training.compressed.file import is_compressed
-    from ..training.compressed.pipeline import is_compression
+    from ..training.compressed.place import is_compression
     from ..training.groups.group import group_at
 
     runs = runs_dir or Path("runs")
@@ -111,7 +111,7 @@ def _draw(folder: Path, as_json: bool, draw: Callable[[], list[Path]]) -> None:
 
 def _unknown(target: str, runs: Path) -> str:
     """What to say of something that is neither a sweep nor a compression."""
-    from ..training.compressed.pipeline import list_compressions
+    from ..training.compressed.place import list_compressions
     from ..training.groups.group import list_groups
     from ..training.records.runs import is_run
 
