@@ -23,7 +23,7 @@ from ..evaluate import Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
 from ..records.resume import Resume, open_resume
-from ..records.runs import is_run
+from ..records.runs import is_run, write_config
 from ..records.store import FOLDER as CHECKPOINTS
 from ..records.store import newest_checkpoint
 from ..records.trained import Trained
@@ -119,7 +119,7 @@ def compress(
         shares = config.stages[number].filters
         source = _named(last) if shares is None else _cut(last, shares, folder)
         config_now = each.model_copy(update={"init_from": InitFromConfig(source=source)})
-        resumed = _resumed(folder)
+        resumed = _resumed(folder, config_now)
         with listener(each.name) as heard:
             ended = train(
                 config_now,
@@ -200,6 +200,17 @@ def _named(checkpoint: Checkpoint) -> str:
     return str(checkpoint.path.absolute())
 
 
-def _resumed(folder: Path) -> Resume | None:
-    """The training of a stage that was begun; None if it has no folder yet."""
-    return open_resume(folder, lambda text: None) if is_run(folder) else None
+def _resumed(folder: Path, config: RunConfig) -> Resume | None:
+    """The training of a stage that was begun; None if it has no folder yet.
+
+    ``config``: of this training. Raises CheckpointError, LockedError.
+    """
+    found = open_resume(folder, lambda text: None) if is_run(folder) else None
+    if found is not None and found.checkpoint is None and found.run is not None:
+        try:
+            # The stage before may have been moved, with this one, since this one was begun.
+            write_config(found.run, effective_yaml(config))
+        except BaseException:
+            found.close()
+            raise
+    return found
