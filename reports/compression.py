@@ -52,7 +52,7 @@ class CompressionReport:
         """The table of the file, or the stages that are done; then the sensitivity, if known."""
         lines: list[str] = []
         if self.table is not None:
-            lines += [*self.table.as_text(width).splitlines(), "", f"file      {self._path}"]
+            lines += [*self.table.as_text(width).splitlines(), "", f"file        {self._path}"]
         elif self.record is not None:
             lines += [*stages_text(self.record), ""]
             words = "dnnstack compress --config STAGES --resume"

@@ -338,11 +338,13 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "cannot be used together" in said("tiny", "--checkpoint", "x")
     assert "no such run" in said("nothing")
-    assert "compress.json: cannot be read" in said("--resume", "runs/tiny")
+    for name in ("runs/tiny", "runs/none", "small.yaml"):
+        assert f"{name}: is not the folder of a compression" in said("--resume", name)
     place = Path("runs/half")
     place.mkdir()
     (place / "compress.json").write_text('{"source": 5}')
     assert "is damaged" in said("--resume", str(place))
+    assert "; in runs there are: half\n" in said("--resume", "runs/none")
     assert not list(Path("runs").glob("tiny-compressed*"))
 
 

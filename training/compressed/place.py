@@ -187,6 +187,12 @@ def read_record(folder: Path) -> Record:
     path = folder / COMPRESSION
     try:
         return from_json(read_regular(path, _LONGEST_RECORD), Record)
+    except (FileNotFoundError, NotADirectoryError):
+        known = ", ".join(list_compressions(folder.parent)) or "none"
+        raise CheckpointError(
+            f"{folder}: is not the folder of a compression: it has no {COMPRESSION}; in "
+            f"{folder.parent} there are: {known}"
+        ) from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
