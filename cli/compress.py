@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, options, plugins
+from .drawing import draw
 from .sensitivity import show_sensitivity
 from .signals import ENDING, StopSignals
 
 if TYPE_CHECKING:
-    from ..training.compressed.file import Compressed
     from ..training.listener import Listener
-    from ..training.records.trained import Trained
 
 
 @click.command(
@@ -99,6 +98,7 @@ def compress(
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
     from ..configs.stages import load_stages, packaged_stages
+    from ..reports.compress_plots import draw_plots
     from ..reports.compress_report import CompressedReport
     from ..training.compressed import pipeline
     from ..training.compressed.place import create_place, find_place, name_of, read_record
@@ -174,23 +174,6 @@ def compress(
     else:
         console.tell(report.as_text(console.width()))
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
-    _draw(trained, done.compressed, done.folder, as_json)
+    before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
+    draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder))
     return stop.exit_status
-
-
-def _draw(trained: Trained, small: Compressed, folder: Path, as_json: bool) -> None:
-    """Draw weights and mask and print their names, with JSON on stderr; a failure is only noted."""
-    from ..common.errors import DatasetError
-    from ..reports.compress_plots import draw_plots
-
-    try:
-        paths = draw_plots(trained.checkpoint.learned(), small.checkpoint.learned(), folder)
-    except (OSError, ImportError, DatasetError) as error:
-        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        console.note(f"the pictures were not drawn: {reason}")
-        return
-    for path in paths:
-        if as_json:
-            console.note(f"drawn: {path}")
-        else:
-            console.say(f"drawn     {console.clean((str(path),))}")

@@ -220,7 +220,7 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
         versions={},
     )
     sha256 = hashlib.sha256(content).hexdigest()
-    state = START if not said.step else type(START)(said.step, said.step, (0.0, 0.0, 0.0), None)
+    state = replace(START, step=said.step, window_start=said.step)
     checkpoint = Checkpoint(path, state, origin, arrays, sha256, said.quantization)
     size = len(content) + _DIGEST
     return Compressed(checkpoint, costs, size, perf_counter() - begin)

@@ -147,14 +147,14 @@ def compress(
         last = quantized_checkpoint(Trained.of(last), backend, *training, config.quantize)
     path = place.folder / f"{name_of(trained)}{SUFFIX}"
     widths = () if config.gap_bits is None else (config.gap_bits,)
-    save_compressed(_of_itself(last, trained), path, widths)
+    save_compressed(_standalone(last, trained), path, widths)
     compressed = read_compressed(path)
     after = measured(compressed.checkpoint, parts)
     place.write(replace(place.record, after=after, file=path.name))
     return Result(place.folder, place.record, compressed)
 
 
-def _of_itself(last: Checkpoint, trained: Trained) -> Checkpoint:
+def _standalone(last: Checkpoint, trained: Trained) -> Checkpoint:
     """The last stage's end as a network of its own: its config names neither folders nor stages."""
     config = Trained.of(last).config
     run = config.run.model_copy(update={"dir": trained.config.run.dir})
