@@ -172,10 +172,7 @@ def is_compression(folder: Path) -> bool:
 
 
 def list_compressions(runs_dir: Path) -> list[str]:
-    """The names of all compressions of a folder, in alphabetical order.
-
-    None if it cannot be read.
-    """
+    """The names of all compressions of a folder, in alphabetical order; [] if it is unreadable."""
     try:
         return sorted(path.name for path in runs_dir.iterdir() if is_compression(path))
     except OSError:
