@@ -20,13 +20,11 @@ from .configs import RunConfig
 from .datasets import Downloads, ImageSet
 from .inputs import Pictures, as_inputs, as_labels
 from .training import evaluate as evaluation
-from .training.assemble import data_folder
 from .training.evaluate import Evaluation, Part
 from .training.forward import Forward
 from .training.predict import Prediction
 from .training.predict import predict as predictions
-from .training.records.runs import run_of_checkpoint
-from .training.records.trained import Trained, data_folder_of, find_trained
+from .training.records.trained import Trained, data_root_of, find_trained
 from .wording import as_arguments, in_python
 
 if TYPE_CHECKING:
@@ -228,12 +226,8 @@ class Classifier:
         downloads: Downloads | None = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
-        trained = self._trained
-        trained_on = data_folder_of(trained.checkpoint, self._notice)
-        # A file that is not in its run's folder may be anybody's: none of its paths are used.
-        config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
-        root = data_folder(trained.config, data_dir, config_root, trained_on)
-        return evaluation.load_part(trained, part, root, dataset, downloads)
+        root = data_root_of(self._trained, data_dir, self._notice)
+        return evaluation.load_part(self._trained, part, root, dataset, downloads)
 
     def evaluate_part(
         self,

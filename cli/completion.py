@@ -82,7 +82,7 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The groups of runs and the compressions; if none match, any file."""
-    from ..training.compressed.pipeline import list_compressions
+    from ..training.compressed.place import list_compressions
     from ..training.groups.group import list_groups
 
     runs = ctx.params.get("runs_dir") or Path("runs")

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, options, plugins
+from .drawing import draw
 from .sensitivity import show_sensitivity
 from .signals import ENDING, StopSignals
 
 if TYPE_CHECKING:
-    from ..training.compressed.file import Compressed
     from ..training.listener import Listener
-    from ..training.records.trained import Trained
 
 
 @click.command(
@@ -99,10 +98,11 @@ def compress(
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
     from ..configs.stages import load_stages, packaged_stages
+    from ..reports.compress_plots import draw_plots
     from ..reports.compress_report import CompressedReport
-    from ..training.assemble import data_folder
     from ..training.compressed import pipeline
-    from ..training.records.trained import Trained, data_folder_of, find_trained
+    from ..training.compressed.place import create_place, find_place, name_of, read_record
+    from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:
@@ -121,7 +121,7 @@ def compress(
     loaded = None if reference is None else load_stages(reference, overrides)
     runs = runs_dir or Path("runs")
     if resume is not None and run is None and checkpoint is None:
-        checkpoint = Path(pipeline.read_record(resume).source)
+        checkpoint = Path(read_record(resume).source)
     trained = find_trained(run, checkpoint, runs, console.note)
     machine = trained.config.run
     backend = open_backend(
@@ -130,17 +130,16 @@ def compress(
         console.note,
         not no_graph,
     )
-    trained_on = data_folder_of(trained.checkpoint, console.note)
-    root = data_folder(trained.config, data_dir, None, trained_on)
+    root = data_root_of(trained, data_dir, console.note)
     if loaded is None:
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
     pipeline.stage_configs(trained, loaded.config, runs)
     if resume is not None:
-        place = pipeline.find_place(resume, trained, loaded.config)
+        place = find_place(resume, trained, loaded.config)
     else:
-        name = loaded.config.name or f"{pipeline.name_of(trained)}-compressed"
-        place = pipeline.create_place(runs, name, trained, loaded.config)
+        name = loaded.config.name or f"{name_of(trained)}-compressed"
+        place = create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
 
     def listener(name: str) -> AbstractContextManager[Listener]:
@@ -175,23 +174,6 @@ def compress(
     else:
         console.tell(report.as_text(console.width()))
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
-    _draw(trained, done.compressed, done.folder, as_json)
+    before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
+    draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder))
     return stop.exit_status
-
-
-def _draw(trained: Trained, small: Compressed, folder: Path, as_json: bool) -> None:
-    """Draw weights and mask and print their names, with JSON on stderr; a failure is only noted."""
-    from ..common.errors import DatasetError
-    from ..reports.compress_plots import draw_plots
-
-    try:
-        paths = draw_plots(trained.checkpoint.learned(), small.checkpoint.learned(), folder)
-    except (OSError, ImportError, DatasetError) as error:
-        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        console.note(f"the pictures were not drawn: {reason}")
-        return
-    for path in paths:
-        if as_json:
-            console.note(f"drawn: {path}")
-        else:
-            console.say(f"drawn     {console.clean((str(path),))}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, ensembles, options, plugins
+from .drawing import draw
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -115,9 +116,7 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 
 
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
-    """Draw the plots and print their names, with JSON on stderr; a failure is only noted."""
-    from ..common.errors import DatasetError
-    from ..common.printable import printable
+    """Draw the plots, unless there is no folder for them."""
     from ..reports.evaluate_plots import draw_plots
 
     if folder is None:
@@ -126,15 +125,4 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             "name a folder with --plots-dir"
         )
         return
-    try:
-        for path in draw_plots(result, images, folder):
-            if as_json:
-                console.note(f"drawn: {path}")
-            else:
-                console.tell(f"drawn     {printable(path)}")
-    except BrokenPipeError:
-        # The reader of the output is gone; the plots themselves did not fail.
-        raise
-    except (OSError, ImportError, DatasetError) as error:
-        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        console.note(f"the plots were not drawn: {reason}")
+    draw(folder, as_json, lambda: draw_plots(result, images, folder), kind="plots")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from . import completion, console, options
+from .drawing import draw
 
 
 @click.command(
@@ -49,7 +49,7 @@ def report(
     """
     from ..common.errors import CheckpointError
     from ..training.compressed.file import is_compressed
-    from ..training.compressed.pipeline import is_compression
+    from ..training.compressed.place import is_compression
     from ..training.groups.group import group_at
 
     runs = runs_dir or Path("runs")
@@ -76,7 +76,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
         console.tell(report_text(found, console.width() or 80))
     folder = plots_dir or found.path
     if not no_plots:
-        _draw(folder, as_json, lambda: draw_sweep(found, folder))
+        draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)
 
 
 def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
@@ -89,29 +89,12 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
         console.tell(found.as_text(console.width()))
     folder = plots_dir or found.folder
     if not no_plots:
-        _draw(folder, as_json, lambda: found.draw(folder, console.note))
-
-
-def _draw(folder: Path, as_json: bool, draw: Callable[[], list[Path]]) -> None:
-    """Draw and print the names, with JSON on stderr; a failure is only noted."""
-    from ..common.printable import printable
-
-    try:
-        for path in draw():
-            if as_json:
-                console.note(f"drawn: {path}")
-            else:
-                console.tell(f"drawn       {printable(path)}")
-    except BrokenPipeError:
-        raise
-    except (OSError, ImportError) as error:
-        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        console.note(f"the pictures were not drawn: {reason}")
+        draw(folder, as_json, lambda: found.draw(folder, console.note), margin=12)
 
 
 def _unknown(target: str, runs: Path) -> str:
     """What to say of something that is neither a sweep nor a compression."""
-    from ..training.compressed.pipeline import list_compressions
+    from ..training.compressed.place import list_compressions
     from ..training.groups.group import list_groups
     from ..training.records.runs import is_run
 

@@ -78,10 +78,10 @@ def weights_figure(
 
 def _histogram(axes: Axes, before: NDArray[np.float32], after: NDArray[np.float32]) -> None:
     """Zeros are not drawn: they would be the only bar that can be seen."""
-    kept = after[after != 0]
+    before, kept = before[before != 0], after[after != 0]
     widest = float(max(np.abs(before).max(initial=0.0), np.abs(kept).max(initial=0.0))) or 1.0
     edges: Any = np.linspace(-widest, widest, _BINS + 1)
-    axes.hist(before.ravel(), edges, color=style.named(style.LINE), label="before")
+    axes.hist(before, edges, color=style.named(style.LINE), label="before")
     blue, share = style.named(style.BLUE), f"{kept.size / max(after.size, 1):.1%} are not 0"
     axes.hist(kept, edges, color=blue, label="after")
     # Read through no bar.
@@ -89,7 +89,7 @@ def _histogram(axes: Axes, before: NDArray[np.float32], after: NDArray[np.float3
     place: dict[str, Any] = {"xycoords": "axes fraction", "fontsize": 9, "bbox": box}
     axes.annotate(share, (0.01, 0.86), color=blue, **place)
     values = np.unique(kept)
-    if 0 < len(values) <= _MARKS:
+    if 0 < len(values) <= min(_MARKS, kept.size // 2):
         below = axes.get_xaxis_transform()
         red, label = style.named(style.RED), f"{len(values)} shared values"
         axes.plot(values, np.full(len(values), 0.03), "|", color=red, ms=9, transform=below)

@@ -11,7 +11,7 @@ from ..common.printable import paragraph
 from ..common.text import cut, listed
 from ..training.compressed.arrays import Cost
 from ..training.compressed.file import Compressed
-from ..training.compressed.pipeline import Measured, Record
+from ..training.compressed.place import Measured, Record
 from .multiply_adds import uses_of_weights
 from .tables import table
 

@@ -11,8 +11,8 @@ from ..common.errors import CheckpointError, DatasetError
 from ..common.files import make_folder
 from ..common.printable import paragraph
 from ..configs.schema.stages import PaperConfig
-from ..training.compressed import pipeline
 from ..training.compressed.file import read_compressed
+from ..training.compressed.place import Record, is_compression, read_record
 from ..training.compressed.sensitivity import Sensitivity
 from ..training.records.runs import run_of_checkpoint
 from ..training.records.trained import Trained, find_trained
@@ -32,7 +32,7 @@ class CompressionReport:
     """
 
     folder: Path
-    record: pipeline.Record | None
+    record: Record | None
     table: CompressedReport | None
     sensitivity: Sensitivity | None
     original: Trained | None
@@ -52,7 +52,7 @@ class CompressionReport:
         """The table of the file, or the stages that are done; then the sensitivity, if known."""
         lines: list[str] = []
         if self.table is not None:
-            lines += [*self.table.as_text(width).splitlines(), "", f"file      {self._path}"]
+            lines += [*self.table.as_text(width).splitlines(), "", f"file        {self._path}"]
         elif self.record is not None:
             lines += [*stages_text(self.record), ""]
             words = "dnnstack compress --config STAGES --resume"
@@ -92,11 +92,11 @@ def report_compression(path: Path, notice: Notice) -> CompressionReport:
     folder = path if path.is_dir() else path.parent
     record = None
     if path.is_dir():
-        record = pipeline.read_record(path)
+        record = read_record(path)
         file = path / record.file if record.file else None
     else:
         file = path
-        if pipeline.is_compression(folder):
+        if is_compression(folder):
             record = _record_of(path, notice)
     original = None if record is None else _original(record, notice)
     table = None
@@ -108,17 +108,17 @@ def report_compression(path: Path, notice: Notice) -> CompressionReport:
     return CompressionReport(folder, record, table, _sensitivity(folder, record, notice), original)
 
 
-def _record_of(file: Path, notice: Notice) -> pipeline.Record | None:
+def _record_of(file: Path, notice: Notice) -> Record | None:
     """What the folder says of a file that it has made; None for another file."""
     try:
-        record = pipeline.read_record(file.parent)
+        record = read_record(file.parent)
     except CheckpointError as error:
         notice(str(error))
         return None
     return record if record.file == file.name else None
 
 
-def _original(record: pipeline.Record, notice: Notice) -> Trained | None:
+def _original(record: Record, notice: Notice) -> Trained | None:
     """The network before, unless it is gone or another one has taken its place."""
     path = Path(record.source)
     try:
@@ -133,7 +133,7 @@ def _original(record: pipeline.Record, notice: Notice) -> Trained | None:
     return None
 
 
-def _paper(record: pipeline.Record | None) -> PaperConfig | None:
+def _paper(record: Record | None) -> PaperConfig | None:
     if record is None or not record.paper:
         return None
     try:
@@ -143,9 +143,7 @@ def _paper(record: pipeline.Record | None) -> PaperConfig | None:
         return None
 
 
-def _sensitivity(
-    folder: Path, record: pipeline.Record | None, notice: Notice
-) -> Sensitivity | None:
+def _sensitivity(folder: Path, record: Record | None, notice: Notice) -> Sensitivity | None:
     """That of the file, else that of the network before."""
     folders = [folder]
     if record is not None:

@@ -50,7 +50,7 @@ OWN_LINES = {
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
     "reports/sweep_plots.py": "a picture",
-    "training/compressed/pipeline.py": "JSON",
+    "training/compressed/place.py": "JSON",
     "training/groups/group.py": "JSON",
     "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",

@@ -10,17 +10,19 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
+from dnnstack.configs import parse_config
 from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.compressed.file import read_compressed
-from dnnstack.training.compressed.pipeline import name_of
+from dnnstack.training.compressed.place import name_of
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.records.trained import find_trained
 from numpy.typing import NDArray
@@ -41,6 +43,14 @@ paper:
   rows: {dense_1.weight: [8, 6, 4.4, 5, 3.7, 2.32]}
   times: 40
   error: 1.58
+"""
+EVERY_KIND = """\
+stages:
+  - filters: {conv2d_1: 0.5}
+    train: {epochs: 2, log_every: 5}
+  - prune: {sensitivity: {"*.weight": 1}}
+  - share: {bits: {"*.weight": 3}, start: random}
+  - quantize: {}
 """
 CHECKPOINT = "step-26.safetensors"
 COMPRESS = ("compress", "--config", "small.yaml", "--device", "numpy")
@@ -89,6 +99,9 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     for answer in answers:
         del answer["checkpoint"]
     assert answers[0] == answers[1]
+    # A network of its own, which is given to others without the folders of this machine.
+    own = parse_config(found.checkpoint.provenance.config, "its config")
+    assert (own.name, own.init_from, own.run.dir) == ("tiny", None, "runs")
 
     # A weight of the convolution is used for each of the pixels, one of the dense layer once.
     words = ["summary", "--checkpoint", str(path)]
@@ -134,6 +147,35 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     report = json.loads(capsys.readouterr().out)
     assert report["path"] == "runs/tiny-2-compressed/tiny-2.dnnz"
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
+
+
+def test_a_network_of_own_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are found from the folder of the config, whatever ``DNNSTACK_DATA`` names."""
+    Path("data").mkdir()
+    for split, label, name in product(("train", "test"), ("dark", "light"), "abcd"):
+        place = Path("photos", split, label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (28, 28), 50 if label == "dark" else 200).save(place / f"{name}.png")
+    pictures = "{image_folder: {train: photos/train, test: photos/test, size: 28, mode: grey}}"
+    text = TINY.replace("{strokes: {train_count: 480, test_count: 100}}", pictures)
+    for old, new in ((": 64", ": 0"), ("batch_size: 32", "batch_size: 4"), (": 10}", ": 2}")):
+        text = text.replace(old, new)
+    Path("own.yaml").write_text(text)
+    assert main(["train", "--config", "own.yaml", "--device", "numpy", "-q"]) == 0
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DNNSTACK_DATA", "data")
+        assert main([*COMPRESS, "own", "--json", "-q"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["path"] == "runs/own-compressed/own.dnnz"
+        words = ["eval", "--no-plots", "--device", "numpy", "--json"]
+        assert main([*words, "--checkpoint", told["path"]]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["accuracy"] == told["after"]["test"]["accuracy"]
+        # Elsewhere it may be anybody's file.
+        shutil.copy(told["path"], "own.dnnz")
+        assert main([*words, "--checkpoint", "own.dnnz"]) == 1
+        assert "photos/train" in capsys.readouterr().err
 
 
 def test_filters_that_are_left_out_leave_an_ordinary_network(
@@ -253,13 +295,14 @@ def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_kill_loses_nothing(
     folder: Path, command: list[str], environment: dict[str, str], run_in: Run
 ) -> None:
-    """Killed in the middle of the second stage, and again in the third: the same bytes."""
+    """Killed in the middle of every training, each time resumed: the same bytes."""
+    Path("small.yaml").write_text(EVERY_KIND)
     whole = run_in(folder, *COMPRESS, "--threads", "1")
     assert whole.returncode == 0, whole.stderr
     want = Path("runs/tiny-compressed/tiny.dnnz").read_bytes()
     words = [*COMPRESS, "--threads", "1"]
     place = Path("runs/tiny-compressed-2")
-    for stage in ("2-prune", "3-share"):
+    for stage in ("1-filters", "2-prune", "3-share"):
         process = subprocess.Popen(
             [*command, *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL
         )
@@ -274,12 +317,7 @@ def test_a_kill_loses_nothing(
         words = [*COMPRESS, "--threads", "1", "--resume", str(place)]
     ended = run_in(folder, *words)
     assert ended.returncode == 0, ended.stderr
-    # What is said of the network is the same too, but for the folder of its first weights.
-    got = read_compressed(place / "tiny.dnnz")
-    wanted = read_compressed(Path("runs/tiny-compressed/tiny.dnnz"))
-    assert len(want) == wanted.bytes
-    for name, array in wanted.checkpoint.arrays.items():
-        assert got.checkpoint.arrays[name].tobytes() == array.tobytes(), name
+    assert (place / "tiny.dnnz").read_bytes() == want
 
 
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,11 +338,13 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "cannot be used together" in said("tiny", "--checkpoint", "x")
     assert "no such run" in said("nothing")
-    assert "compress.json: cannot be read" in said("--resume", "runs/tiny")
+    for name in ("runs/tiny", "runs/none", "small.yaml"):
+        assert f"{name}: is not the folder of a compression" in said("--resume", name)
     place = Path("runs/half")
     place.mkdir()
     (place / "compress.json").write_text('{"source": 5}')
     assert "is damaged" in said("--resume", str(place))
+    assert "; in runs there are: half\n" in said("--resume", "runs/none")
     assert not list(Path("runs").glob("tiny-compressed*"))
 
 

@@ -60,6 +60,7 @@ def test_a_compression_is_told_again(trained: Path, said: Said) -> None:
         status, out, err = said("report", target)
         assert (status, err) == (0, "")
         assert _without_times(out) == _without_times(first)
+        assert f"\nfile        {folder / 'tiny.dnnz'}\n" in out
         assert f"drawn       {folder / 'mask.png'}" in out
         assert {name: (folder / name).read_bytes() for name in pictures} == pictures
 

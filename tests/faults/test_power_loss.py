@@ -1,7 +1,8 @@
 """The machine loses power behind any call: no checkpoint that was reported as saved is lost.
 
-The calls of a training are recorded with their data; ``replay.py`` makes the folders that a loss
-can leave. A sample; ``DNNSTACK_FAULTS=all`` is every state, each with a resume to the end.
+A compression can be brought to its end. The calls of a command are recorded with their data;
+``replay.py`` makes the folders that a loss can leave. A sample; ``DNNSTACK_FAULTS=all`` is every
+state, each with a resume to the end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dnnstack.training.records.runs import find_run
 from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
 
 from .calls import KILLS, WRITING
-from .conftest import Play
+from .compressing import arrays, check_compression
+from .conftest import Ended, Play
 from .replay import Disk, Model, State
 from .scenes import (
     RUN,
@@ -68,6 +70,20 @@ def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -
         check_resumed(stage, scene, root, told >= 0)
 
 
+def _check_compression(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -> None:
+    """A file is whole if it is there, which it is if it was reported; the end can be reached."""
+    root = stage.empty()
+    state.write(root)
+    (want,) = arrays(stage.end(scene) / "work")
+    found = arrays(root / "work")
+    said = b"".join(call.data for call in disk.calls[: state.at + 1] if call.op == "say")
+    assert found or b"written   " not in said, "the file was reported, and is not there"
+    assert all(each[name].tobytes() == want[name].tobytes() for each in found for name in want)
+    if resume:
+        lost = Ended(-9, "", "", [])
+        check_compression(stage, scene, root, lost, stage.end(scene), lambda what: None)
+
+
 def _look_at(
     stage: Stage,
     scene: Scene,
@@ -84,10 +100,10 @@ def _look_at(
     else:
         chosen = states[:: -(-len(states) * max(share, 1) // LOOKED_AT)]
         resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
-    faults = []
+    faults, check = [], _check if scene.trains else _check_compression
     for number, state in enumerate(chosen):
         try:
-            _check(stage, scene, disk, state, number % resumed == 0)
+            check(stage, scene, disk, state, number % resumed == 0)
         except Exception as error:
             call = disk.calls[state.at]
             where = f"{call.op} {call.path} {call.other}"
@@ -99,7 +115,7 @@ def _look_at(
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", ["strict", "journalling"])
-@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier"])
+@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier", "compress"])
 def test_no_saved_checkpoint_is_lost(
     stage: Stage, record_property: Note, name: str, model: Model, part: int
 ) -> None:

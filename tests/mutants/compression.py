@@ -15,8 +15,8 @@ COMPRESSION = (
     Mutant(
         "compressed: padding stands for one zero more",
         "training/compressed/arrays.py",
-        "np.where(padding, np.int64(0), 1)",
-        "np.int64(1)",
+        "    places += np.arange(len(places), dtype=places.dtype)\n",
+        "    places += np.flatnonzero(gaps != padding).astype(places.dtype)\n",
         (f"{_CODING}::test_gaps_are_padded_where_they_are_wider_than_their_symbols",),
     ),
     Mutant(
@@ -152,8 +152,15 @@ COMPRESSION = (
     Mutant(
         "compress: a stage that was stopped begins again elsewhere",
         "training/compressed/pipeline.py",
-        "if is_run(folder) else None",
-        "if False else None",
+        "if is_run(folder) else None\n",
+        "if False else None\n",
         ("cli/test_compress.py::test_a_kill_loses_nothing",),
+    ),
+    Mutant(
+        "compress: pictures are looked for as a stranger's",
+        "training/records/runs.py",
+        "    return run_of_checkpoint(path) is not None or compressed.is_file()\n",
+        "    return run_of_checkpoint(path) is not None\n",
+        ("cli/test_compress.py::test_a_network_of_own_pictures",),
     ),
 )

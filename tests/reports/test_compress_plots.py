@@ -39,6 +39,17 @@ def test_the_histogram_marks_every_shared_value() -> None:
     assert axes.get_title("left") == "a_$1"
 
 
+def test_values_are_shared_by_several_weights_and_zeros_are_never_drawn() -> None:
+    """Few weights may have few values without sharing any; the network before may be pruned."""
+    before = np.random.default_rng(5).normal(size=(5, 30)).astype(np.float32)
+    before[0] = 0
+    (axes,) = weights_figure({"a": (before, before)}).axes
+    assert [text.get_text() for text in axes.texts] == ["80.0% are not 0"]
+    assert len(axes.lines) == 0
+    for bars in axes.containers:
+        assert sum(bar.get_height() for bar in bars) == 120
+
+
 def test_what_has_no_zeros_has_no_mask(tmp_path: Path) -> None:
     values = {"a": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     assert [path.name for path in draw_plots(values, values, tmp_path)] == ["weights.png"]

@@ -24,6 +24,10 @@ WIDEST = 12
 # Width of a gap, numbers in the code book, listed gaps, entries, bytes of gaps and of indices.
 _HEAD = struct.Struct("<BHHIII")
 _ROWS = struct.Struct("<I")
+# Symbols that are counted together.
+_COUNTED = 1 << 16
+# Bytes that decoding takes for each number of an array, the array included.
+WORKING_BYTES = 24
 # The largest integer that a scaled array is made of.
 LARGEST = 127
 Array = NDArray[Any]
@@ -180,24 +184,46 @@ def _coded(data: memoryview, size: int) -> tuple[NDArray[np.float32], Cost]:
         at += len(part)
     gap_text, value_text = _part(data, at, gap_bytes), _part(data, at + gap_bytes, value_bytes)
     gaps = decode(gap_text, entries, lengths[0])
-    padding = gaps == (1 << width) - 1
-    if entries and padding[-1]:
-        raise ValueError("padding ends an array")
-    ends = np.cumsum(gaps + np.where(padding, np.int64(0), 1), dtype=np.int64)
-    if entries and ends[-1] > size:
-        raise ValueError("an array has more numbers than its shape")
-    places = ends[~padding] - 1
+    gap_counts = _counts(gaps, listed)
+    places = _places(gaps, gap_counts, (1 << width) - 1, size)
+    del gaps
     indices = decode(value_text, len(places), lengths[1])
     if not book.all():
         raise ValueError("a code book contains 0")
     flat = np.zeros(size, np.uint32)
     flat[places] = book[indices] if len(places) else 0
     bits_of = (
-        text_bits(np.bincount(indices, minlength=values), lengths[1]),
-        text_bits(np.bincount(gaps, minlength=listed), lengths[0]),
+        text_bits(_counts(indices, values), lengths[1]),
+        text_bits(gap_counts, lengths[0]),
     )
     used = at + gap_bytes + value_bytes
     return flat.view(np.float32), Cost(size, len(places), used, values, width, entries, *bits_of)
+
+
+def _places(gaps: Array, counts: Array, padding: int, size: int) -> Array:
+    """Where the numbers of an array of this size are; ``counts``: of each gap.
+
+    As few bytes as can be are taken for each gap: a hostile file has very many.
+    """
+    if len(gaps) and gaps[-1] == padding:
+        raise ValueError("padding ends an array")
+    paddings = int(counts[padding]) if padding < len(counts) else 0
+    if int((counts * np.arange(len(counts))).sum()) + len(gaps) - paddings > size:
+        raise ValueError("an array has more numbers than its shape")
+    # No sum is larger than the size.
+    places: Array = np.cumsum(gaps, dtype=np.int32 if size < 1 << 31 else np.int64)
+    if paddings:
+        places = places[gaps != padding]
+    places += np.arange(len(places), dtype=places.dtype)
+    return places
+
+
+def _counts(symbols: Array, count: int) -> Array:
+    """How often each symbol occurs; ``bincount`` takes 8 bytes for each of a part."""
+    found = np.zeros(count, np.int64)
+    for begin in range(0, len(symbols), _COUNTED):
+        found += np.bincount(symbols[begin : begin + _COUNTED], minlength=count)
+    return found
 
 
 def _gaps(zeros: Array, width: int) -> _Gaps:

@@ -28,7 +28,7 @@ from ..preprocessing import Preprocessing
 from ..records.checkpoint import Checkpoint
 from ..records.provenance import Provenance, Side
 from ..records.state import START
-from .arrays import Cost, decode_array, encode_array, encode_scaled
+from .arrays import WORKING_BYTES, Cost, decode_array, encode_array, encode_scaled
 
 _LOG = logging.getLogger("dnnstack.training")
 SUFFIX = ".dnnz"
@@ -195,8 +195,12 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
             raise ValueError("a scale is not above 0")
     if len(shapes) != len(said.arrays):
         raise ValueError("two arrays have one name")
-    if 4 * sum(map(prod, shapes.values())) > MOST_TIMES * len(content):
+    sizes = [prod(shape) for shape in shapes.values()]
+    largest = max(sizes, default=0)
+    if 4 * sum(sizes) > MOST_TIMES * len(content):
         raise ValueError(f"its arrays would take more than {MOST_TIMES} times its bytes")
+    if WORKING_BYTES * largest + 4 * sum(sizes) > main_memory():
+        raise ValueError("its arrays would take more than this machine's memory")
     arrays: dict[str, Any] = {}
     costs: dict[str, Cost] = {}
     rest = content[_BEGIN + packed :]
@@ -216,7 +220,7 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
         versions={},
     )
     sha256 = hashlib.sha256(content).hexdigest()
-    state = START if not said.step else type(START)(said.step, said.step, (0.0, 0.0, 0.0), None)
+    state = replace(START, step=said.step, window_start=said.step)
     checkpoint = Checkpoint(path, state, origin, arrays, sha256, said.quantization)
     size = len(content) + _DIGEST
     return Compressed(checkpoint, costs, size, perf_counter() - begin)

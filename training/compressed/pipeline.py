@@ -1,106 +1,40 @@
 """The stages of a compression: each is a training in a run folder of its own, then the file.
 
-The folder of a compression holds ``compress.json``, which says what is compressed, how, and what
-its stages gave; a run folder for each stage; and at the end the file. A stage that is in
-``compress.json`` is done; another one is begun, or resumed as any training is. So a compression
-that was killed goes on where its last checkpoint was.
+A stage that is in the folder's ``compress.json`` is done; another one is begun, or resumed as any
+training is. So a compression that was killed goes on where its last checkpoint was.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from annotated_types import Len, MaxLen
+from typing import TYPE_CHECKING
 
 from ...backends.base import Backend
 from ...common.errors import CheckpointError, ConfigError
-from ...common.files import atomic_write, make_folder, read_regular
-from ...common.locks import Lock, lock
-from ...common.typed_json import Count, Finite, Name, from_json
-from ...configs import RunConfig
+from ...common.files import atomic_write
+from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
 from ..assemble import build_network
-from ..evaluate import Evaluation, Part, evaluate, load_part
+from ..evaluate import Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
 from ..records.resume import Resume, open_resume
-from ..records.runs import GROUP, is_run, run_of_checkpoint
+from ..records.runs import is_run, write_config
 from ..records.store import FOLDER as CHECKPOINTS
 from ..records.store import newest_checkpoint
 from ..records.trained import Trained
 from ..trainer import train
 from .file import SUFFIX, Compressed, read_compressed, save_compressed
 from .filters import smaller_arrays, smaller_config
+from .place import Measured, Place, Record, StageResult, name_of, unwritable
 from .quantization import check_names, quantized_checkpoint
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
-
-RECORD, LOCK = "compress.json", "lock"
-_LONGEST_RECORD, _LONGEST_PATH = 1 << 20, 1 << 16
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the validation samples, or those of the test set, gave."""
-
-    part: str
-    accuracy: Finite
-    loss: Finite
-    count: Count
-
-    @classmethod
-    def of(cls, found: Evaluation) -> Measured:
-        return cls(found.part, found.accuracy, found.loss, found.count)
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What a stage ended with: the share of the weights that are not 0, and how well it does."""
-
-    name: Name
-    checkpoint: Annotated[str, MaxLen(_LONGEST_PATH)]
-    kept: Finite
-    measured: tuple[Measured, ...] = ()
-    seconds: Finite = 0.0
-
-    @property
-    def folder(self) -> str:
-        """The name of the run's folder, wherever the compression was moved to."""
-        return Path(self.checkpoint).parent.parent.name
-
-
-@dataclass(frozen=True)
-class Record:
-    """What ``compress.json`` says. ``sha256``: of the network's checkpoint; config: of stages.
-
-    ``float32_bytes``: of all numbers of the network before; 0 if it is not known. ``paper``: the
-    figures that the config has to show beside, as JSON.
-    """
-
-    source: Annotated[str, MaxLen(_LONGEST_PATH)]
-    sha256: Annotated[str, Len(64, 64)]
-    config: str
-    before: tuple[Measured, ...] = ()
-    stages: tuple[StageResult, ...] = ()
-    after: tuple[Measured, ...] = ()
-    file: str = ""
-    float32_bytes: Count = 0
-    paper: str = ""
-
-    def to_json(self) -> bytes:
-        table = {**vars(self), "before": [vars(each) for each in self.before]}
-        table["after"] = [vars(each) for each in self.after]
-        table["stages"] = [
-            {**vars(each), "measured": [vars(one) for one in each.measured]} for each in self.stages
-        ]
-        return (json.dumps(table, indent=1, allow_nan=False) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -110,116 +44,6 @@ class Result:
     folder: Path
     record: Record
     compressed: Compressed | None
-
-
-@dataclass
-class Place:
-    """The folder of a compression, locked until ``close``."""
-
-    folder: Path
-    record: Record
-    held: Lock | None = field(repr=False, default=None)
-
-    def write(self, record: Record) -> None:
-        """Raises CheckpointError."""
-        self.record = record
-        try:
-            atomic_write(self.folder / RECORD, record.to_json())
-        except OSError as error:
-            raise _unwritable(self.folder / RECORD, error) from None
-
-    def close(self) -> None:
-        if self.held is not None:
-            self.held.release()
-            self.held = None
-
-
-def config_text(config: CompressConfig) -> str:
-    """What decides the result of the stages, to compare it with that of a resumed compression."""
-    said = config.model_dump()
-    said.pop("paper", None)
-    return json.dumps(said, sort_keys=True)
-
-
-def name_of(trained: Trained) -> str:
-    """The name of a network's run, with that of its group; of a file elsewhere, its config's."""
-    run = run_of_checkpoint(trained.path)
-    if run is None:
-        return trained.config.name
-    run = run.resolve()
-    return f"{run.parent.name}-{run.name}" if (run.parent / GROUP).is_file() else run.name
-
-
-def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressConfig) -> Place:
-    """A new folder ``<name>``, ``<name>-2`` and so on. Raises CheckpointError, LockedError."""
-    checkpoint = trained.checkpoint
-    size = 4 * sum(array.size for array in checkpoint.learned().values())
-    said = str(checkpoint.path.absolute()), checkpoint.sha256, config_text(config)
-    paper = "" if config.paper is None else config.paper.model_dump_json()
-    record = Record(*said, float32_bytes=size, paper=paper)
-    number = 1
-    try:
-        make_folder(runs_dir)
-        while True:
-            folder = runs_dir / (name if number == 1 else f"{name}-{number}")
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
-                number += 1
-        place = Place(folder, record, lock(folder / LOCK))
-    except OSError as error:
-        raise _unwritable(Path(error.filename or runs_dir), error) from None
-    place.write(record)
-    return place
-
-
-def find_place(folder: Path, trained: Trained, config: CompressConfig) -> Place:
-    """The folder of a compression to go on with.
-
-    Raises CheckpointError if it is of another network or of other stages; LockedError.
-    """
-    record = read_record(folder)
-    if record.sha256 != trained.checkpoint.sha256:
-        raise CheckpointError(
-            f"{folder}: compresses another network: {record.source}; name it with --checkpoint, or "
-            "begin anew without --resume"
-        )
-    if record.config != config_text(config):
-        raise CheckpointError(
-            f"{folder}: was begun with other stages; put them back, or begin anew without --resume"
-        )
-    try:
-        return Place(folder, record, lock(folder / LOCK))
-    except OSError as error:
-        raise _unwritable(folder / LOCK, error) from None
-
-
-def is_compression(folder: Path) -> bool:
-    """Whether a folder is that of a compression."""
-    return (folder / RECORD).is_file()
-
-
-def list_compressions(runs_dir: Path) -> list[str]:
-    """The names of all compressions of a folder, in alphabetical order.
-
-    None if it cannot be read.
-    """
-    try:
-        return sorted(path.name for path in runs_dir.iterdir() if is_compression(path))
-    except OSError:
-        return []
-
-
-def read_record(folder: Path) -> Record:
-    """What a folder's compress.json says. Raises CheckpointError."""
-    path = folder / RECORD
-    try:
-        return from_json(read_regular(path, _LONGEST_RECORD), Record)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: is damaged: {error}") from None
 
 
 def stage_configs(trained: Trained, config: CompressConfig, folder: Path) -> list[RunConfig]:
@@ -277,7 +101,8 @@ def compress(
             data = network.config.data
             if part == "validation" and not data.validation and data.fold is None:
                 continue
-            images, index = load_part(network, part, data_root, downloads=downloads)
+            # The network before may say where its pictures are; the file may be in any folder.
+            images, index = load_part(trained, part, data_root, downloads=downloads)
             found.append(Measured.of(evaluate(network, backend, images, index, part)))
         return tuple(found)
 
@@ -294,7 +119,7 @@ def compress(
         shares = config.stages[number].filters
         source = _named(last) if shares is None else _cut(last, shares, folder)
         config_now = each.model_copy(update={"init_from": InitFromConfig(source=source)})
-        resumed = _resumed(folder)
+        resumed = _resumed(folder, config_now)
         with listener(each.name) as heard:
             ended = train(
                 config_now,
@@ -318,16 +143,24 @@ def compress(
         )
         place.write(replace(place.record, stages=(*done, found)))
     if config.quantize is not None:
-        network = Trained.of(last)
-        training = load_part(network, "train", data_root, downloads=downloads)
-        last = quantized_checkpoint(network, backend, *training, config.quantize)
+        training = load_part(trained, "train", data_root, downloads=downloads)
+        last = quantized_checkpoint(Trained.of(last), backend, *training, config.quantize)
     path = place.folder / f"{name_of(trained)}{SUFFIX}"
     widths = () if config.gap_bits is None else (config.gap_bits,)
-    save_compressed(last, path, widths)
+    save_compressed(_standalone(last, trained), path, widths)
     compressed = read_compressed(path)
     after = measured(compressed.checkpoint, parts)
     place.write(replace(place.record, after=after, file=path.name))
     return Result(place.folder, place.record, compressed)
+
+
+def _standalone(last: Checkpoint, trained: Trained) -> Checkpoint:
+    """The last stage's end as a network of its own: its config names neither folders nor stages."""
+    config = Trained.of(last).config
+    run = config.run.model_copy(update={"dir": trained.config.run.dir})
+    own = {"name": name_of(trained), "init_from": None, "run": run}
+    text = effective_yaml(config.model_copy(update=own))
+    return replace(last, provenance=replace(last.provenance, config=text))
 
 
 def kept_share(checkpoint: Checkpoint) -> float:
@@ -359,7 +192,7 @@ def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> s
     try:
         atomic_write(path, save(smaller_arrays(network, shares, checkpoint.learned())))
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     return str(path.absolute())
 
 
@@ -367,13 +200,17 @@ def _named(checkpoint: Checkpoint) -> str:
     return str(checkpoint.path.absolute())
 
 
-def _resumed(folder: Path) -> Resume | None:
-    """The training of a stage that was begun; None if it has no folder yet."""
-    return open_resume(folder, lambda text: None) if is_run(folder) else None
+def _resumed(folder: Path, config: RunConfig) -> Resume | None:
+    """The training of a stage that was begun; None if it has no folder yet.
 
-
-def _unwritable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: cannot be written: {error.strerror}; free some space, or choose another folder "
-        "with --runs-dir, then go on with --resume"
-    )
+    ``config``: of this training. Raises CheckpointError, LockedError.
+    """
+    found = open_resume(folder, lambda text: None) if is_run(folder) else None
+    if found is not None and found.checkpoint is None and found.run is not None:
+        try:
+            # The stage before may have been moved, with this one, since this one was begun.
+            write_config(found.run, effective_yaml(config))
+        except BaseException:
+            found.close()
+            raise
+    return found

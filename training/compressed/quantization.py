@@ -62,9 +62,10 @@ class Histogram:
 
     def quantization(self, config: QuantizeConfig) -> Quantization:
         """The integers for these values; 1 stands for 1 if all of them are 0."""
-        most = LARGEST if self.signed else 2 * LARGEST + 1
+        unscaled = Quantization(1.0, self.signed)
         if self.largest == 0.0:
-            return Quantization(1.0, self.signed)
+            return unscaled
+        _, most = unscaled.bounds
         ends = np.arange(1, _BINS + 1) * (self.top / _BINS)
         largest = self.largest
         if config.range == "percentile":
@@ -75,7 +76,7 @@ class Histogram:
             centers = ends - self.top / _BINS / 2
             errors = [self._error(centers, cut * self.largest / most, most) for cut in _CUTS]
             largest = float(_CUTS[int(np.argmin(errors))]) * self.largest
-        return Quantization(float(np.float32(largest / most)), self.signed)
+        return replace(unscaled, scale=float(np.float32(largest / most)))
 
     def _error(self, centers: Floats, scale: float, most: int) -> float:
         rounded = np.minimum(np.rint(centers / scale), most) * scale

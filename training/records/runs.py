@@ -32,6 +32,8 @@ LATEST = "latest"
 LOCK = "lock"
 GROUP = "group.json"
 """The record in the folder of a group of runs."""
+COMPRESSION = "compress.json"
+"""The record in the folder of a compression."""
 _LISTED = 12
 LONGEST_CONFIG = 1 << 24
 NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
@@ -231,6 +233,15 @@ def run_of_checkpoint(path: Path) -> Path | None:
     """The run folder that contains a checkpoint file; None if the file was moved elsewhere."""
     folder = path.resolve().parent
     return folder.parent if folder.name == FOLDER and is_run(folder.parent) else None
+
+
+def is_in_own_folder(path: Path) -> bool:
+    """Whether a checkpoint file is in the folder of its run, or of the compression that made it.
+
+    Anybody may have written one that is elsewhere: none of the paths that it names are used.
+    """
+    compressed = path.resolve().parent / COMPRESSION
+    return run_of_checkpoint(path) is not None or compressed.is_file()
 
 
 def is_run(path: Path) -> bool:

@@ -18,11 +18,11 @@ from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
-from ..assemble import build_network
+from ..assemble import build_network, data_folder
 from ..compressed.file import is_compressed, read_compressed
 from ..network import Network
 from .checkpoint import Checkpoint
-from .runs import LOCK, find_run, list_runs, run_of_checkpoint
+from .runs import LOCK, find_run, is_in_own_folder, list_runs
 from .store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 
 
@@ -107,7 +107,7 @@ def data_folder_of(checkpoint: Checkpoint, notice: Callable[[str], None]) -> str
     Anybody may have written another file: its folder is only shown, to ``notice``, and "" returned.
     """
     named = checkpoint.provenance.data_folder
-    if run_of_checkpoint(checkpoint.path) is not None or not named:
+    if is_in_own_folder(checkpoint.path) or not named:
         return named
     notice(
         f"{checkpoint.path} is not in the folder of a run, so the data folder that it names, "
@@ -116,10 +116,17 @@ def data_folder_of(checkpoint: Checkpoint, notice: Callable[[str], None]) -> str
     return ""
 
 
+def data_root_of(trained: Trained, flag: Path | None, notice: Callable[[str], None]) -> Path:
+    """The data folder for a network; ``flag``: the one that the user names. See ``data_root``."""
+    trained_on = data_folder_of(trained.checkpoint, notice)
+    own = trained.config.data.root if is_in_own_folder(trained.path) else None
+    return data_folder(trained.config, flag, own, trained_on)
+
+
 def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
     """Raise CheckpointError for folders outside the data folder in a file that anybody may have
     written."""
-    if run_of_checkpoint(checkpoint.path) is not None:
+    if is_in_own_folder(checkpoint.path):
         return
     options = config.data.dataset.options()
     for value in (options.get("train"), options.get("test")):

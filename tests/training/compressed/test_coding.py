@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import tracemalloc
 
 import numpy as np
 import pytest
 from dnnstack.training.compressed import huffman
-from dnnstack.training.compressed.arrays import PLAIN, WIDEST, decode_array, encode_array
+from dnnstack.training.compressed.arrays import (
+    PLAIN,
+    WIDEST,
+    WORKING_BYTES,
+    decode_array,
+    encode_array,
+)
 from dnnstack.training.compressed.huffman import (
     LONGEST,
     MOST_SYMBOLS,
@@ -130,6 +137,23 @@ def test_gaps_are_padded_where_they_are_wider_than_their_symbols() -> None:
     assert (cost.kept, cost.values, cost.width, cost.entries) == (3, 2, 2, 35)
     assert cost.value_bits == 3
     assert decode_array(memoryview(data), (100,))[0].tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 3, 4])
+def test_decoding_takes_as_many_bytes_as_it_says(zeros: int) -> None:
+    """Also where a number, a gap or padding takes no bits in the file."""
+    array = np.zeros(1 << 21, np.float32)
+    array[zeros :: zeros + 1] = 1.0
+    data, cost = encode_array(array, (2,))
+    assert cost.bytes < array.size / 8
+    tracemalloc.start()
+    try:
+        found, _ = decode_array(memoryview(data), array.shape)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.tobytes() == array.tobytes()
+    assert most < WORKING_BYTES * array.size
 
 
 def test_many_different_numbers_stay_as_they_are() -> None:

@@ -136,6 +136,16 @@ def test_it_cannot_take_more_memory_than_its_length_allows(tmp_path: Path) -> No
     assert "input_shape" in refused(described(input_shape=[1, 2]), tmp_path)
 
 
+def test_nor_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.dnnz"
+    save_compressed(network(), path)
+    data = path.read_bytes()
+    monkeypatch.setattr(compressed, "main_memory", lambda: 28 * 7840 + 4 * 10)
+    assert read_compressed(path).bytes == len(data)
+    monkeypatch.setattr(compressed, "main_memory", lambda: 28 * 7840 + 4 * 10 - 1)
+    assert "more than this machine's memory" in refused(data, tmp_path)
+
+
 def test_what_cannot_be_written_is_told_and_nothing_else_is_lost(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="another folder"):
         save_compressed(network(), tmp_path / "none" / "x.dnnz")
