@@ -186,8 +186,10 @@ def fit(
         )
 
 
-def read_config(config: Config, overrides: Overrides) -> LoadedConfig:
+def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedConfig:
     changes = assignments(overrides)
+    if isinstance(config, LoadedConfig):
+        return load_file(config, changes)
     if isinstance(config, RunConfig):
         config = config.model_dump()
     if isinstance(config, Mapping):

@@ -80,7 +80,7 @@ def train_group(
         def one(member: Member, resumed: Resume | None) -> Summary:
             heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
             return fit(
-                read_config(config, [*changes, *settings_of(path, member)]),
+                read_config(base if base.text else config, [*changes, *settings_of(path, member)]),
                 backend,
                 resumed,
                 listener=heard,

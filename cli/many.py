@@ -18,7 +18,6 @@ from .signals import StopSignals
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
-    from ..configs import LoadedConfig
     from ..training.groups.group import Member
     from ..training.groups.planned import Planned
     from ..training.listener import Listener
@@ -108,9 +107,6 @@ def train(
     from .side_by_side import Ended, train_side_by_side
     from .sweep_work import read_data, try_device
 
-    def loaded(*settings: str) -> LoadedConfig:
-        return load_config(reference, (*overrides, *settings), plugins.opened(plugin))
-
     def opened(threads: int | None = None) -> Backend:
         return open_device(base, resume is not None, not no_graph, console.note, threads)
 
@@ -118,7 +114,7 @@ def train(
         path = None
         try:
             with stop.raising(Interrupted(NOTHING_SAVED)):
-                base = loaded()
+                base = load_config(reference, overrides, plugins.opened(plugin))
             check_planned(wanted, base.config)
             count, data = min(workers, wanted.count), Shelf()
             threads = base.config.run.threads or max(1, available_threads() // count)
@@ -147,8 +143,9 @@ def train(
                 ends: Callable[[], bool],
                 device: Backend,
             ) -> Summary:
+                changes = (*overrides, *settings_of(folder, member))
                 done = fit(
-                    loaded(*settings_of(folder, member)),
+                    load_config(base, changes, plugins.opened(plugin)),
                     device,
                     resumed,
                     listener=listener,

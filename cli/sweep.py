@@ -91,8 +91,8 @@ def sweep(
             base, search = load_search(reference, changes, lambda: plugins.opened(plugin))
         count = count_of_workers(workers, base.config, search)
         job = Job(
-            reference, changes, lambda: plugins.opened(plugin), base, search, not no_graph,
-            data_dir, downloading.policy(offline), count,
+            changes, lambda: plugins.opened(plugin), base, search, not no_graph, data_dir,
+            downloading.policy(offline), count,
         )  # fmt: skip
         # Forked later, a worker could not use a device that is open here.
         backend = job.device(console.note) if count == 1 else None

@@ -52,7 +52,6 @@ def count_of_workers(wanted: int | None, config: RunConfig, search: Search) -> i
 class Job:
     """All that a process needs to take part in a sweep; ``count``: of processes side by side."""
 
-    reference: str
     changes: Sequence[str]
     code: Callable[[], Plugins]
     base: LoadedConfig
@@ -71,7 +70,7 @@ class Job:
     def loaded(self, settings: Sequence[str]) -> LoadedConfig:
         """The config of a trial."""
         changes = (*self.changes, *settings)
-        return load_beside(self.reference, BLOCK, changes, self.code())[0]
+        return load_beside(self.base, BLOCK, changes, self.code())[0]
 
     def device(self, notice: Callable[[str], None]) -> Backend:
         """The device of the config. Raises BackendUnavailableError."""

@@ -18,7 +18,7 @@ import yaml
 from ..common.errors import ConfigError
 from .document import Node, Place, Problem
 from .expand import Expander
-from .find import find_config, read_text
+from .find import Found, find_config, read_text
 from .from_objects import LABEL, as_document
 from .layer_places import shown_path
 from .overrides import apply_override, is_of_block, is_of_plugins
@@ -66,9 +66,13 @@ class LoadedConfig:
 
 
 def load_config(
-    reference: str | Path, overrides: Sequence[str] = (), plugins: Plugins = NONE
+    reference: str | Path | LoadedConfig,
+    overrides: Sequence[str] = (),
+    plugins: Plugins = NONE,
 ) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
+
+    One that was loaded before is made anew from its text, whatever its file has become.
 
     overrides: ``key.path=value``, as in ``optimizer.lr=0.05`` or ``layers.0.filters=32``.
     Relative folders of data count from the file, those in overrides from the working directory.
@@ -78,7 +82,7 @@ def load_config(
 
 
 def load_beside(
-    reference: str | Path,
+    reference: str | Path | LoadedConfig,
     key: str,
     overrides: Sequence[str] = (),
     plugins: Plugins = NONE,
@@ -90,9 +94,13 @@ def load_beside(
     check: the problems of that, which an error lists with those of the config; known: the configs
     of the package that an error names. Overrides of this block are applied to it.
     """
-    found = find_config(reference, known=known)
-    _LOG.info("config: %s", found.path)
-    text = read_text(found)
+    if isinstance(reference, LoadedConfig):
+        found = Found(reference.path, reference.packaged, str(reference.path))
+        text = reference.text
+    else:
+        found = find_config(reference, known=known)
+        _LOG.info("config: %s", found.path)
+        text = read_text(found)
     name, folder = safe_name(found.path.stem), found.path.parent
     problems: list[Problem] = []
     document = compose(text, found.label, problems)

@@ -93,7 +93,7 @@ def load_search(
     search = reader.search(node, loaded.config.seed)
 
     def fits(settings: Sequence[str]) -> None:
-        load_beside(reference, BLOCK, (*overrides, *settings), plugins())
+        load_beside(loaded, BLOCK, (*overrides, *settings), plugins())
 
     if not reader.problems:
         reader.try_values(node, search, fits)

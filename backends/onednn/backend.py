@@ -37,6 +37,7 @@ class OneDnnBackend:
     def __init__(self, threads: int) -> None:
         library()
         self.threads = threads
+        self._crowded = False
 
     @property
     def waiting_threads(self) -> int:
@@ -80,11 +81,19 @@ class OneDnnBackend:
                 refusals=(ChoiceError,),
                 choices=defaults,
                 search=find if any(map(convolutions, trained.values())) else None,
-                quiet=lambda: not crowded(self.threads),
+                quiet=self._is_quiet,
                 code=_digest(),
             )
 
         return compiled(self, sections, options, planned)
+
+    def _is_quiet(self) -> bool:
+        """Whether other programs leave the cores to this one now; once not, never again.
+
+        To look takes a moment, and the trainings of one process are to have the same choices.
+        """
+        self._crowded = self._crowded or crowded(self.threads)
+        return not self._crowded
 
     def precision(self, wanted: Precision) -> Precision:
         if wanted in ("auto", "fp32"):

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -290,6 +291,26 @@ def test_a_mistake_is_told_before_anything_is_written(run_in: Run, tmp_path: Pat
     assert done.returncode == 1
     assert "tiny.yaml:19:19: search.keys.optimizer.lr: the range is empty" in done.stderr
     assert not (folder / "runs").exists()
+
+
+def test_a_config_from_a_pipe_is_read_once(
+    command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """And so one that is changed while a sweep or seeds train is not read again."""
+    search = "search: {trials: 2, keys: {optimizer.lr: [0.1, 0.2]}}\n"
+    folder = _folder(tmp_path, "piped", search)
+    (folder / "plain.yaml").write_text(TINY, encoding="utf-8")
+    rest = "--device numpy --threads 1 --set name=tiny --set train.epochs=1"
+    for line in (
+        "sweep --config <(cat tiny.yaml) --workers 2",
+        "sweep --config <(cat tiny.yaml) --workers 1",
+        "train --config <(cat plain.yaml) --seeds 2",
+    ):
+        script = f"{shlex.join(command)} {line} {rest}"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(NVIDIA_DRIVER.exists(), reason="this machine may have a GPU")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ WRITING = OPS[: OPS.index("read")]
 READING = ("read", "opendir")
 LOOKING = ("stat",)
 ACTIONS = ("nothing", "fail", "short", "kill before", "kill after")
-RECORD = struct.Struct("=IIiiqqqiIII")
+RECORD = struct.Struct("=IIiiqqqiIIII4x")
+_SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Call:
     """A call on a file. ``number`` 0 is not counted; ``op`` "say" is to standard output or error.
 
     ``path`` and ``other`` are absolute; the latter is a link's text or where a file is renamed to.
+    ``process``: the number of the one that made the call.
     """
 
     number: int
@@ -58,6 +61,7 @@ class Call:
     path: str
     other: str
     data: bytes
+    process: int = 0
 
     @property
     def kind(self) -> str:
@@ -75,16 +79,16 @@ def read_trace(path: Path) -> list[Call]:
     """The calls in order; one that killed the process before it has result -1."""
     text, at, found = path.read_bytes(), 0, []
     while at < len(text):
-        number, op, fd, flags, offset, size, result, error, *lengths = RECORD.unpack_from(text, at)
+        *given, process = RECORD.unpack_from(text, at)
+        number, op, fd, flags, offset, size, result, error, *lengths = given
         at += RECORD.size
         parts = []
         for length in lengths:
             parts.append(text[at : at + length])
             at += length
         one, two = (part.decode() for part in parts[:2])
-        found.append(
-            Call(number, OPS[op], fd, flags, offset, size, result, error, one, two, parts[2])
-        )
+        head = number, OPS[op], fd, flags, offset, size, result, error
+        found.append(Call(*head, one, two, parts[2], process))
     return found
 
 
@@ -107,3 +111,16 @@ FAILURES = (
 )
 KILLS = (Fault("killed-before", "kill before"), Fault("killed-after", "kill after"))
 EVERY = (*WRITING, *READING, *LOOKING)
+
+
+def committed(calls: list[Call]) -> int:
+    """The highest step whose manifest was renamed into place; -1 if none was."""
+    names = [c.other for c in calls if c.op == "rename" and c.result == 0]
+    found = [re.search(r"/step-(\d+)\.json$", name) for name in names]
+    return max((int(match[1]) for match in found if match), default=-1)
+
+
+def reported(calls: list[Call]) -> int:
+    """The step that the user was last told is saved; -1 if none."""
+    said = b"".join(call.data for call in calls if call.op == "say" and call.fd == 2)
+    return max(map(int, _SAVED.findall(said)), default=-1)

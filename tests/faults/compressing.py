@@ -32,7 +32,7 @@ PICTURES = ("weights.png", "mask.png", "sensitivity.png")
 PLACE = "runs/net-compressed"
 _DECODED = re.compile(r"read and decoded .*")
 # Of the faults that a training meets too, those that are tried where not all are.
-SOME = ("ENOSPC", "killed-before")
+SOME = ("ENOSPC", "EIO-reading", "killed-before")
 
 
 def check_report(ended: Ended, root: Path, whole: Path, want: Ended) -> None:

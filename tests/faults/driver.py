@@ -11,9 +11,12 @@ import ctypes
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dnnstack.cli.side_by_side
+import dnnstack.cli.sweep_work
 import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
 from consent import Typed  # beside this script
 from dnnstack.cli.main import main
@@ -22,6 +25,7 @@ from layer import Layer
 from tqdm import tqdm
 
 SHIM = ctypes.CDLL(None)
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
 
 
 def arm(job: dict[str, Any]) -> None:
@@ -91,12 +95,17 @@ def serve() -> None:
             if pid == 0:
                 child(job)
             _, status = os.waitpid(pid, 0)
+            with suppress(ChildProcessError):
+                while True:
+                    os.wait()
         sys.stdout.write(f"{status}\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)
+    # Workers whose first process was killed come to this one, which waits for their end.
+    SHIM.prctl(_SUBREAPER, 1, 0, 0, 0)
     # To draw takes longer than all the rest; the file is written in the same way.
     tqdm.monitor_interval = 0  # its thread must not be there when a child is forked
     plots._png = lambda points, title: b"a picture" * 1000

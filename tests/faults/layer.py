@@ -142,7 +142,7 @@ class Layer:
         offset = self._real["lseek"](call.fd, 0, 1) - result if call.op == "write" else -1
         fd = result if call.op == "open" else call.fd
         given = (number, OPS.index(call.op), fd, call.flags, offset, call.size, result, error)
-        head = RECORD.pack(*given, *map(len, texts))
+        head = RECORD.pack(*given, *map(len, texts), os.getpid())
         self._real["write"](self._trace, head + b"".join(texts))
 
     def _absolute(self, path: Any) -> str:

@@ -47,6 +47,10 @@ class Inode:
         return max((index for index in self.synced if index <= at), default=-1)
 
 
+OpenFiles = dict[tuple[int, int], Inode]
+"""By process and descriptor."""
+
+
 @dataclass(frozen=True)
 class State:
     """A folder after a loss behind the call with this index: path -> content, None for a folder."""
@@ -96,8 +100,8 @@ class Disk:
             self._now[name.parent].entries[name.name] = [(-1, made)]
 
     def run(self, root: Path, calls: list[Call]) -> None:
-        """Take the calls of a process on the files below ``root``."""
-        open_files: dict[int, Inode] = {}
+        """Take the calls of a process, and of those forked from it, on the files below ``root``."""
+        open_files: OpenFiles = {}
         for call in calls:
             index = len(self.calls)
             self.calls.append(call)
@@ -108,27 +112,31 @@ class Disk:
         """Whether there is a file of this name after all calls."""
         return Path(name) in self._now
 
-    def _take(self, index: int, call: Call, root: Path, open_files: dict[int, Inode]) -> None:
+    def _take(self, index: int, call: Call, root: Path, open_files: OpenFiles) -> None:
         name = Path(call.path).relative_to(root) if call.path else Path()
+        own = call.process, call.fd
+        # What was open at the fork is so in both.
+        found = open_files.get(own) or open_files.get((self.calls[0].process, call.fd))
         if call.op == "open":
             if name not in self._now:
                 self._link(index, name, Inode("file"))
             elif call.flags & os.O_TRUNC:
                 self._now[name].changes.append((index, 0, None))
-            open_files[call.fd] = self._now[name]
+            open_files[own] = self._now[name]
         elif call.op == "close":
-            open_files.pop(call.fd, None)
-        elif call.op == "write" and call.fd in open_files:
-            open_files[call.fd].changes.append((index, call.offset, call.data))
+            open_files.pop(own, None)
+        elif call.op == "write" and found is not None:
+            found.changes.append((index, call.offset, call.data))
         elif call.op == "truncate":
-            open_files[call.fd].changes.append((index, call.size, None))
+            assert found is not None
+            found.changes.append((index, call.size, None))
         elif call.op == "fsync":
-            inode = open_files[call.fd]
-            inode.synced.append(index)
-            own = [
-                at for at, folder, entry in self._metadata if self._concerns(inode, folder, entry)
+            assert found is not None
+            found.synced.append(index)
+            needs = [
+                at for at, folder, entry in self._metadata if self._concerns(found, folder, entry)
             ]
-            self._forced.append((index, max(own, default=-1)))
+            self._forced.append((index, max(needs, default=-1)))
         elif call.op == "mkdir":
             self._link(index, name, Inode("folder"))
         elif call.op == "symlink":

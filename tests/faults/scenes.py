@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 import tempfile
@@ -13,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.records.run_log import CSV, LOG, cut_log
 from dnnstack.training.records.state import State
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from safetensors.numpy import save_file
 
-from . import compressing, consent
-from .calls import KILLS, WRITING, Call
+from . import compressing, consent, grouping
+from .calls import KILLS, WRITING, committed, reported
 from .conftest import Ended, Play, make_root
+from .content import Content, checkpoint_content, checkpoints, folder_content, records
 
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
 KEEP = ("--set", "checkpoint.keep=99")
@@ -31,14 +29,9 @@ WORK, SHEET, NEW = "work", "sheet.png", "new.yaml"
 WEIGHTS = "w.safetensors"
 RUN = Path(WORK, "runs/net")
 _STEP = "runs/net/checkpoints/step-{}.safetensors"
-_SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
-# Of lines of the log: times, and where the folder of the case is.
-_UNTIMED = {"seconds", "images_per_second", "time", "training_seconds", "path"}
-_ON_DEVICES = ("eval", "predict", "compress")
+_ON_DEVICES = ("train", "eval", "predict", "compress", "sweep")
 _REPORTED = re.compile(r"dnnstack: error: \S.*")
-
-Content = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,11 @@ class Scene:
 
     @property
     def trains(self) -> bool:
-        return self.argv[0] == "train"
+        return self.argv[0] == "train" and not self.is_group
+
+    @property
+    def is_group(self) -> bool:
+        return self.name in grouping.COMMANDS
 
 
 _EARLIER = (*TRAIN, *KEEP, "--set", "optimizer.lr=0.05")
@@ -102,50 +99,13 @@ SCENES = {
             devices=("cpu",),
         ),
         Scene("report", "small", compressing.REPORT),
+        *(
+            Scene(name, "many", command, (*command, "--resume"))
+            for name, command in grouping.COMMANDS.items()
+        ),
         Scene("consent", "asked", ("config", "--config", consent.CONFIG), answer="yes\n"),
     )
 }
-
-
-def folder_content(folder: Path) -> Content:
-    """Relative path -> digest of the content, or where a link leads."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        elif path.is_file():
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
-
-
-def checkpoint_content(path: Path) -> str:
-    """What must be equal to the last bit: the state and every array."""
-    found = read_checkpoint(path)
-    digest = hashlib.sha256(json.dumps(found.state.to_json(), sort_keys=True).encode())
-    for name, array in sorted(found.arrays.items()):
-        digest.update(name.encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def checkpoints(run: Path) -> dict[int, str]:
-    """Step -> content of each committed checkpoint; raises CheckpointError for a damaged one."""
-    folder = run / "checkpoints"
-    return {
-        step: checkpoint_content(tensors_path(folder, step)) for step in checkpoint_steps(folder)
-    }
-
-
-def records(run: Path) -> list[Any]:
-    """The log without times and the lines of processes, and ``metrics.csv``."""
-    lines = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
-    log = [
-        {key: value for key, value in line.items() if key not in _UNTIMED}
-        for line in lines
-        if line["event"] not in ("start", "resume", "end")
-    ]
-    return [log, (run / "metrics.csv").read_text("utf-8")]
 
 
 def cut_records(run: Path, state: State) -> list[Any]:
@@ -180,7 +140,7 @@ class Stage:
     def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
         argv = scene.again if again else scene.argv
         out = root / scene.out if scene.out else None
-        given = self._device if scene.trains or scene.argv[0] in _ON_DEVICES else ()
+        given = self._device if scene.argv[0] in _ON_DEVICES else ()
         return self._play(root, *argv, *given, out=out, answer=scene.answer, **options)
 
     def fresh(self, scene: Scene) -> Path:
@@ -236,6 +196,8 @@ class Stage:
             make_root(root)
         elif name == "asked":
             consent.prepare(self._copy(self._start("bare"), root.name), root / WORK)
+        elif name == "many":
+            grouping.prepare(self._copy(self._start("warm"), root.name) / WORK)
         elif name == "begun":
             self._begin(root)
         elif name == "weights":
@@ -270,19 +232,6 @@ class Stage:
             shutil.rmtree(root)
         (root / RUN / ".config.yaml.4711.0a1b2c3d.tmp").write_text("left by a killed process")
         (root / RUN / "checkpoints" / "notes.txt").write_text("not ours\n")
-
-
-def committed(calls: list[Call]) -> int:
-    """The highest step whose manifest was renamed into place; -1 if none was."""
-    names = [c.other for c in calls if c.op == "rename" and c.result == 0]
-    found = [re.search(r"/step-(\d+)\.json$", name) for name in names]
-    return max((int(match[1]) for match in found if match), default=-1)
-
-
-def reported(calls: list[Call]) -> int:
-    """The step that the user was last told is saved; -1 if none."""
-    said = b"".join(call.data for call in calls if call.op == "say" and call.fd == 2)
-    return max(map(int, _SAVED.findall(said)), default=-1)
 
 
 def check_text(ended: Ended, name: str) -> None:

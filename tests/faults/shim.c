@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -29,12 +30,18 @@ struct record {
     int32_t fd, flags;
     int64_t offset, size, result;
     int32_t error;
-    uint32_t path, other, data;
+    uint32_t path, other, data, process, unused;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Processes that are forked from the armed one have the lock and the count in common with it. */
+struct common {
+    pthread_mutex_t lock;
+    uint32_t count;
+};
+
+static struct common own = {PTHREAD_MUTEX_INITIALIZER, 0}, *common = &own;
 static int armed, trace = -1, action, errors, lasting, data_wanted;
-static uint32_t kinds, wanted, count;
+static uint32_t kinds, wanted;
 static char root[PATH_MAX];
 static size_t root_length;
 static char paths[DESCRIPTORS][PATH_MAX];
@@ -61,12 +68,18 @@ static int inside(int at, const char *path, char *into) {
 
 static int known(int fd) { return armed && fd >= 0 && fd < DESCRIPTORS && paths[fd][0]; }
 
+static void take(void) {
+    /* A process that was killed inside a call had it. */
+    if (pthread_mutex_lock(&common->lock) == EOWNERDEAD) pthread_mutex_consistent(&common->lock);
+}
+
 static void put(const void *bytes, size_t length) {
     if (syscall(SYS_write, trace, bytes, length) != (long)length) _exit(98);
 }
 
 static void note(struct record r, const char *path, const char *other, const void *data) {
     if (trace < 0) return;
+    r.process = getpid();
     r.path = path ? strlen(path) : 0;
     r.other = other ? strlen(other) : 0;
     r.data = data && (data_wanted || r.op == SAY) && r.result > 0 ? r.result : 0;
@@ -79,7 +92,7 @@ static void note(struct record r, const char *path, const char *other, const voi
 /* What becomes of the next call of this kind. */
 static int fate(int op, struct record *r) {
     if (!(kinds >> op & 1)) return r->number = 0, NOTHING;
-    r->number = ++count;
+    uint32_t count = r->number = ++common->count;
     if (!wanted || (lasting ? count < wanted : count != wanted)) return NOTHING;
     /* A full disk is still read, and files on it are still deleted and closed. */
     if (lasting && count > wanted && action == FAIL &&
@@ -93,7 +106,7 @@ static int fate(int op, struct record *r) {
     do {                                                                                           \
         struct record r = {.op = kind, .fd = given_fd, .flags = given_flags, .size = given_size,   \
                            .offset = -1};                                                          \
-        pthread_mutex_lock(&lock);                                                                 \
+        take();                                                                                    \
         int chosen = fate(r.op, &r);                                                               \
         if (chosen == KILL_BEFORE) {                                                               \
             r.result = -1, r.error = KILLED;                                                       \
@@ -117,7 +130,7 @@ static int fate(int op, struct record *r) {
         __VA_ARGS__;                                                                               \
         note(r, path, other, data);                                                                \
         if (chosen == KILL_AFTER) raise(SIGKILL);                                                  \
-        pthread_mutex_unlock(&lock);                                                               \
+        pthread_mutex_unlock(&common->lock);                                                       \
         errno = kept;                                                                              \
     } while (0)
 
@@ -126,7 +139,13 @@ void faults_arm(const char *folder, int trace_fd, unsigned kind_bits, unsigned c
     strcpy(root, folder);
     root_length = strlen(root);
     trace = trace_fd, kinds = kind_bits, wanted = call, action = what, errors = error;
-    lasting = from_then_on, data_wanted = with_data, count = 0;
+    lasting = from_then_on, data_wanted = with_data;
+    pthread_mutexattr_t shared;
+    pthread_mutexattr_init(&shared);
+    pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST);
+    common = mmap(0, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (common == MAP_FAILED || pthread_mutex_init(&common->lock, &shared)) _exit(97);
     armed = 1;
 }
 
@@ -174,10 +193,10 @@ int close(int fd) {
 /* What a descriptor is made a copy of is what it stands for. */
 static int copied(int from, int to) {
     if (to < 0 || to >= DESCRIPTORS) return to;
-    pthread_mutex_lock(&lock);
+    take();
     if (known(from)) memmove(paths[to], paths[from], PATH_MAX);
     else paths[to][0] = 0;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&common->lock);
     return to;
 }
 
@@ -193,9 +212,9 @@ ssize_t write(int fd, const void *data, size_t size) {
     if (armed && (fd == 1 || fd == 2) && !known(fd)) {
         result = call(fd, data, size);
         struct record r = {.op = SAY, .fd = fd, .result = result};
-        pthread_mutex_lock(&lock);
+        take();
         note(r, 0, 0, data);
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&common->lock);
         return result;
     }
     if (!known(fd)) return call(fd, data, size);

@@ -18,6 +18,7 @@ import pytest
 from .calls import FAILURES, KILLS, Fault
 from .compressing import SOME, check_compression, check_report
 from .conftest import Ended, Play, player
+from .grouping import check_group
 from .scenes import (
     SCENES,
     Scene,
@@ -50,11 +51,8 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
     for scene in SCENES.values():
         for device in scene.devices:
             for fault in FAULTS:
-                if (
-                    scene.name in ("compress", "integers")
-                    and not EVERYTHING
-                    and fault.name not in SOME
-                ):
+                few = scene.is_group or scene.name in ("compress", "integers")
+                if few and not EVERYTHING and fault.name not in SOME:
                     continue
                 for part in range(PARTS):
                     yield scene, device, fault, part
@@ -120,6 +118,9 @@ def check(
     elif scene.name in ("compress", "integers"):
         check_strangers(stage, scene, root)
         check_compression(stage, scene, root, ended, stage.end(scene), note)
+    elif scene.is_group:
+        check_strangers(stage, scene, root)
+        check_group(stage, scene, root, ended, stage.end(scene), note)
     elif scene.name == "report":
         check_strangers(stage, scene, root)
         check_report(ended, root, stage.end(scene), stage.undisturbed(scene).ended)

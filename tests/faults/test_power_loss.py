@@ -14,9 +14,11 @@ import pytest
 from dnnstack.training.records.runs import find_run
 from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
 
-from .calls import KILLS, WRITING
+from .calls import KILLS, WRITING, reported
 from .compressing import arrays, check_compression
 from .conftest import Ended, Play
+from .content import checkpoint_content
+from .grouping import COMMANDS, check_kept, finish_group, told
 from .replay import Disk, Model, State
 from .scenes import (
     RUN,
@@ -24,9 +26,7 @@ from .scenes import (
     Scene,
     Stage,
     check_resumed,
-    checkpoint_content,
     cut_records,
-    reported,
 )
 from .test_failing_calls import EVERYTHING
 
@@ -42,6 +42,15 @@ def stage(play: Play, shim: Path | None, quick_folder: Path) -> Stage:
     if shim is None:
         pytest.skip("there is no C compiler for the shim, and Python alone does not see every call")
     return Stage(play, quick_folder, "numpy")
+
+
+def _check_group(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -> None:
+    root = stage.empty()
+    state.write(root)
+    whole = stage.end(scene)
+    check_kept(root / "work", whole / "work", told(disk.calls[: state.at + 1]))
+    if resume:
+        finish_group(stage, scene, root, whole)
 
 
 def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -> None:
@@ -100,7 +109,8 @@ def _look_at(
     else:
         chosen = states[:: -(-len(states) * max(share, 1) // LOOKED_AT)]
         resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
-    faults, check = [], _check if scene.trains else _check_compression
+    alone = _check if scene.trains else _check_compression
+    faults, check = [], _check_group if scene.is_group else alone
     for number, state in enumerate(chosen):
         try:
             check(stage, scene, disk, state, number % resumed == 0)
@@ -115,7 +125,7 @@ def _look_at(
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", ["strict", "journalling"])
-@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier", "compress"])
+@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier", "compress", *COMMANDS])
 def test_no_saved_checkpoint_is_lost(
     stage: Stage, record_property: Note, name: str, model: Model, part: int
 ) -> None:

@@ -154,15 +154,25 @@ class Journal:
     def claim(self, trial: Trial) -> Lock | None:
         """Take a trial; None if another process has it, which releases it when it ends."""
         try:
-            return lock(self._folder / f"{trial.name}.lock", keep=False)
+            return lock(self._lock_of(trial), keep=False)
         except LockedError:
             return None
         except OSError as error:
-            raise _failed(self._folder / f"{trial.name}.lock", error) from None
+            raise _failed(self._lock_of(trial), error) from None
 
     def is_held(self, trial: Trial) -> bool:
         """Whether a process has this trial now."""
-        return is_locked(self._folder / f"{trial.name}.lock")
+        return is_locked(self._lock_of(trial))
+
+    def clear(self) -> None:
+        """Delete the locks of trials that have ended, which killed processes have left."""
+        for trial in self.read():
+            left = trial.state is not None and self._lock_of(trial).exists()
+            if left and (held := self.claim(trial)) is not None:
+                held.release()
+
+    def _lock_of(self, trial: Trial) -> Path:
+        return self._folder / f"{trial.name}.lock"
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:

@@ -147,6 +147,7 @@ class Sweep:
             taken = self._take()
             if taken is None:
                 if not self._one_is_left():
+                    self.journal.clear()
                     return
                 continue
             trial, held, before = taken

@@ -47,10 +47,18 @@ class RunLog:
             raise _unwritable(Path(error.filename or self._folder), error) from None
 
     def event(self, name: str, step: int, **fields: Any) -> None:
-        """A line of the log. Numbers that are not finite become null."""
+        """A line of the log. Numbers that are not finite become null.
+
+        After the end of a training, both files survive a crash of the machine.
+        """
         table = {"event": name, "step": step, **fields}
         line = json.dumps({key: _finite(value) for key, value in table.items()}) + "\n"
         self._append(LOG, line)
+        if name == "end":
+            try:
+                self.sync()
+            except OSError as error:
+                raise _unwritable(self._folder / LOG, error) from None
 
     def metrics(
         self,

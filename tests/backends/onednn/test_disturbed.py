@@ -83,6 +83,23 @@ def test_the_next_quiet_start_searches_again(make: Make, cores: Cores, searches:
     assert len(searches) == 2
 
 
+def test_only_the_first_of_many_trainings_waits_for_a_quiet_moment(
+    make: Make, cores: Cores, searches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that follow in this process have its choices, also once it is quiet."""
+    asked: list[int] = []
+    real = backend_module.crowded
+    monkeypatch.setattr(backend_module, "crowded", lambda n: asked.append(n) or real(n))
+    cores.busy = 1.9
+    found = [make(options=Options())[2] for _ in range(3)]
+    cores.busy = 0.0
+    found.append(make(options=Options())[2])
+    assert asked == [1]
+    assert len(searches) == 1
+    assert all(each.tuning == found[0].tuning for each in found)
+    assert all(each.notices == (DISTURBED,) for each in found)
+
+
 def test_a_load_that_is_unknown_marks_nothing(
     make: Make, searches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

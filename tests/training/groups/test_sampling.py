@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+from dnnstack.common.locks import lock
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.training.groups.journal import TRIALS, Journal, Trial
 from dnnstack.training.groups.sampling import Ended, ends_early, front, need_optuna, sample
+from dnnstack.training.groups.sweeping import Sweep
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 WIDTH = Dimension("units", 8, 64, step=8, whole=True)
@@ -19,6 +23,10 @@ SEARCH = Search((RATE, WIDTH, KIND, POWER), trials=30)
 @pytest.fixture(autouse=True)
 def _optuna() -> None:
     need_optuna()
+
+
+def never(*given: Any) -> NoReturn:
+    raise AssertionError(f"called with {given}")
 
 
 def trials(search: Search, count: int, first: tuple[Ended, ...] = ()) -> list[Ended]:
@@ -97,6 +105,23 @@ def test_a_journal_with_torn_and_foreign_lines(tmp_path: Path) -> None:
     again = journal.claim(done)
     assert again is not None
     again.release()
+
+
+def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> None:
+    """The process was killed between the record of the end and the deletion of its lock."""
+    sweep = Sweep(tmp_path, Search((RATE,), trials=1))
+    trial = Trial(0, {"optimizer.lr": 0.1})
+    with sweep.journal.alone():
+        sweep.journal.begin(trial)
+        sweep.journal.end(replace(trial, state="failed"))
+    left = tmp_path / f"{trial.name}.lock"
+    left.write_text("pid 4711 on elsewhere\n", encoding="ascii")
+    with lock(left):
+        assert list(sweep.run(never, never)) == []
+        # Another process has it still.
+        assert left.exists()
+    assert list(sweep.run(never, never)) == []
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("objective", [("accuracy",), ("accuracy", "seconds")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -127,6 +128,10 @@ def test_an_event_of_an_impossible_step_does_not_survive(tmp_path: Path, step: s
     assert (tmp_path / LOG).read_text() == sound
 
 
+def full(number: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_both_files_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/dev/fd/{number}")))
@@ -134,6 +139,23 @@ def test_both_files_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyP
         log.metrics("train", 4, 0.5, SOME, 0.01)
         log.sync()
     assert sorted(synced) == [str(tmp_path / LOG), str(tmp_path / CSV)]
+
+
+def test_the_end_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was told to be finished, or a trial that the journal has, is not open again."""
+    synced: list[str] = []
+
+    def fsync(number: int) -> None:
+        assert '"end"' in (tmp_path / LOG).read_text()
+        synced.append(os.readlink(f"/dev/fd/{number}"))
+
+    with RunLog(tmp_path) as log:
+        monkeypatch.setattr(os, "fsync", fsync)
+        log.event("end", 4, state="finished")
+        assert sorted(synced) == [str(tmp_path / LOG), str(tmp_path / CSV)]
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=f"{LOG}: cannot be written: No space left"):
+            log.event("end", 4, state="finished")
 
 
 @pytest.mark.parametrize("name", [LOG, CSV])

@@ -76,7 +76,12 @@ def test_a_resume_keeps_choices_that_were_found_beside_other_programs(
     half = go(config, onednn, stop_at=13)
     monkeypatch.setattr(backend_module, "search", lambda *_: two)
     monkeypatch.setattr(backend_module, "crowded", lambda threads: False)
-    assert train_once(config, onednn).provenance.tuning.choices == two
+    assert (
+        train_once(
+            config, backend_module.OneDnnBackend(onednn.waiting_threads)
+        ).provenance.tuning.choices
+        == two
+    )
     done = end_of(resume(config, onednn, half.run))
     assert done.provenance.tuning.choices == one
     assert_equal(end_of(whole), done)
