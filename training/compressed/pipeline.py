@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +62,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What a stage ended with: the share of the weights that are not 0, and how well it does."""
+    """What a stage ended with, and how well it does.
+
+    ``kept``: the weights that are not 0, as a share of those of the network before the first stage.
+    """
 
     name: Name
     checkpoint: Annotated[str, MaxLen(_LONGEST_PATH)]
@@ -285,9 +288,12 @@ def compress(
     if not place.record.before:
         place.write(replace(place.record, before=measured(trained.checkpoint, parts)))
     last = trained.checkpoint
+    whole = sum(array.size for array in last.learned().values())
     for number, each in enumerate(configs):
         done = place.record.stages
         if number < len(done):
+            # It may have been stopped just before this.
+            _drop_cut(place.folder / each.name)
             last = _end_of(place.folder / done[number].folder)
             continue
         folder = place.folder / each.name
@@ -312,11 +318,12 @@ def compress(
         found = StageResult(
             each.name,
             str(last.path),
-            kept_share(last),
+            kept_share(last, whole),
             measured(last, ("validation",)),
             ended.training_seconds,
         )
         place.write(replace(place.record, stages=(*done, found)))
+        _drop_cut(folder)
     if config.quantize is not None:
         network = Trained.of(last)
         training = load_part(network, "train", data_root, downloads=downloads)
@@ -330,11 +337,10 @@ def compress(
     return Result(place.folder, place.record, compressed)
 
 
-def kept_share(checkpoint: Checkpoint) -> float:
-    """The share of all learned numbers that are not 0."""
+def kept_share(checkpoint: Checkpoint, whole: int) -> float:
+    """The learned numbers that are not 0, as a share of the ``whole`` network's."""
     arrays = checkpoint.learned().values()
-    total = sum(array.size for array in arrays)
-    return sum(int((array != 0).sum()) for array in arrays) / max(total, 1)
+    return sum(int((array != 0).sum()) for array in arrays) / max(whole, 1)
 
 
 def _end_of(run: Path) -> Checkpoint:
@@ -354,13 +360,23 @@ def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> s
     """A file beside the folder, with the filters that are left; its path."""
     from safetensors.numpy import save
 
-    path = folder.with_name(f"{folder.name}.safetensors")
+    path = _cut_file(folder)
     network = Trained.of(checkpoint).network
     try:
         atomic_write(path, save(smaller_arrays(network, shares, checkpoint.learned())))
     except OSError as error:
         raise _unwritable(path, error) from None
     return str(path.absolute())
+
+
+def _cut_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.safetensors")
+
+
+def _drop_cut(folder: Path) -> None:
+    """Remove what ``_cut`` wrote, which is in the stage's own checkpoint by now."""
+    with suppress(OSError):
+        _cut_file(folder).unlink()
 
 
 def _named(checkpoint: Checkpoint) -> str:
