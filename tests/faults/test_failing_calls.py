@@ -51,7 +51,7 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
         for device in scene.devices:
             for fault in FAULTS:
                 if (
-                    scene.name in ("compress", "integers")
+                    scene.name in ("compress", "filters", "integers")
                     and not EVERYTHING
                     and fault.name not in SOME
                 ):
@@ -117,7 +117,7 @@ def check(
 
     if scene.trains:
         check_training(stage, scene, root, ended, note)
-    elif scene.name in ("compress", "integers"):
+    elif scene.name in ("compress", "filters", "integers"):
         check_strangers(stage, scene, root)
         check_compression(stage, scene, root, ended, stage.end(scene), note)
     elif scene.name == "report":
