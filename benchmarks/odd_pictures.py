@@ -4,7 +4,9 @@
 
 ``ruled`` and ``squared`` are photographs, made as those of pictures.py, of a digit of MNIST's test
 set on paper with lines: lines 6 to 12 to the digit's height, or squares, in blue, grey or red, some
-with a margin; the digit stands on a line or anywhere. They should be answered, and rightly.
+with a margin; the digit stands on a line or anywhere. ``sloping`` is ruled paper whose lines are
+nearly as dark as the ink, not blurred or smoothed, and 1 to 3 degrees askew. They should be
+answered, and rightly.
 
 ``several`` are pages with two to four digits in a row, apart or touching, some in two rows,
 ``letters`` capital and small letters that no digit looks like, in eight typefaces, ``houses`` line
@@ -43,6 +45,10 @@ def ruled(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
 
 def squared(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
     return _on_lines(digits[0], rng, stem, squares=True)
+
+
+def sloping(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
+    return _on_lines(digits[0], rng, stem, squares=False, sharp=True)
 
 
 def several(digits: Digits, rng: Rng, stem: Path, number: int) -> Path:
@@ -113,12 +119,13 @@ KINDS: dict[str, Callable[[Digits, Rng, Path, int], Path]] = {
     "mnist": lambda digits, rng, stem, number: mnist(digits[0], rng, stem, number),
     "ruled": ruled,
     "squared": squared,
+    "sloping": sloping,
     "several": several,
     "letters": letter,
     "lookalikes": lookalike,
     "houses": house,
 }
-COUNTS = {"mnist": 1000, "ruled": 200, "squared": 200}
+COUNTS = {"mnist": 1000, "ruled": 200, "squared": 200, "sloping": 200}
 COUNTS |= {"several": 80, "letters": 60, "lookalikes": 60, "houses": 60}
 NO_DIGIT = ("several", "letters", "houses")
 
@@ -132,8 +139,11 @@ def _saved(ink: Plane, stem: Path, number: int) -> Path:
     return path
 
 
-def _on_lines(digit: Digit, rng: Rng, stem: Path, squares: bool) -> Path:
-    """A photograph of a digit on lined paper: pen or pencil, uneven light, blur, noise, JPEG."""
+def _on_lines(digit: Digit, rng: Rng, stem: Path, squares: bool, sharp: bool = False) -> Path:
+    """A photograph of a digit on lined paper: pen or pencil, uneven light, blur, noise, JPEG.
+
+    sharp: dark lines, 1 to 3 degrees askew, and hardly a blur.
+    """
     side = int(rng.integers(120, 420))
     height, width = (int(side * rng.uniform(1.3, 3.0)) for _ in range(2))
     canvas = Image.new("L", (width, height))
@@ -152,8 +162,9 @@ def _on_lines(digit: Digit, rng: Rng, stem: Path, squares: bool) -> Path:
     elif rng.random() < 0.3:
         x = width * rng.uniform(0.5, 0.8)
         draw.line([(x, 0), (x, 2 * height)], fill=255, width=pen)
-    angle = rng.uniform(-8, 8)
-    turned = lines.rotate(angle, Image.Resampling.BICUBIC)
+    angle = rng.uniform(1, 3) * rng.choice([-1, 1]) if sharp else rng.uniform(-8, 8)
+    how = Image.Resampling.NEAREST if sharp else Image.Resampling.BICUBIC
+    turned = lines.rotate(angle, how)
     corner = width // 2, height // 2
     turned = turned.crop((*corner, corner[0] + width, corner[1] + height))
     canvas = canvas.rotate(angle + rng.uniform(-4, 4), Image.Resampling.BICUBIC)
@@ -165,12 +176,15 @@ def _on_lines(digit: Digit, rng: Rng, stem: Path, squares: bool) -> Path:
         ink = ink * np.clip(rng.normal(0.9, 0.2, ink.shape), 0.3, 1.1)
     colour = [(0.45, 0.25, 0.08), (0.3, 0.3, 0.3), (0.1, 0.35, 0.35)][int(rng.integers(3))]
     faint = rng.uniform(0.5, 1.0) * np.array(colour)
+    if sharp:
+        faint = rng.uniform(0.6, 0.92) * np.array(colour) / max(colour)
     paper = rng.uniform(150, 235) * (1 + 0.02 * _cloud(height, width, rng))
     light = (paper * _light(height, width, rng))[..., None]
     seen = light * (1 - ruling[..., None] * faint) * (1 - strength * ink[..., None])
     soft = Image.fromarray(np.clip(seen, 0, 255).astype(np.uint8))
-    soft = soft.filter(ImageFilter.GaussianBlur(rng.uniform(0.4, 1.5)))
-    noise = rng.normal(0, rng.uniform(1, 6), (height, width, 1))
+    if not sharp:
+        soft = soft.filter(ImageFilter.GaussianBlur(rng.uniform(0.4, 1.5)))
+    noise = rng.normal(0, 1.0 if sharp else rng.uniform(1, 6), (height, width, 1))
     final = np.clip(np.asarray(soft) + noise, 0, 255).astype(np.uint8)
     path = stem.with_suffix(".jpg")
     Image.fromarray(final).save(path, quality=int(rng.integers(60, 93)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         "dnnstack eval --run lenet-2 --split validation",
         "dnnstack eval --ensemble lenet,lenet-2,lenet-3 --weights validation",
         "dnnstack eval --data mnist --data-dir ~/data",
-        "dnnstack eval --checkpoint runs/lenet/checkpoints/step-8590.safetensors --json",
+        "dnnstack eval --checkpoint runs/lenet/checkpoints/step-8590.safetensors",
     ),
 )
 @options.trained

@@ -13,7 +13,7 @@ from . import completion, console, options, plugins
     short_help="Show the weights of a run or a file.",
     epilog=options.examples(
         "dnnstack weights resnet18.safetensors",
-        "dnnstack weights resnet18.safetensors --config resnet18.yaml --set layers.fc.units=3",
+        "dnnstack weights resnet18.safetensors --config resnet18.yaml",
         "dnnstack weights runs/mine --save mine.safetensors",
     ),
 )

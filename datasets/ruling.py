@@ -16,7 +16,7 @@ Plane = NDArray[np.float32]
 # The paper may be turned by so much, in units of width per length (about 10 degrees). The slope is
 # sought on the page scaled down to these sizes, in so many steps.
 _STEEPEST = 0.18
-_COARSE, _FINE = (160, 31), (400, 9)
+_SOUGHT = ((160, 31), (400, 9), (800, 9))
 # What is left must be so long, as a share of the page: else the line was the digit.
 _LEAST_REST = 0.15
 # A line is cut into so many parts, of which so many may be hidden or faint; so many must be on the
@@ -79,7 +79,7 @@ def _without_rows(level: Plane, noise: float) -> Plane:
 def _slope(level: Plane) -> float:
     """The slope along which the page looks most like lines."""
     best, gap = 0.0, _STEEPEST
-    for longest, steps in (_COARSE, _FINE):
+    for longest, steps in _SOUGHT:
         slopes = np.linspace(best - gap, best + gap, steps)
         best = float(slopes[np.argmax(_sharpness(level, longest, slopes))])
         gap = float(slopes[1] - slopes[0])
@@ -114,7 +114,11 @@ def _bands(sheared: Plane, inside: NDArray[np.bool_], noise: float) -> list[tupl
     edges = np.linspace(0, width, _PARTS + 1).astype(np.intp)
     known = np.add.reduceat(inside, edges[:-1], axis=1)
     total = np.add.reduceat(np.where(inside, sheared, 0.0), edges[:-1], axis=1)
-    means = np.where(known > 0, total / np.maximum(known, 1), np.nan)
+    means = np.where(known > 0, total / np.maximum(known, 1), -np.inf)
+    # A line that climbs by whole pixels is in one row of a part and in the next row of another.
+    around = np.pad(means, ((1, 1), (0, 0)), constant_values=-np.inf)
+    means = np.maximum(np.maximum(around[:-2], means), around[2:])
+    means[np.isneginf(means)] = np.nan
     some = (known > 0).sum(1) >= _KNOWN * _PARTS
     faint = np.zeros(height)
     with np.errstate(all="ignore"):
@@ -124,8 +128,9 @@ def _bands(sheared: Plane, inside: NDArray[np.bool_], noise: float) -> list[tupl
     changes = np.flatnonzero(np.diff(np.pad(dark.astype(np.int8), 1)))
     bands = []
     for first, stop in zip(changes[0::2], changes[1::2], strict=True):
-        if stop - first <= max(_WIDEST * max(height, width), 4):
-            bands.append((int(first), int(stop) - 1))
+        # Without the rows that the neighbours have added on either side.
+        if stop - first - 2 <= max(_WIDEST * max(height, width), 4):
+            bands.append((int(first) + 1, int(stop) - 2))
     return bands
 
 

@@ -109,10 +109,11 @@ class CompressedReport:
                 rows.append(_published(self.paper.rows[name]))
         size = self.compressed.bytes
         kept, total = sum(c.kept for c in costs.values()), sum(c.size for c in costs.values())
+        before = self.plain_bytes // 4
         shared = sum(_shared_bits(cost) for cost in costs.values()) / 8
         share = f"{shared / self.plain_bytes:.2%}"
         ends = ("-", "-", "-", "-", share, f"{size / self.plain_bytes:.2%}")
-        rows.append(("the file", f"{total:,}", f"{kept / max(total, 1):.1%}", *ends))
+        rows.append(("the file", f"{total:,}", f"{kept / max(before, 1):.1%}", *ends))
         if self.paper is not None:
             rows.append((_PAPER, *("",) * 7, f"{1 / self.paper.times:.2%}"))
         lines = [*table(rows, "<>", width), ""]
@@ -120,11 +121,11 @@ class CompressedReport:
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
-        before = self.multiply_adds_before
+        multiplied = self.multiply_adds_before
         left = sum(left for _, left in self.multiply_adds.values())
         lines.append(
-            f"{before:,} multiply-adds for a picture with all weights, {left:,} with those that "
-            f"are not 0 ({left / max(before, 1):.1%})"
+            f"{multiplied:,} multiply-adds for a picture with all weights, {left:,} with those "
+            f"that are not 0 ({left / max(multiplied, 1):.1%})"
         )
         lines.append(
             f"read and decoded in {1e3 * self.compressed.seconds:.1f} ms: "

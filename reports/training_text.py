@@ -23,6 +23,11 @@ def beginning(started: Started) -> list[str]:
         f"steps       {plan.total_steps}: batches of {plan.batch_size}, "
         f"{plan.steps_per_epoch} per epoch",
     ]
+    if started.measured is not None:
+        mean, std = (
+            ", ".join(f"{value:.4g}" for value in each) for each in started.measured.mean_and_std()
+        )
+        lines.append(f"normalize   mean {mean}, deviation {std} (measured)")
     if started.resumed_from is not None:
         epoch = state.step / plan.steps_per_epoch
         source = printable(started.resumed_from)

@@ -209,18 +209,28 @@ def load_part(
     name = own if dataset is None else dataset
     if name == own:
         check_folders(trained.checkpoint, config)
-    info = describe_data(config, root) if name == own else describe(name, root=root)
-    if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
-        needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
-        raise DatasetError(
-            f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
-            f"classes; {trained.path} needs {needed}"
-        )
     split: Literal["train", "test"] = "test" if part == "test" else "train"
-    if name == own:
-        images = load_data(config, split, root, downloads)
-    else:
-        images = load(name, split, root=root, downloads=downloads)
+    try:
+        info = describe_data(config, root) if name == own else describe(name, root=root)
+        if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
+            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
+            raise DatasetError(
+                f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
+                f"classes; {trained.path} needs {needed}"
+            )
+        if name == own:
+            images = load_data(config, split, root, downloads)
+        else:
+            images = load(name, split, root=root, downloads=downloads)
+    except DatasetError:
+        gone = _missing_folder(trained, root) if name == own else None
+        if gone is None:
+            raise
+        raise DatasetError(
+            f"{gone}: cannot be read, as there is no such folder; the network was trained on its "
+            "pictures. If it was renamed, give it its name again, or make a link of that name to "
+            "it; if it is in another folder now, name that one with --data-dir"
+        ) from None
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)
     train, validation = divide(config, images.labels)
@@ -232,6 +242,18 @@ def load_part(
             "use --split train or --split test"
         )
     return images, validation
+
+
+def _missing_folder(trained: Trained, root: Path) -> Path | None:
+    """The folder of pictures that the network was trained on or is tested on, if it is gone."""
+    chosen = trained.config.data.dataset
+    if chosen.type == "image_folder":
+        options = chosen.options()
+        for name in filter(None, (options["train"], options["test"])):
+            folder = root / Path(name).expanduser()
+            if not folder.exists():
+                return folder
+    return None
 
 
 def evaluate(

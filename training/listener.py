@@ -8,6 +8,7 @@ from typing import Literal
 
 from .metrics import Metrics
 from .plan import Plan
+from .preprocessing import Preprocessing
 from .records.state import Best, State
 from .weights.start import Start
 
@@ -18,7 +19,8 @@ EndState = Literal["finished", "interrupted"]
 class Started:
     """Before the first step: run, data and length of the training.
 
-    ``resumed_from`` is the checkpoint from which the ``state`` comes.
+    ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` what the
+    pictures' mean and deviation were measured to make, with ``normalize: measured``.
     """
 
     run: Path
@@ -26,6 +28,7 @@ class Started:
     plan: Plan
     state: State
     resumed_from: Path | None
+    measured: Preprocessing | None = None
 
 
 @dataclass(frozen=True)

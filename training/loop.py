@@ -18,6 +18,7 @@ from .divergence import Watch
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
+from .preprocessing import Preprocessing
 from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
@@ -80,6 +81,10 @@ class Loop:
         )
         return summary
 
+    def _measured(self) -> Preprocessing | None:
+        setup = self._session.setup
+        return setup.scaling if setup.config.data.normalize.measured else None
+
     def _start(self, backend: Backend) -> None:
         plan, step, state = self._plan, self._session.step, self._saver.state
         source, ranks = self._resumed_from(), self._session.ranks
@@ -100,6 +105,7 @@ class Loop:
                 plan=plan,
                 state=state,
                 resumed_from=source,
+                measured=self._measured(),
             )
         )
         if step == plan.total_steps and not state.validation_due:

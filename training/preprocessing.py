@@ -22,6 +22,11 @@ class Preprocessing:
         scale = tuple(1.0 / (255.0 * s) for s in std)
         return cls(scale, tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
+    def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The numbers that ``standardize`` makes it of."""
+        mean = tuple(-shift / (255.0 * s) for s, shift in zip(self.scale, self.shift, strict=True))
+        return mean, tuple(1.0 / (255.0 * s) for s in self.scale)
+
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """images: (..., C, H, W) -> float32 of the same shape."""
         scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))

@@ -90,9 +90,16 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None, rows: Rows) -> 
     n, channels = op.x.shape[:2]
     x = b.output(op.x)
     target = b.array(op.target)
-    if raw is not None:
+    uniform = len(set(op.scale)) == len(set(op.shift)) == 1
+    at_once = raw is not None and uniform and op.shift[0] == 0.0
+    if raw is not None and not at_once:
         b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {"src": raw, "dst": x})
-    if len(set(op.scale)) == len(set(op.shift)) == 1:
+    if raw is not None and at_once:
+        # Scaled while it is copied: one pass over the numbers in place of two.
+        scale = b.constant(Descriptor.of((1,)), op.scale[0])
+        desc = reorder_desc(raw.descriptor, x.descriptor, Attributes(("src",)))
+        b.primitive(op, desc, {"src": raw, "dst": x, "scale_src": scale})
+    elif uniform:
         linear = (FORWARD_INFERENCE, ELTWISE_LINEAR, x.descriptor, x.descriptor)
         desc = PrimitiveDesc("eltwise_forward", *linear, op.scale[0], op.shift[0], None)
         b.primitive(op, desc, {"src": x, "dst": x}, {"alpha": op.scale[0], "beta": op.shift[0]})

@@ -195,6 +195,15 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     }
     assert small["float32_bytes"] == 4 * (4 * 25 + 4 + 10 * 144 + 10)
     assert 2 * small["multiply_adds_left"] == small["multiply_adds"]
+    left = 2 * 25 + 2 + 10 * 72 + 10
+    assert small["stages"][0]["kept"] == pytest.approx(left / (4 * 25 + 4 + 10 * 144 + 10), 1e-6)
+    # What the stage began with is in its checkpoint.
+    assert list(Path("runs/tiny-compressed").glob("*.safetensors")) == []
+    assert main(["report", "runs/tiny-compressed"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["the", "file", "782", "50.3%"] in [row[:4] for row in rows]
+    assert ["the", "file", "50.3%"] in [row[:3] for row in rows]
+    assert ["1-filters", "50.3%"] in [row[:2] for row in rows]
     run = "runs/tiny-compressed/1-filters"
     assert "filters: 2" in Path(run, "config.yaml").read_text()
     assert main(["eval", "--run", run, "--no-plots", "--device", "numpy", "--json"]) == 0

@@ -72,6 +72,19 @@ def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None
     assert run_in(folder, *EVAL, "--data-dir", "moved").returncode == 0
 
 
+def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in: Run, folder: Path) -> None:
+    assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
+    renamed = folder / "data" / "renamed"
+    (folder / "data" / "set").rename(renamed)
+    done = run_in(folder, *EVAL)
+    assert done.returncode == 1
+    assert "data/set: cannot be read, as there is no such folder; the network was" in done.stderr
+    assert "give it its name again, or make a link of that name to it" in done.stderr
+    assert "the config" not in done.stderr
+    (folder / "data" / "set").symlink_to(renamed)
+    assert run_in(folder, *EVAL).returncode == 0
+
+
 def test_the_environment_comes_first(
     run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,21 @@ def test_help_breaks_no_name(
     assert {f"{name}," for name in packaged_configs()[:-1]} <= set(words)
 
 
+def test_an_example_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is a line to copy; one that the terminal breaks is two commands to a shell."""
+    assert entrance.main(["--help"]) == 0
+    listed = capsys.readouterr().out.split("Commands:\n")[1].split("\n\n")[0]
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert len(names) > 10
+    for name in names:
+        assert entrance.main([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        wide = [line for line in text.splitlines() if line.startswith("    dnnstack")]
+        assert [line for line in wide if len(line) > 80] == [], name
+        if "Examples:" in text:
+            assert wide, name
+
+
 def test_the_end_of_the_input_ends_the_line_of_a_question(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

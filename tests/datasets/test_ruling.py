@@ -81,3 +81,23 @@ def test_a_stroke_across_a_line_stays_whole() -> None:
     assert found
     assert cleaned[40:260, 142:158].min() > 0.9
     assert cleaned[:, :120].max() < 0.05
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("degrees", [0.5, 1.0, 1.4, 2.5, 3.0])
+def test_sharp_lines_that_climb_by_whole_pixels_are_removed(degrees: float, width: int) -> None:
+    """As a drawing program gives them: not smoothed, in one row here and in the next one there."""
+    side = 400
+    page = Image.new("L", (side, side))
+    lines = ImageDraw.Draw(page)
+    climb = side * np.tan(np.deg2rad(degrees))
+    for at in range(30, side - 30, 70):
+        lines.line([(0, at), (side, at + climb)], fill=128, width=width)
+    level = np.asarray(page, np.float32) / np.float32(255.0)
+    level[80:280, 190:215] = 1.0
+    level[80:105, 130:215] = 1.0
+    cleaned, found = without_lines(level, 0.0)
+    assert found
+    assert cleaned[85:275, 193:212].min() > 0.9
+    assert cleaned[:, :120].max() < 0.1
+    assert cleaned[:, 230:].max() < 0.1

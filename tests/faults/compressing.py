@@ -23,6 +23,13 @@ stages:
     train: {max_steps: 2}
   - share: {bits: {"*.weight": 2}}
 """
+FEW = "few.yaml"
+FEW_TEXT = """\
+stages:
+  - filters: {conv2d_1: 0.5}
+    train: {max_steps: 2}
+"""
+LEAVE_OUT = ("compress", "net", "--config", FEW, "--threads", "1")
 COMPRESS = ("compress", "net", "--config", STAGES, "--threads", "1")
 INTEGERS = "int8.yaml"
 QUANTIZE = ("compress", "net", "--config", INTEGERS, "--threads", "1")
@@ -64,6 +71,8 @@ def check_compression(
         begun = (root / "work" / PLACE / "compress.json").exists()
         second = stage.run(scene, root, again=begun)
         assert second.status == 0, second.err
+        # What a stage begins with is removed once it has ended, also by the second call.
+        assert not list((root / "work" / PLACE).glob("*.safetensors"))
     (want,), found = arrays(whole / "work"), arrays(root / "work")
     assert found
     for each in found:

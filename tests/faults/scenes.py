@@ -98,6 +98,12 @@ SCENES = {
             (*compressing.QUANTIZE, "--resume", compressing.PLACE),
             devices=("cpu",),
         ),
+        Scene(
+            "filters",
+            "staged",
+            compressing.LEAVE_OUT,
+            (*compressing.LEAVE_OUT, "--resume", compressing.PLACE),
+        ),
         Scene("report", "small", compressing.REPORT),
         *(
             Scene(name, "many", command, (*command, "--resume"))
@@ -211,6 +217,7 @@ class Stage:
                 shutil.rmtree(root / RUN.parent)
             if name in ("staged", "small"):
                 (root / WORK / compressing.STAGES).write_text(compressing.TEXT, encoding="utf-8")
+                (root / WORK / compressing.FEW).write_text(compressing.FEW_TEXT, encoding="utf-8")
             if name == "small":
                 for argv in (compressing.MEASURE, compressing.COMPRESS, compressing.REPORT):
                     given = () if argv == compressing.REPORT else self._device

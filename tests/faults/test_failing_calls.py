@@ -51,7 +51,7 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
     for scene in SCENES.values():
         for device in scene.devices:
             for fault in FAULTS:
-                few = scene.is_group or scene.name in ("compress", "integers")
+                few = scene.is_group or scene.name in ("compress", "filters", "integers")
                 if few and not EVERYTHING and fault.name not in SOME:
                     continue
                 for part in range(PARTS):
@@ -115,7 +115,7 @@ def check(
 
     if scene.trains:
         check_training(stage, scene, root, ended, note)
-    elif scene.name in ("compress", "integers"):
+    elif scene.name in ("compress", "filters", "integers"):
         check_strangers(stage, scene, root)
         check_compression(stage, scene, root, ended, stage.end(scene), note)
     elif scene.is_group:

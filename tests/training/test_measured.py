@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.datasets import describe, load, split_validation
+from dnnstack.reports.training_text import beginning
 from dnnstack.training.assemble import preprocessing
 from dnnstack.training.augmentation import mean_pixel
+from dnnstack.training.listener import Listener, Started
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -30,6 +32,27 @@ def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: 
     assert scaling.shift[0] == pytest.approx(-pixels.mean() / pixels.std(), rel=1e-12)
     seen = scaling(data.images[chosen])
     assert (seen.mean(), seen.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
+
+
+def test_what_was_measured_is_told(tiny: Tiny, reference: Backend) -> None:
+    told: list[Started] = []
+
+    class Told(Listener):
+        def started(self, started: Started) -> None:
+            told.append(started)
+
+    config = tiny(MEASURED, "run.device=numpy", "train.max_steps=2")
+    first = train(config, reference, Path("unused"), listener=Told())
+    longer = tiny(MEASURED, "run.device=numpy", "train.max_steps=3")
+    source = open_resume(first.run, lambda text: None)
+    train(longer, reference, Path("unused"), resume=source, listener=Told())
+    data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
+    pixels = data.images[split_validation(200, 32, config.seed)[0]] / 255.0
+    line = f"normalize   mean {pixels.mean():.4g}, deviation {pixels.std():.4g} (measured)"
+    assert [line in beginning(each) for each in told] == [True, True]
+    train(tiny("run.device=numpy"), reference, Path("unused"), listener=Told())
+    assert told[2].measured is None
+    assert not [each for each in beginning(told[2]) if each.startswith("normalize")]
 
 
 def test_a_resume_takes_the_measured_values_of_the_checkpoint(

@@ -7,7 +7,7 @@ training is. So a compression that was killed goes on where its last checkpoint 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,9 +110,12 @@ def compress(
     if not place.record.before:
         place.write(replace(place.record, before=measured(trained.checkpoint, parts)))
     last = trained.checkpoint
+    whole = sum(array.size for array in last.learned().values())
     for number, each in enumerate(configs):
         done = place.record.stages
         if number < len(done):
+            # It may have been stopped just before this.
+            _drop_cut(place.folder / each.name)
             last = _end_of(place.folder / done[number].folder)
             continue
         folder = place.folder / each.name
@@ -137,11 +140,12 @@ def compress(
         found = StageResult(
             each.name,
             str(last.path),
-            kept_share(last),
+            kept_share(last, whole),
             measured(last, ("validation",)),
             ended.training_seconds,
         )
         place.write(replace(place.record, stages=(*done, found)))
+        _drop_cut(folder)
     if config.quantize is not None:
         training = load_part(trained, "train", data_root, downloads=downloads)
         last = quantized_checkpoint(Trained.of(last), backend, *training, config.quantize)
@@ -163,11 +167,10 @@ def _standalone(last: Checkpoint, trained: Trained) -> Checkpoint:
     return replace(last, provenance=replace(last.provenance, config=text))
 
 
-def kept_share(checkpoint: Checkpoint) -> float:
-    """The share of all learned numbers that are not 0."""
+def kept_share(checkpoint: Checkpoint, whole: int) -> float:
+    """The learned numbers that are not 0, as a share of the ``whole`` network's."""
     arrays = checkpoint.learned().values()
-    total = sum(array.size for array in arrays)
-    return sum(int((array != 0).sum()) for array in arrays) / max(total, 1)
+    return sum(int((array != 0).sum()) for array in arrays) / max(whole, 1)
 
 
 def _end_of(run: Path) -> Checkpoint:
@@ -187,13 +190,23 @@ def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> s
     """A file beside the folder, with the filters that are left; its path."""
     from safetensors.numpy import save
 
-    path = folder.with_name(f"{folder.name}.safetensors")
+    path = _cut_file(folder)
     network = Trained.of(checkpoint).network
     try:
         atomic_write(path, save(smaller_arrays(network, shares, checkpoint.learned())))
     except OSError as error:
         raise unwritable(path, error) from None
     return str(path.absolute())
+
+
+def _cut_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.safetensors")
+
+
+def _drop_cut(folder: Path) -> None:
+    """Remove what ``_cut`` wrote, which is in the stage's own checkpoint by now."""
+    with suppress(OSError):
+        _cut_file(folder).unlink()
 
 
 def _named(checkpoint: Checkpoint) -> str:

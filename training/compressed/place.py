@@ -42,7 +42,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What a stage ended with: the share of the weights that are not 0, and how well it does."""
+    """What a stage ended with, and how well it does.
+
+    ``kept``: the weights that are not 0, as a share of those of the network before the first stage.
+    """
 
     name: Name
     checkpoint: Annotated[str, MaxLen(_LONGEST_PATH)]
