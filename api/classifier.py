@@ -42,13 +42,16 @@ def load(
     device: Device = "auto",
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] = "runs",
+    tta: str = "none",
 ) -> Classifier:
     """A trained network, from its checkpoint.
 
     run: a run's folder, its name in ``runs_dir``, or a checkpoint file; by default the latest run.
-    Of a run the best checkpoint is taken, or the newest if it has no validation. ``device`` and
-    ``threads`` are those of the command line. Raises CheckpointError, BackendUnavailableError.
+    Of a run the best checkpoint is taken, or the newest if it has no validation. ``device``,
+    ``threads`` and ``tta`` are those of ``dnnstack predict``. Raises CheckpointError,
+    BackendUnavailableError.
     """
+    views(tta)
     named = None if run is None else path_text("run", run)
     file = None if named is None or not os.path.isfile(named) else Path(named)
     name = None if file is not None else named
@@ -58,7 +61,7 @@ def load(
     def notice(text: str) -> None:
         LOG.info(as_arguments(text))
 
-    return open_classifier(name, file, folder, device, threads, notice=notice)
+    return open_classifier(name, file, folder, device, threads, notice=notice, tta=tta)
 
 
 def open_classifier(
@@ -69,10 +72,11 @@ def open_classifier(
     threads: int | None,
     capture: bool = True,
     notice: Callable[[str], None] = lambda text: None,
+    tta: str = "none",
 ) -> Classifier:
     """See ``load``; ``notice`` is told which checkpoint and device are used, if that was open."""
     trained = find_trained(run, checkpoint, runs_dir, notice)
-    return Classifier(trained, open_backend(device, threads, notice, capture), notice)
+    return Classifier(trained, open_backend(device, threads, notice, capture), notice, tta)
 
 
 class Classifier:
@@ -88,11 +92,13 @@ class Classifier:
         trained: Trained,
         backend: Backend,
         notice: Callable[[str], None] = lambda text: None,
+        tta: str = "none",
     ) -> None:
         self._trained = trained
         self._backend = backend
         self._notice = notice
-        self._forward = Forward(trained, backend)
+        self._tta = tta
+        self._forward = Forward(trained, backend, tta)
         pictures = trained.config.data.dataset.type != "table"
         self._shape = trained.input_shape if pictures else None
 

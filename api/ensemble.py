@@ -44,8 +44,9 @@ class Ensemble(Classifier):
         backend: Backend,
         mixture: Mixture,
         notice: Callable[[str], None] = lambda text: None,
+        tta: str = "none",
     ) -> None:
-        super().__init__(members[0], backend, notice)
+        super().__init__(members[0], backend, notice, tta)
         check_preparation(members)
         self._members = tuple(members)
         self._mix(mixture)
@@ -112,7 +113,7 @@ class Ensemble(Classifier):
     def _mix(self, mixture: Mixture) -> None:
         self._mixture = mixture
         self._forward.close()
-        self._forward = EnsembleForward(self._members, self.backend, mixture)
+        self._forward = EnsembleForward(self._members, self.backend, mixture, self._tta)
 
     def __repr__(self) -> str:
         return (
@@ -130,19 +131,21 @@ def load_ensemble(
     device: Device = "auto",
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] = "runs",
+    tta: str = "none",
 ) -> Ensemble:
     """Several trained networks as one.
 
     runs: names or folders of runs, checkpoint files, or the name of a group of runs. Of a run with
     snapshots, all of these are taken. combine: average the "probabilities" or the "logits", or
     count "votes". weights: one for each network; by default they are equal, and ``fit_weights``
-    finds the best ones for the validation samples. Raises DnnstackError.
+    finds the best ones for the validation samples. tta: as for ``load``. Raises DnnstackError.
     """
     word("combine", combine, get_args(Combine))
+    views(tta)
     folder = Path(path_text("runs_dir", runs_dir))
-    return open_ensemble(
-        paths("runs", runs), folder, combine, weights, *machine(device, threads), notice=LOG.info
-    )
+    where = machine(device, threads)
+    given = paths("runs", runs)
+    return open_ensemble(given, folder, combine, weights, *where, notice=LOG.info, tta=tta)
 
 
 def open_ensemble(
@@ -154,8 +157,10 @@ def open_ensemble(
     threads: int | None,
     capture: bool = True,
     notice: Callable[[str], None] = lambda text: None,
+    tta: str = "none",
 ) -> Ensemble:
     """See ``load_ensemble``; ``notice`` is told which checkpoints and device are used."""
     members = find_members(references, runs_dir, notice)
     mixture = Mixture.of(len(members), combine, weights)
-    return Ensemble(members, open_backend(device, threads, notice, capture), mixture, notice)
+    backend = open_backend(device, threads, notice, capture)
+    return Ensemble(members, backend, mixture, notice, tta)

@@ -88,8 +88,12 @@ def opened(
     threads: int | None,
     no_graph: bool,
     notice: Callable[[str], None] = console.note,
+    tta: str = "none",
 ) -> Classifier:
-    """The classifier that the options name: an ensemble, or one network."""
+    """The classifier that the options name: an ensemble, or one network.
+
+    tta: the views over which ``predict`` averages.
+    """
     from ..classifier import open_classifier
     from ..common.errors import UsageError
 
@@ -97,7 +101,8 @@ def opened(
     check(ctx, ensemble, combine, weights, run, checkpoint)
     folder, device = runs_dir or Path("runs"), device or "auto"
     if not ensemble:
-        return open_classifier(run, checkpoint, folder, device, threads, not no_graph, notice)
+        how = (device, threads, not no_graph, notice, tta)
+        return open_classifier(run, checkpoint, folder, *how)
     from ..ensemble import open_ensemble
 
     method: Any = combine or "probabilities"
@@ -105,7 +110,8 @@ def opened(
     if weights == VALIDATION and method != "probabilities":
         raise click.UsageError(f"--weights validation: not for {method}; give numbers", ctx)
     try:
-        return open_ensemble(ensemble, folder, method, given, device, threads, not no_graph, notice)
+        how = (device, threads, not no_graph, notice, tta)
+        return open_ensemble(ensemble, folder, method, given, *how)
     except UsageError as error:
         if len(ensemble) > 1 or "," in ensemble[0] or "at least two" not in str(error):
             raise

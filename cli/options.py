@@ -14,6 +14,8 @@ from . import completion, console
 
 Decorator = Callable[[Any], Any]
 T = TypeVar("T")
+VIEWS = ["none", "mirror", "mirror+translate"]
+"""The names of TEST_TIME, whose module takes long to import."""
 
 
 class Named(click.Path):
@@ -192,7 +194,7 @@ evaluated = all_of(
     ),
     click.option(
         "--tta",
-        type=click.Choice(["none", "mirror", "mirror+translate"]),
+        type=click.Choice(VIEWS),
         help="Test-time augmentation: average over views of each picture; default: the config's.",
     ),
 )

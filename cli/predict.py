@@ -62,6 +62,13 @@ _UNREADABLE, _NOT_SURE = 1, 3
     help="Do not locate or crop a digit: scale the whole picture to the network's input.",
 )
 @click.option(
+    "--tta",
+    type=click.Choice(options.VIEWS),
+    default="none",
+    show_default=True,
+    help="Test-time augmentation: average over views of each picture.",
+)
+@click.option(
     "--save-input",
     "inputs",
     type=click.Path(path_type=Path, file_okay=False),
@@ -88,6 +95,7 @@ def predict(
     min_probability: float | None,
     invert: bool | None,
     raw: bool,
+    tta: str,
     inputs: Path | None,
     short: bool,
     as_json: bool,
@@ -118,7 +126,17 @@ def predict(
     notes = console.HeldNotes()
     with notes.told_on_error():
         model = ensembles.opened(
-            ensemble, combine, weights, run, checkpoint, runs_dir, device, threads, no_graph, notes
+            ensemble,
+            combine,
+            weights,
+            run,
+            checkpoint,
+            runs_dir,
+            device,
+            threads,
+            no_graph,
+            notes,
+            tta,
         )
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)

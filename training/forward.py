@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
+from .augmentation import TEST_TIME, TestTime
 from .records.trained import Trained
 
 # Batches that stay compiled, each with a copy of the parameters.
@@ -20,12 +21,13 @@ class Forward:
 
     A batch of a new size is compiled, unless a compiled one has room for it and is at most half
     empty then; a size that comes twice in succession gets a batch of its own. Threads may share the
-    object; they take turns.
+    object; they take turns. ``tta``: a name of TEST_TIME, over whose views scores are averaged.
     """
 
-    def __init__(self, trained: Trained, backend: Backend) -> None:
+    def __init__(self, trained: Trained, backend: Backend, tta: str = "none") -> None:
         self.trained = trained
         self._backend = backend
+        self._views = TEST_TIME[tta]
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, bool], _Numbers] = {}
         self._last = 0
@@ -76,7 +78,7 @@ class Forward:
             while len(self._batches) >= _KEPT:
                 self._batches.pop(next(iter(self._batches))).close()
             kind = _Pixels if pixels else _Numbers
-            batch = kind(self.trained, self._backend, size)
+            batch = kind(self.trained, self._backend, size, self._views)
         self._batches[size, pixels] = batch
         self._latest = (count, pixels, batch) if size == count else None
         return batch
@@ -85,9 +87,9 @@ class Forward:
 class _Numbers:
     """The forward pass of a batch of normalised inputs, compiled."""
 
-    def __init__(self, trained: Trained, backend: Backend, size: int) -> None:
+    def __init__(self, trained: Trained, backend: Backend, size: int, views: TestTime) -> None:
         self._size = size
-        self._graph = trained.network.infer_graph(size)
+        self._graph = trained.network.infer_graph(size, views)
         self._executable = trained.compile(backend, self._graph)
         self._given, self._found = self._graph["x"], self._graph["probabilities"]
 
@@ -112,10 +114,10 @@ class _Numbers:
 class _Pixels(_Numbers):
     """The same of bytes, which the device scales: a quarter of what the numbers would take."""
 
-    def __init__(self, trained: Trained, backend: Backend, size: int) -> None:
+    def __init__(self, trained: Trained, backend: Backend, size: int, views: TestTime) -> None:
         self._size, self._count = size, 0
         scaling = trained.checkpoint.provenance.preprocessing
-        self._graph = trained.network.classify_graph(size, scaling)
+        self._graph = trained.network.classify_graph(size, scaling, views)
         self._executable = trained.compile(backend, self._graph, "device")
         self._executable.write(self._graph["labels"], np.zeros(size, np.int32))
         self._executable.write(self._graph["step"], np.zeros(1, np.int64))

@@ -268,12 +268,7 @@ class Network:
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "evaluate.step", "evaluate.order"
         )
-        test_time.check(self.input_shape)
-        with graph.at("views", "data"):
-            views = test_time.spread(graph, x)
-        scores = self._forward(graph, views)
-        with graph.at("views", "forward"):
-            graph.results["scores"] = scores = test_time.average(graph, scores)
+        scores = self._viewed(graph, x, test_time)
         self._loss(graph, scores, target)
         self._probabilities(graph, scores)
         with graph.at("metrics", "update"):
@@ -281,16 +276,18 @@ class Network:
         graph.prune()
         return graph
 
-    def infer_graph(self, batch_size: int) -> Graph:
+    def infer_graph(self, batch_size: int, test_time: TestTime = PLAIN) -> Graph:
         """Forward only, on x: (N, C, H, W) as written. Results: x, scores, probabilities."""
         graph = Graph("infer", batch_size)
         x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
         graph.results["x"] = x
-        self._probabilities(graph, self._forward(graph, x))
+        self._probabilities(graph, self._viewed(graph, x, test_time))
         graph.prune()
         return graph
 
-    def classify_graph(self, batch_size: int, preprocessing: Preprocessing) -> Graph:
+    def classify_graph(
+        self, batch_size: int, preprocessing: Preprocessing, test_time: TestTime = PLAIN
+    ) -> Graph:
         """Forward only, on bytes: a batch gathered from a data set that is written each time.
 
         Results: images, labels, order, step, x, scores, probabilities.
@@ -301,7 +298,7 @@ class Network:
         )
         # Nobody asks for the labels, so that no backend need bring them.
         del graph.results["target"]
-        self._probabilities(graph, self._forward(graph, x))
+        self._probabilities(graph, self._viewed(graph, x, test_time))
         graph.prune()
         return graph
 
@@ -344,6 +341,16 @@ class Network:
         x = forward_all(self._computed(graph), graph, x)
         graph.results["scores"] = x
         return x
+
+    def _viewed(self, graph: Graph, x: Tensor, test_time: TestTime) -> Tensor:
+        """The scores of a batch, averaged over the views of its pictures."""
+        test_time.check(self.input_shape)
+        with graph.at("views", "data"):
+            views = test_time.spread(graph, x)
+        scores = self._forward(graph, views)
+        with graph.at("views", "forward"):
+            graph.results["scores"] = scores = test_time.average(graph, scores)
+        return scores
 
     def _loss(self, graph: Graph, scores: Tensor, target: Tensor) -> None:
         # What is measured is the same whatever a training gives weight to.

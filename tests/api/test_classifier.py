@@ -9,7 +9,10 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.backends.select import open_backend
+from dnnstack.common.errors import UsageError
+from dnnstack.datasets import ImageSet
 from dnnstack.training.forward import Forward
+from dnnstack.training.groups.answers import answers
 from dnnstack.training.records.trained import find_trained
 from numpy.typing import NDArray
 from PIL import Image
@@ -49,6 +52,34 @@ def test_a_batch_of_any_size_is_the_networks_own_answer(
     answers = model.predict(pictures)
     np.testing.assert_array_equal(answers, expected)
     assert answers.shape == (count,)
+
+
+@pytest.mark.parametrize("tta", ["mirror", "mirror+translate"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_views_of_a_picture_are_averaged_as_an_evaluation_does(
+    model: dnnstack.Classifier, run: Path, samples: Samples, tta: str, count: int
+) -> None:
+    device = _device(model)
+    viewed = dnnstack.load(run, device="numpy" if device == "numpy" else "cpu", threads=1, tta=tta)
+    pictures = samples[0][:count]
+    found = viewed.predict_proba(pictures)
+    trained = find_trained(str(run), None, run.parent, lambda text: None)
+    images = ImageSet("some", pictures, np.zeros(count, np.int32), trained.classes)
+    backend = open_backend("numpy" if device == "numpy" else "cpu", 1)
+    index = np.arange(count, dtype=np.int32)
+    wanted = answers(trained, backend, images, index, "test", tta=tta).probabilities
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(found, model.predict_proba(pictures), rtol=1e-3)
+    if tta == "mirror":
+        # Scores are averaged, so of probabilities it is the geometric mean.
+        both = model.predict_proba(pictures) * model.predict_proba(pictures[..., ::-1].copy())
+        mean = np.sqrt(both)
+        np.testing.assert_allclose(found, mean / mean.sum(1, keepdims=True), rtol=1e-3, atol=1e-6)
+
+
+def test_views_that_do_not_exist_are_wrong_usage(run: Path) -> None:
+    with pytest.raises(UsageError, match=r"tta: expected none, mirror .*'upside'"):
+        dnnstack.load(run, device="numpy", tta="upside")
 
 
 def test_sizes_in_any_order_do_not_mix(

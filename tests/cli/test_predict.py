@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import dnnstack
 import pytest
 from dnnstack.datasets import load
 from PIL import Image, ImageDraw
@@ -247,6 +248,23 @@ def test_a_name_that_is_no_text_is_shown_and_written(
         if not options:
             assert b"\x1b" not in done.stdout
             assert b"/\\udcff\\x1b5.png: " in done.stdout
+
+
+def test_views_change_the_probabilities_alone(run_in: Run, trained: Path) -> None:
+    """Those of dnnstack.load with the same views."""
+    predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--tta")
+    plain, viewed = (
+        json.loads(run_in(trained, *predict, tta).stdout) for tta in ("none", "mirror")
+    )
+    assert plain["preprocessing"] == viewed["preprocessing"]
+    run = next((trained / "runs").iterdir())
+    model = dnnstack.load(run, device="numpy", tta="mirror")
+    wanted = model.predict_proba(trained / "page.jpg")[0].max()
+    assert viewed["probability"] == pytest.approx(float(wanted), rel=1e-5)
+    assert viewed["probability"] != pytest.approx(plain["probability"], rel=1e-3)
+    refused = run_in(trained, *predict, "upside")
+    assert refused.returncode == 2
+    assert "mirror+translate" in refused.stderr
 
 
 def test_raw_and_invert_change_what_is_seen(

@@ -264,9 +264,11 @@ def _gain(differences: NDArray[np.float64]) -> Gain:
 class EnsembleForward(Forward):
     """Computes the combined probabilities of several networks, as ``Forward`` does those of one."""
 
-    def __init__(self, members: Sequence[Trained], backend: Backend, mixture: Mixture) -> None:
+    def __init__(
+        self, members: Sequence[Trained], backend: Backend, mixture: Mixture, tta: str = "none"
+    ) -> None:
         super().__init__(members[0], backend)
-        self._members = [Forward(member, backend) for member in members]
+        self._members = [Forward(member, backend, tta) for member in members]
         self._mixture = mixture
 
     def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
