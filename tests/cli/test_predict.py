@@ -250,7 +250,9 @@ def test_a_name_that_is_no_text_is_shown_and_written(
             assert b"/\\udcff\\x1b5.png: " in done.stdout
 
 
-def test_views_change_the_probabilities_alone(run_in: Run, trained: Path) -> None:
+def test_views_change_the_probabilities_alone(
+    run_in: Run, trained: Path, pictures: list[str]
+) -> None:
     """Those of dnnstack.load with the same views."""
     predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--tta")
     plain, viewed = (
