@@ -257,6 +257,13 @@ INTERFACE = (
         ("reports/test_live_curves.py::test_drawing_takes_no_more_than_its_share",),
     ),
     Mutant(
+        "predict: views are asked for and not looked at",
+        "training/forward.py",
+        "self._views = TEST_TIME[tta]",
+        'self._views = TEST_TIME["none"]',
+        ("api/test_classifier.py::test_views_of_a_picture_are_averaged_as_an_evaluation_does",),
+    ),
+    Mutant(
         "eval: rows and columns of the confusion matrix swapped",
         "training/evaluate.py",
         "np.bincount(labels * self._classes + answers",
