@@ -30,9 +30,15 @@ def folder_content(folder: Path) -> Content:
 
 def checkpoint_content(path: Path) -> str:
     """What must be equal to the last bit: the state and every array."""
-    found = read_checkpoint(path)
-    digest = hashlib.sha256(json.dumps(found.state.to_json(), sort_keys=True).encode())
-    for name, array in sorted(found.arrays.items()):
+    state = read_checkpoint(path).state.to_json()
+    told = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+    return f"{told} {arrays_content(path)}"
+
+
+def arrays_content(path: Path) -> str:
+    """The arrays alone."""
+    digest = hashlib.sha256()
+    for name, array in sorted(read_checkpoint(path).arrays.items()):
         digest.update(name.encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
