@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ..common.cells import columns, wrapped_lines
 from ..common.errors import Interrupted
 from ..common.printable import printable
-from ..reports.training_text import duration, epochs
+from ..reports.training_text import duration
 from ..training.groups.claims import Claims
 from ..training.groups.group import Member, lock_group, read_group
 from ..training.groups.outcome import Outcome, outcome
 from ..training.groups.planned import train_members
 from ..training.listener import Listener, Summary
 from . import console, progress
-from .sweep_screen import Heard
+from .sweep_screen import Heard, standing
 from .workers import Crew, Said, Say
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .signals import StopSignals
 
 Train = Callable[[Member, "Resume | None", Listener, Callable[[], bool]], Summary]
-_SHOWN = 4
 
 
 @dataclass
@@ -151,15 +150,8 @@ class _Screen:
                 self._bar.refresh()
 
     def _standing(self) -> str:
-        shown = sorted(self._under_way.items())
-        parts = [
-            f"{printable(self._members[number].name)} epoch {said.epoch:.2f}/{epochs(said.epochs)}"
-            if said.epochs
-            else f"{printable(self._members[number].name)} begins"
-            for number, said in shown[:_SHOWN]
-        ]
-        more = len(shown) - _SHOWN
-        return ", ".join([*parts, f"{more} more"] if more > 0 else parts)
+        names = [printable(each.name) for each in self._members]
+        return ", ".join(standing(self._under_way, names.__getitem__))
 
     def _print(self, text: str) -> None:
         if console.is_quiet():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +18,18 @@ from .workers import Said, Say
 
 _OFTEN = 0.5
 _SHOWN = 4
+
+
+def standing(under_way: Mapping[int, Said], name: Callable[[int], str]) -> list[str]:
+    """How far each run is that is under way: the first few, and how many more there are."""
+    parts = [
+        f"{name(number)} epoch {said.epoch:.2f}/{epochs(said.epochs)}"
+        if said.epochs
+        else f"{name(number)} begins"
+        for number, said in sorted(under_way.items())
+    ]
+    more = len(parts) - _SHOWN
+    return [*parts[:_SHOWN], f"{more} more"] if more > 0 else parts
 
 
 class Screen:
@@ -108,15 +120,7 @@ class Screen:
 
     def _standing(self) -> str:
         """How far the trials are that are under way, and which is the best."""
-        shown = sorted(self._under_way.items())
-        parts = [
-            f"trial-{number + 1} epoch {said.epoch:.2f}/{epochs(said.epochs)}"
-            if said.epochs
-            else f"trial-{number + 1} begins"
-            for number, said in shown[:_SHOWN]
-        ]
-        more = len(shown) - _SHOWN
-        parts += [f"{more} more"] if more > 0 else []
+        parts = standing(self._under_way, lambda number: f"trial-{number + 1}")
         best = best_trials(self._sweep.search, self._sweep.journal.read())
         if best:
             name = self._sweep.search.objective[0]

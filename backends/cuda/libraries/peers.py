@@ -68,6 +68,7 @@ def _met(ranks: Communicator) -> Peers | None:
         runtime.deviceSynchronize()
         handle = runtime.ipcGetMemHandle(own)
     except errors:
+        # No error yet: the others wait for an answer, and a handle of zeros is one.
         pass
     mine = np.frombuffer(_machine() + handle, np.uint8)
     rows = _gathered(ranks, mine)
@@ -79,6 +80,7 @@ def _met(ranks: Communicator) -> Peers | None:
                 other = rows[rank, _MACHINE_BYTES:].tobytes()
                 opened[rank] = runtime.ipcOpenMemHandle(other, ENABLE)
     except errors:
+        # What is missing among the opened tells all of them to take NCCL.
         pass
     # Nobody writes before all have opened what they write to.
     reached = _gathered(ranks, np.array([len(opened) == ranks.size], np.uint8))
