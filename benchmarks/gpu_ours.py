@@ -8,14 +8,25 @@ from math import inf
 import numpy as np
 from dnnstack.backends.base import Options
 from dnnstack.backends.select import open_backend
+from dnnstack.configs import load_config
+from dnnstack.datasets import describe
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.assemble import build_network
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from gpu_worker import CLASSES, DECAY, MOMENTUM, Built, Net, data, order, rate
 
 STEPS = 1 << 18
+
+
+def described(net: Net) -> Network:
+    if net.config:
+        config = load_config(net.config).config
+        return build_network(config, describe(config.data.dataset.type))
+    specs = [LayerSpec(kind, options=options) for kind, options in net.layers]
+    return Network(build_layers(specs, net.shape), CrossEntropyLoss(), net.shape, CLASSES)
 
 
 def build(peer: str, net: Net, variant: str, device: str) -> Built:
@@ -24,9 +35,7 @@ def build(peer: str, net: Net, variant: str, device: str) -> Built:
     The environment's TUNE: "search" leaves no plan out, "none" times nothing.
     """
     precision, _, plain = variant.partition("/")
-    specs = [LayerSpec(kind, options=options) for kind, options in net.layers]
-    layers = build_layers(specs, net.shape)
-    network = Network(layers, CrossEntropyLoss(), net.shape, CLASSES)
+    network = described(net)
     scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
     batches = order(net)
     rule = Sgd(momentum=MOMENTUM, weight_decay=DECAY)

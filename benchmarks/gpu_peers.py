@@ -2,6 +2,7 @@
 
     python3 benchmarks/gpu_peers.py                                       # everything
     python3 benchmarks/gpu_peers.py --nets lenet-64 mlp-256 --skip compile --minutes 5
+    python3 benchmarks/gpu_peers.py --nets resnet20-128 mnist-best --peers dnnstack graph
 
 Same network, batch, momentum SGD with weight decay and learning-rate schedule everywhere, on noise
 in the shape of the data set. Every peer runs in a process of its own (gpu_worker.py), which holds
@@ -28,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpu_worker import MODULES, NETS
+from gpu_worker import MODULES, NETS, USUAL
 
 OURS = "dnnstack"
 # What each peer is built as, the likelier best first: a slow one may run out of time.
@@ -177,7 +178,7 @@ def compare(net: str, options: argparse.Namespace, folder: Path, end: float) -> 
     wanted = {
         peer: tuple(v for v in VARIANTS[peer] if useful(v, net, options))
         for peer in options.peers
-        if peer not in options.skip
+        if peer not in options.skip and NETS[net].takes(peer)
     }
     workers = {
         peer: Worker(peer, net, options.device, folder / f"{net}-{peer}.log", options.limit)
@@ -293,7 +294,7 @@ def show(net: str, rows: list[dict[str, Any]], result: dict[str, Any]) -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nets", nargs="*", default=list(NETS), choices=list(NETS))
+    parser.add_argument("--nets", nargs="*", default=USUAL, choices=list(NETS))
     parser.add_argument("--peers", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--skip", nargs="*", default=[], choices=list(MODULES))
     parser.add_argument("--precisions", nargs="*", default=["tf32", "bf16"])

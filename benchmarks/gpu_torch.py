@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch_nets
 from gpu_worker import DECAY, MOMENTUM, RATE, Built, Net, data, order, rate
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -32,6 +33,7 @@ class Job:
         self.net, self.device, self.nhwc = net, device, layout.startswith("nhwc")
         self.bf16 = precision == "bf16"
         self.model = model(net).to(device)
+        self.criterion = torch_nets.LOSSES.get(net.config, cross_entropy)
         if self.nhwc:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.rate = torch.tensor(RATE, device=device)
@@ -77,14 +79,16 @@ class Job:
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with self.precision():
-            return cross_entropy(self.model(x), y)
+            return self.criterion(self.model(x), y)
 
     def wait(self) -> None:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
 
-def model(net: Net) -> nn.Sequential:
+def model(net: Net) -> nn.Module:
+    if net.config:
+        return torch_nets.NETS[net.config]()
     modules: list[nn.Module] = []
     channels, height = net.shape[0], net.shape[1]
     features = 0
@@ -168,7 +172,7 @@ def captured(job: Job, compiled: bool, steps_a_graph: int) -> Callable[[int], in
 
     def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with job.precision():
-            return cross_entropy(net(x), y)
+            return job.criterion(net(x), y)
 
     def one() -> torch.Tensor:
         x, y = job.batch(rows.index_select(0, counter).view(-1))

@@ -45,10 +45,16 @@ class Net:
     shape: tuple[int, int, int]
     batch: int
     count: int
+    # The packaged config whose network and loss are taken, instead of ``layers``.
+    config: str = ""
 
     @property
     def convolutional(self) -> bool:
-        return self.layers[0][0] == "conv2d"
+        return bool(self.config) or self.layers[0][0] == "conv2d"
+
+    def takes(self, peer: str) -> bool:
+        """Whether the network is written for that peer: JAX has only those of ``layers``."""
+        return peer != "jax" or not self.config
 
 
 NETS = {
@@ -57,7 +63,13 @@ NETS = {
     "lenet-1024": Net(LENET, (1, 28, 28), 1024, 60_000),
     "mlp-256": Net(MLP, (1, 28, 28), 256, 60_000),
     "cifar-512": Net(CIFAR, (3, 32, 32), 512, 50_000),
+    "resnet20-128": Net([], (3, 32, 32), 128, 50_000, "cifar10-resnet20.yaml"),
+    "cifar10-quick": Net([], (3, 32, 32), 100, 50_000, "cifar10-quick.yaml"),
+    "mnist-best": Net([], (1, 28, 28), 128, 60_000, "mnist-best.yaml"),
+    "lenet5-1998": Net([], (1, 28, 28), 1, 60_000, "lenet5-1998.yaml"),
 }
+# Timed where nothing else is asked for.
+USUAL = [name for name, net in NETS.items() if not net.config]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
+from dnnstack.layers.connections import LENET5
+from dnnstack.layers.rbf import DIGITS, bitmaps
 from torch import nn
 from torch.nn import functional as F
 
@@ -130,9 +133,92 @@ def inception() -> nn.Module:
     )
 
 
+def mnist_best() -> nn.Module:
+    head = nn.Linear(1152, 10)
+    return nn.Sequential(
+        *(he(conv(1, 32)), he(conv(32, 32)), nn.MaxPool2d(2)),
+        *(he(conv(32, 64)), he(conv(64, 64)), nn.MaxPool2d(2)),
+        *(he(narrow(64, 128)), he(narrow(128, 128)), nn.Flatten(), nn.Dropout(0.3), head),
+    )
+
+
+def narrow(given: int, filters: int) -> nn.Sequential:
+    layer = nn.Conv2d(given, filters, 3, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(filters), nn.ReLU())
+
+
+class ScaledTanh(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 1.7159 * torch.tanh(x * (2.0 / 3.0))
+
+
+class Subsampling(nn.Module):
+    """A trained coefficient and bias for each map, of the sum of four pixels."""
+
+    def __init__(self, maps: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((maps, 1, 1), 0.25))
+        self.bias = nn.Parameter(torch.zeros(maps, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 4.0 * self.weight * F.avg_pool2d(x, 2) + self.bias
+
+
+class Connected(nn.Conv2d):
+    """A convolution whose filters see some of the maps: table I of LeCun et al. 1998."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__(6, 16, 5)
+        self.register_buffer("seen", torch.zeros(16, 6, 1, 1))
+        for row, maps in enumerate(LENET5):
+            self.seen[row, list(maps)] = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, self.weight * self.seen, self.bias)
+
+
+class Rbf(nn.Module):
+    """Minus the squared distances to a bitmap of each digit."""
+
+    centres: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centres", torch.tensor(bitmaps(DIGITS)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -(x[:, None] - self.centres).square().sum(2)
+
+
+def lenet5_1998() -> nn.Module:
+    """LeCun et al. 1998, section II.B."""
+    return nn.Sequential(
+        *(nn.ConstantPad2d(2, -0.1), nn.Conv2d(1, 6, 5), ScaledTanh()),
+        *(Subsampling(6), ScaledTanh(), Connected(), ScaledTanh(), Subsampling(16), ScaledTanh()),
+        *(nn.Conv2d(16, 120, 5), ScaledTanh(), nn.Flatten(), nn.Linear(120, 84), ScaledTanh()),
+        Rbf(),
+    )
+
+
+def map_loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """LeCun et al. 1998, eq. 9, j = 10."""
+    right = x.gather(1, y[:, None])[:, 0]
+    beyond = x.new_full((len(x), 1), -10.0)
+    return (torch.logsumexp(torch.cat([x, beyond], 1), 1) - right).mean()
+
+
 NETS: dict[str, Callable[[], nn.Module]] = {
     "cifar10-quick.yaml": quick,
     "cifar10-resnet20.yaml": resnet20,
     "cifar10-resnet9.yaml": resnet9,
     "inception-small.yaml": inception,
+    "mnist-best.yaml": mnist_best,
+    "lenet5-1998.yaml": lenet5_1998,
+}
+# Of those whose loss is not plain cross-entropy.
+LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mnist-best.yaml": partial(F.cross_entropy, label_smoothing=0.05),
+    "lenet5-1998.yaml": map_loss,
 }
