@@ -30,21 +30,21 @@ def described(net: Net) -> Network:
 
 
 def build(peer: str, net: Net, variant: str, device: str) -> Built:
-    """``variant``: tf32, bf16, fp32, or with /plain the path of library calls alone.
+    """``variant``: tf32, bf16, fp32; with /plain library calls alone, with /calls no graph.
 
     The environment's TUNE: "search" leaves no plan out, "none" times nothing.
     """
-    precision, _, plain = variant.partition("/")
+    precision, _, way = variant.partition("/")
     network = described(net)
     scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
     batches = order(net)
     rule = Sgd(momentum=MOMENTUM, weight_decay=DECAY)
     graph = network.train_graph(net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
-    backend = open_backend("cuda" if device == "cuda" else "cpu")
+    backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
     tune = os.environ.get("TUNE", "")
     options = Options(
         precision if device == "cuda" else "auto",  # type: ignore[arg-type]
-        fusion=not plain,
+        fusion=way != "plain",
         tune=tune != "none",
         tune_seconds=inf if tune == "search" else None,
     )
