@@ -72,18 +72,17 @@ def draw(seed: int, kind: str, pooled: bool = False) -> Drawn:
         geometry = Geometry(*((y, x) if data else (x, y)), window, data, dtype)
         n = dice.randint(1, 9)
         find = filter_tilings if kind == "filter" else tilings
-        found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or even(each)]
+        found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or pools(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))
 
 
-def even(tiling: Tiling | FilterTiling) -> bool:
-    """Whether windows of 2 by 2 lie within what a warp computes, and cover the picture."""
+def pools(tiling: Tiling | FilterTiling) -> bool:
+    """Whether there are windows of 2 by 2, which lie within what a warp computes of forward."""
     g = tiling.geometry
-    if isinstance(tiling, Tiling) and not g.data:
-        return tiling.across % 2 == tiling.deep % 2 == 0
-    rows, columns = g.x[1:] if g.data else g.y[1:]
-    return rows % 2 == columns % 2 == 0
+    if isinstance(tiling, Tiling) and not g.data and not tiling.pools:
+        return False
+    return min(g.x[1:] if g.data else g.y[1:]) > 1
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], bf16: bool) -> np.ndarray:
@@ -223,12 +222,14 @@ def pooled(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return windows.max(0), windows.argmax(0).astype(np.uint8)
 
 
-def spread(dp: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The gradient of maxima as that of what they are of."""
+def spread(dp: np.ndarray, places: np.ndarray, size: tuple[int, ...] | None = None) -> np.ndarray:
+    """The gradient of maxima as that of what they are of; ``size``: rows and columns of it, where
+    windows leave the last."""
     n, rows, columns, k = dp.shape
-    found = np.zeros((n, 2 * rows, 2 * columns, k), dp.dtype)
+    found = np.zeros((n, *(size or (2 * rows, 2 * columns)), k), dp.dtype)
     for place in range(4):
-        found[:, place // 2 :: 2, place % 2 :: 2] = np.where(places == place, dp, 0)
+        one = found[:, place // 2 : 2 * rows : 2, place % 2 : 2 * columns : 2]
+        one[...] = np.where(places == place, dp, 0)
     return found
 
 

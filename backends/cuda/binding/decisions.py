@@ -68,10 +68,10 @@ class Decisions:
     """Of one section. ``merged``: operations whose work is done by another's kernel. ``summed``:
     those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
 
-    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 cover the
-    picture. ``endings``: by a convolution's y. ``rotated``: by the
-    filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
-    first kernel to its second. ``slices``: the sums of a convolution's filter gradient, by that.
+    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie
+    side by side. ``endings``: by a convolution's y. ``rotated``: by the filters. ``row_sums``: by
+    the scores of a dense tail, (2 n,) float32 on the device, from its first kernel to its second.
+    ``slices``: the sums of a convolution's filter gradient, by that.
     """
 
     merged: Operations = field(default_factory=Operations)

@@ -31,6 +31,8 @@
 #define WIDE (WHOLE ? WIDTH : TURNS_ACROSS * ACROSS + KERNEL_W - 1)
 #define EDGE (WHOLE ? 0 : LEFT)
 #define LOOKS (WHOLE ? WIDTH : ACROSS + KERNEL_W - 1)
+// Columns of a picture that are written: windows of 2 by 2 leave the last of an odd number.
+#define FILLED (FROM_POOL ? WIDTH / 2 * 2 : WIDTH)
 // In chunks: a row of a picture and a picture in shared memory, so apart that the eight rows of a
 // matrix lie in different banks.
 #define ROW_PITCH (WIDE * CHUNKS | 1)
@@ -65,7 +67,6 @@ __host__ __device__ constexpr int filter_pitch() {
 static_assert(CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && PICTURES % TOGETHER == 0 &&
               BLOCK_OCTETS % OCTETS == 0 && 16 % DEEP == 0 && BAND % DEEP == 0);
 static_assert(!POOL || (ACROSS % 2 == 0 && DEEP % 2 == 0));
-static_assert(!FROM_POOL || (HEIGHT % 2 == 0 && WIDTH % 2 == 0));
 
 INLINE int first_row(int band) {
     return most(0, least(band * BAND - TOP, HEIGHT - TALL));
@@ -105,7 +106,7 @@ INLINE void fetch_pictures(u32 to, const T* x, int group, int n) {
 
 #if FROM_POOL
 // What a gradient of the maxima is for the four pixels of each; `mask`: the maxima, where they were
-// behind a ReLU, else null. Pictures that are not there are zero.
+// behind a ReLU, else null. Pictures that are not there are zero, and so is a row beyond the windows.
 INLINE void spread_pictures(u32 to, const T* dy, const u8* from, const T* mask, int group, int n) {
     const int first = group / BANDS * PICTURES, top = first_row(group % BANDS);
     const int pooled_top = top / 2, tall = (top + TALL + 1) / 2 - pooled_top, run = WIDTH / 2 * CHUNKS;
@@ -113,7 +114,8 @@ INLINE void spread_pictures(u32 to, const T* dy, const u8* from, const T* mask, 
         const int place = i % run, row = i / run % tall, picture = i / (run * tall);
         const int column = place / CHUNKS, part = place % CHUNKS;
         const i64 pixel = ((i64)(first + picture) * (HEIGHT / 2) + pooled_top + row) * (WIDTH / 2) + column;
-        const Spread spread(dy, from, mask, pixel, part * CHUNK, first + picture < n);
+        const bool exists = first + picture < n && pooled_top + row < HEIGHT / 2;
+        const Spread spread(dy, from, mask, pixel, part * CHUNK, exists);
         UNROLLED(tap, 4) {
             const int line = 2 * (pooled_top + row) + tap / 2 - top;
             if (line < 0 || line >= TALL) continue;
@@ -137,13 +139,12 @@ INLINE void fetch_group(u32 to, const T* x, const u8* from, const T* mask, int g
 INLINE void clear_edges(u32 tile, u32 zeros) {
     const uint4 zero = make_uint4(0, 0, 0, 0);
     OF_BLOCK(i, ROW_PITCH) to_shared(zeros + i * 16, zero);
-    if (WHOLE) return;
-    const int beside = most(1, (WIDE - WIDTH) * CHUNKS);
-    OF_BLOCK(i, WIDE == WIDTH ? 0 : (AHEAD ? 2 : 1) * PICTURES * TALL * beside) {
+    const int beside = most(1, (WIDE - FILLED) * CHUNKS);
+    OF_BLOCK(i, WIDE == FILLED ? 0 : (AHEAD ? 2 : 1) * PICTURES * TALL * beside) {
         const int row = i / beside, place = i % beside, picture = row / TALL % PICTURES;
         const int at = row / (TALL * PICTURES) * (TILE_BYTES / 16) + picture * picture_pitch() +
                        row % TALL * ROW_PITCH;
-        to_shared(tile + (at + place + (place < EDGE * CHUNKS ? 0 : WIDTH * CHUNKS)) * 16, zero);
+        to_shared(tile + (at + place + (place < EDGE * CHUNKS ? 0 : FILLED * CHUNKS)) * 16, zero);
     }
 }
 

@@ -26,6 +26,8 @@
 #define TALL least(HEIGHT, BAND + KERNEL_H - 1)
 #define WIDE_DY (TURNS_ACROSS * ACROSS)
 #define WIDE_X (WIDE_DY + KERNEL_W - 1)
+// Columns of dy that are written: windows of 2 by 2 leave the last of an odd number.
+#define FILLED (FROM_POOL ? COLUMNS / 2 * 2 : COLUMNS)
 // In numbers: a row in shared memory, so that neighbouring rows lie in different banks.
 __host__ __device__ constexpr int row_pitch(int pitch) {
     while (BFLOAT ? pitch / 8 % 2 == 0 : pitch % 32 != 8 && pitch % 32 != 24) pitch += CHUNK;
@@ -65,7 +67,7 @@ INLINE void clear_edges(u32 base) {
     const int tiles = AHEAD ? 2 : 1;
     clear(base + X_AT, tiles * PICTURES * TALL, X_PITCH, LEFT * BLOCK_CHANNELS,
           WIDTH * BLOCK_CHANNELS, WIDE_X * BLOCK_CHANNELS);
-    clear(base + DY_AT, tiles * PICTURES * BAND, DY_PITCH, 0, COLUMNS * BLOCK_FILTERS,
+    clear(base + DY_AT, tiles * PICTURES * BAND, DY_PITCH, 0, FILLED * BLOCK_FILTERS,
           WIDE_DY * BLOCK_FILTERS);
 }
 
@@ -124,7 +126,6 @@ INLINE void spread_dy(u32 to, const T* dy, const u8* from, const T* mask, int gr
         }
     }
 }
-static_assert(ROWS % 2 == 0 && COLUMNS % 2 == 0);
 #endif
 
 INLINE void fetch_gradient(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,

@@ -17,7 +17,7 @@ from ..binding.bind import Binder, Together, binds
 from ..binding.decisions import Ending, Maxima, Spread
 from ..binding.store import Buffer
 from ..fused.tensor_conv import POOLED
-from ..libraries.kernels import THREADS, Defines, blocks_for, i64
+from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64
 from ..libraries.layout import BFLOAT, Layout
 
 MOST_TAPS = 255
@@ -25,7 +25,7 @@ MOST_TAPS = 255
 MOST_FOURS = 1 << 30
 # Kernels whose loops are unrolled.
 COMMON = ((2, 2), (3, 3))
-# Four waves on the largest GPU; each block leaves a slice of sums.
+# Four waves on the largest GPU, where each block leaves a slice of sums.
 POOL_BLOCKS = 1056
 # What may take a max-pool's gradient on the way.
 GRADIENTS = ((Conv2dBackwardData, "data"), (Conv2dBackwardFilter, "filter"))
@@ -51,9 +51,11 @@ def _shown(op: Pool2d | Pool2dBackward, x: Layout) -> dict[str, object]:
 
 
 def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
-    """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16."""
+    """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16, but
+    forward only four where it has more than four numbers of each at once."""
     kernel = op.window.kernel if op.window.kernel in COMMON else (0, 0)
-    eights = x.dtype == BFLOAT and x.columns % 8 == y.columns % 8 == 0 and kernel == (2, 2)
+    few = isinstance(op, Pool2dBackward) or kernel == (2, 2)
+    eights = x.dtype == BFLOAT and x.columns % 8 == y.columns % 8 == 0 and few
     return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
@@ -145,12 +147,12 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
 
 
 def _disjoint(op: Pool2dBackward) -> bool:
-    """Whether windows do not overlap and cover the picture, and nothing beyond it."""
-    window, places = op.window, zip(op.window.stride, op.dy.shape[2:], strict=True)
+    """Whether windows lie side by side within the picture: all that fit, from its corner on."""
+    window, places = op.window, zip(op.dx.shape[2:], op.window.stride, op.dy.shape[2:], strict=True)
     return (
         window.kernel == window.stride
         and not any(window.padding)
-        and tuple(stride * count for stride, count in places) == op.dx.shape[2:]
+        and all(size // stride == count for size, stride, count in places)
     )
 
 
@@ -172,7 +174,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     masks = isinstance(mask, ActivationBackward) and mask in b.decisions.masked
     dy = b.want(mask.dy if isinstance(mask, ActivationBackward) and masks else op.dy, layout)
     disjoint = _disjoint(op)
-    if disjoint and op.window.kernel == (2, 2):
+    if disjoint and op.window.kernel == (2, 2) and layout.dtype == b.arithmetic.dtype:
         b.decisions.spreads[op.dx] = Spread(op, dy, maxima, op.y if masks else None)
         keys = _gradients(b, op)
         if keys and all(b.choices.get(key, "").startswith(POOLED) for key in keys):
@@ -184,13 +186,14 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     stored = dx_layout.columns
     places = layout.size // layout.columns if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
-    blocks = blocks_for(places, THREADS // (stored // 4), POOL_BLOCKS)
+    fixed = _shape(op, dx_layout, layout)
+    lines = THREADS // (stored // dict(fixed)["EACH"])
+    blocks = blocks_for(places, lines, MAX_BLOCKS if found is None else POOL_BLOCKS)
     sums = None if found is None else b.scratch(blocks * stored, "float32")
     windows = _windows(b, op, dx_layout, layout)
     arguments = (dy, index, op.y if masks else None, dx, places, windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
-    fixed = _shape(op, dx_layout, layout)
     b.kernel(op, ("max_pool.cu", name, dx.dtype), (blocks,), arguments, shown, defines=fixed)
     if found is not None:
         b.decisions.summed.add(found[0])

@@ -19,13 +19,12 @@ INLINE void store(S* p, const float* v) {
     put4(p, pack(v));
 }
 
-INLINE void load_taps(const u8* p, int* taps) {
-#pragma unroll
-    for (int f = 0; f < EACH; f += 4) {
-        uchar4 t = *(const uchar4*)(p + f);
-        taps[f] = t.x, taps[f + 1] = t.y, taps[f + 2] = t.z, taps[f + 3] = t.w;
-    }
-}
+// The taps of EACH channels, four in a word.
+struct Taps {
+    unsigned words[EACH / 4];
+
+    INLINE int operator[](int k) const { return words[k / 4] >> k % 4 * 8 & 255; }
+};
 
 INLINE void store_taps(u8* p, const int* taps) {
 #pragma unroll
@@ -115,49 +114,83 @@ KERNEL max_pool(const T* x, T* y, u8* index, int outs, const Windows* windows,
     }
 }
 
-// dx at the first maximum of each window += dy, where y > 0 if y is given (a ReLU before the pool);
-// slices[block]: the sums of dx over the pixels of this block, if given.
-KERNEL max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
-                         const Windows* windows, float* slices) {
-    enter();
-    const Windows p = *windows;
-    __shared__ float4 shared[256];
-    int lines = 256 / p.groups, line = threadIdx.x / p.groups, group = threadIdx.x % p.groups;
-    float total[4] = {0, 0, 0, 0};
-    if (line < lines)
-        for (int i = blockIdx.x * lines + line; i < pixels; i += gridDim.x * lines) {
-            int above = i / p.width, w = i - above * p.width;
-            int sample = above / p.height, h = above - sample * p.height;
-            int first_row = max(0, (h + p.top - p.kernel_h + p.stride_h) / p.stride_h);
-            int last_row = min(p.rows - 1, (h + p.top) / p.stride_h);
-            int first_column = max(0, (w + p.left - p.kernel_w + p.stride_w) / p.stride_w);
-            int last_column = min(p.columns - 1, (w + p.left) / p.stride_w);
-            float sum[4] = {0, 0, 0, 0};
-            for (int row = first_row; row <= last_row; ++row)
-                for (int column = first_column; column <= last_column; ++column) {
-                    int tap = (h - row * p.stride_h + p.top) * p.kernel_w + w -
-                              column * p.stride_w + p.left;
-                    i64 out = (((i64)sample * p.rows + row) * p.columns + column) * p.stored +
-                              group * 4;
-                    for (int k = 0; k < 4; ++k)
-                        if (group * 4 + k < p.channels && index[out + k] == tap &&
-                            (!y || get(y[out + k]) > 0.0f))
-                            sum[k] += get(dy[out + k]);
-                }
-            put4(dx + ((i64)i * p.groups + group) * 4, pack(sum));
-            for (int k = 0; k < 4; ++k) total[k] += sum[k];
-        }
-    if (!slices) return;
-    float4 sum = column_sum(pack(total), p.groups, lines, shared);
-    if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
+// The gradients of EACH maxima from `at` on and their taps: none where a ReLU behind the maxima, of
+// which y are the results, let nothing through; null without one.
+INLINE void gradients_of(const T* dy, const u8* index, const T* y, i64 at, const Windows& w,
+                         int channel, bool wide, float* d, Taps& taps) {
+    channels_of(dy + at, w, channel, wide, d);
+    if (wide && channel < w.stored) {
+        UNROLLED(q, EACH / 4) taps.words[q] = ((const unsigned*)(index + at))[q];
+    } else {
+        UNROLLED(q, EACH / 4) taps.words[q] = 0;
+        UNROLLED(k, EACH)
+            if (channel + k < w.channels) taps.words[k / 4] |= index[at + k] << k % 4 * 8;
+    }
+    if (!y) return;
+    float v[EACH];
+    channels_of(y + at, w, channel, wide, v);
+    UNROLLED(k, EACH)
+        if (!(v[k] > 0.0f)) d[k] = 0.0f;
 }
 
-// The same where windows neither overlap nor leave the picture, and cover it: a thread owns a
-// window. `outs`: the pooled pixels of the batch.
-KERNEL max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
-                                  const Windows* windows, float* slices) {
-    enter();
+// slices[block]: what the threads of this block have in `total`, if slices are given.
+INLINE void leave_sums(const float* total, int groups, int lines, int channel, int stored,
+                       float* slices) {
     __shared__ float4 shared[256];
+    if (!slices) return;
+#pragma unroll
+    for (int f = 0; f < EACH; f += 4) {
+        const float4 sum = column_sum(pack(total + f), groups, lines, shared);
+        if (threadIdx.x < groups) put4(slices + (i64)blockIdx.x * stored + channel + f, sum);
+        __syncthreads();
+    }
+}
+
+// dx at the first maximum of each window += dy, where y > 0 if y is given (a ReLU before the pool);
+// slices[block]: the sums of dx over the pixels of this block, if given. A thread owns a pixel.
+KERNEL __launch_bounds__(256, 3)
+max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
+                  const Windows* windows, float* slices) {
+    enter();
+    const Windows p = *windows;
+    const int groups = p.groups * 4 / EACH, pixel = p.groups * 4;
+    const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
+    const bool wide = p.stored % EACH == 0;
+    const int lines = 256 / groups, line = threadIdx.x / groups;
+    const int channel = (threadIdx.x - line * groups) * EACH;
+    float total[EACH] = {};
+    if (line < lines)
+        for (int i = blockIdx.x * lines + line; i < pixels; i += gridDim.x * lines) {
+            const int above = i / p.width, w = i - above * p.width + p.left;
+            const int sample = above / p.height, h = above - sample * p.height + p.top;
+            const int first_row = max(0, (h - kernel_h + p.stride_h) / p.stride_h);
+            const int last_row = min(p.rows - 1, h / p.stride_h);
+            const int first_column = max(0, (w - kernel_w + p.stride_w) / p.stride_w);
+            const int last_column = min(p.columns - 1, w / p.stride_w);
+            float sum[EACH] = {};
+            for (int row = first_row; row <= last_row; ++row)
+                for (int column = first_column; column <= last_column; ++column) {
+                    const int tap = (h - row * p.stride_h) * kernel_w + w - column * p.stride_w;
+                    const i64 out = ((i64)sample * p.rows + row) * p.columns + column;
+                    float d[EACH];
+                    Taps t;
+                    gradients_of(dy, index, y, out * p.stored + channel, p, channel, wide, d, t);
+                    UNROLLED(k, EACH)
+                        if (t[k] == tap) sum[k] += d[k];
+                }
+            store(dx + (i64)i * pixel + channel, sum);
+            UNROLLED(k, EACH) total[k] += sum[k];
+        }
+    leave_sums(total, groups, lines, channel, pixel, slices);
+}
+
+// The same where windows neither overlap nor leave the picture: a thread owns a window, and that of
+// the last also clears what is beyond it, which no window covers. `outs`: the pooled pixels of the
+// batch.
+KERNEL __launch_bounds__(256, KH * KW > 4 ? 3 : 4)
+max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
+                           const Windows* windows, float* slices) {
+    enter();
     const Windows p = *windows;
     const int groups = p.groups * 4 / EACH, pixel = p.groups * 4;
     const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
@@ -169,37 +202,26 @@ KERNEL max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* d
         for (int i = blockIdx.x * lines + line; i < outs; i += gridDim.x * lines) {
             const int above = i / p.columns, column = i - above * p.columns;
             const int sample = above / p.rows, row = above - sample * p.rows;
-            const i64 at = (i64)i * p.stored + channel;
             float d[EACH];
-            int t[EACH] = {};
-            channels_of(dy + at, p, channel, wide, d);
-            if (y) {
-                float v[EACH];
-                channels_of(y + at, p, channel, wide, v);
-                UNROLLED(k, EACH)
-                    if (!(v[k] > 0.0f)) d[k] = 0.0f;
-            }
-            if (wide && channel < p.stored) {
-                load_taps(index + at, t);
-            } else {
-                for (int k = 0; k < EACH && channel + k < p.channels; ++k) t[k] = index[at + k];
-            }
-            T* corner = dx + (((i64)sample * p.height + row * p.stride_h) * p.width +
-                              column * p.stride_w) * pixel + channel;
+            Taps t;
+            gradients_of(dy, index, y, (i64)i * p.stored + channel, p, channel, wide, d, t);
+            const int top = row * kernel_h, left = column * kernel_w;
+            T* corner = dx + (((i64)sample * p.height + top) * p.width + left) * pixel + channel;
             UNROLLED(h, kernel_h)
                 UNROLLED(w, kernel_w) {
                     float v[EACH];
                     UNROLLED(k, EACH) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
                     store(corner + (i64)(h * p.width + w) * pixel, v);
                 }
+            const int tall = row == p.rows - 1 ? p.height - top : kernel_h;
+            const int across = column == p.columns - 1 ? p.width - left : kernel_w;
+            if (tall > kernel_h || across > kernel_w) {
+                const float none[EACH] = {};
+                for (int h = 0; h < tall; ++h)
+                    for (int w = h < kernel_h ? kernel_w : 0; w < across; ++w)
+                        store(corner + (i64)(h * p.width + w) * pixel, none);
+            }
             UNROLLED(k, EACH) total[k] += d[k];
         }
-    if (!slices) return;
-#pragma unroll
-    for (int f = 0; f < EACH; f += 4) {
-        float4 sum = column_sum(pack(total + f), groups, lines, shared);
-        if (threadIdx.x < groups)
-            ((float4*)slices)[blockIdx.x * p.groups + (channel + f) / 4] = sum;
-        __syncthreads();
-    }
+    leave_sums(total, groups, lines, channel, pixel, slices);
 }

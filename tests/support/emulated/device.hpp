@@ -1,8 +1,10 @@
 // A GPU as far as the kernels on tensor cores need one, on the processor: blocks one after the
 // other, threads as contexts that change where they wait for each other. It finds wrong indices,
 // missing barriers where a context runs ahead, and reads beyond shared memory; it tells no times.
+// WITH_COMMON: what every file of kernels begins with is common.cuh itself, not what stands for it.
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -28,13 +30,17 @@ typedef bfloat T;
 #else
 typedef float T;
 #endif
-struct float2 { float x, y; };
-struct float4 { float x, y, z, w; };
-struct uint2 { u32 x, y; };
-struct ushort2 { unsigned short x, y; };
-struct uint4 { u32 x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct int2 { int x, y; };
+struct alignas(8) uint2 { u32 x, y; };
+struct alignas(4) ushort2 { unsigned short x, y; };
+struct alignas(16) uint4 { u32 x, y, z, w; };
 static float2 make_float2(float a, float b) { return {a, b}; }
 static float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
+struct alignas(4) uchar4 { u8 x, y, z, w; };
+static uint2 make_uint2(u32 a, u32 b) { return {a, b}; }
+static uchar4 make_uchar4(u8 a, u8 b, u8 c, u8 d) { return {a, b, c, d}; }
 static uint4 make_uint4(u32 a, u32 b, u32 c, u32 d) { return {a, b, c, d}; }
 static float __uint_as_float(u32 v) { float f; memcpy(&f, &v, 4); return f; }
 static u32 __float_as_uint(float f) { u32 v; memcpy(&v, &f, 4); return v; }
@@ -130,6 +136,31 @@ static void __syncthreads() {
 // A thread's index is read after every pause.
 #define RESUMED (threadIdx.x = emulated::current->index)
 
+#ifdef WITH_COMMON
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+using std::max;
+using std::min;
+static float __int_as_float(int v) { return __uint_as_float(v); }
+static u32 __umulhi(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
+static u32 atomicAdd(u32* p, u32 v) { *p += v; return *p - v; }
+template <typename N>
+static N __shfl_xor_sync(u32, N v, int lanes) {
+    static_assert(sizeof v % 4 == 0);
+    u32 mine[sizeof v / 4];
+    memcpy(mine, &v, sizeof v);
+    const auto all = emulated::exchange(mine, sizeof v / 4);
+    memcpy(&v, all[emulated::current->index % 32 ^ lanes], sizeof v);
+    RESUMED;
+    return v;
+}
+#undef KERNEL
+#undef INLINE
+#undef UNROLLED
+#undef OF_BLOCK
+#include "common.cuh"
+#else
 INLINE void enter() {}
 INLINE float get(float v) { return v; }
 INLINE float get(bfloat v) { return __uint_as_float(u32(v) << 16); }
@@ -150,15 +181,18 @@ INLINE u32 __shfl_xor_sync(u32, u32 v, int lanes) {
     RESUMED;
     return got;
 }
+INLINE float4 get4(const float* p) { return {p[0], p[1], p[2], p[3]}; }
+INLINE float4 get4(const bfloat* p) { return {get(p[0]), get(p[1]), get(p[2]), get(p[3])}; }
+INLINE void unpack(float4 a, float* v) { v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w; }
+INLINE void put(float* p, float v) { *p = v; }
+INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
+#endif
 
 INLINE void __syncwarp() {
     const u32 nothing = 0;
     emulated::exchange(&nothing, 1);
     RESUMED;
 }
-INLINE float4 get4(const float* p) { return {p[0], p[1], p[2], p[3]}; }
-INLINE float4 get4(const bfloat* p) { return {get(p[0]), get(p[1]), get(p[2]), get(p[3])}; }
-INLINE void unpack(float4 a, float* v) { v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w; }
 
 // As mma.cuh.
 #define CHUNK (BFLOAT ? 8 : 4)
@@ -236,7 +270,5 @@ INLINE void multiply(float* c, const u32* a, const u32* b) {
 INLINE u32 operand(u32 v) {
     return BFLOAT ? v : __float_as_uint(__uint_as_float(v) * 1.000352f);
 }
-INLINE void put(float* p, float v) { *p = v; }
-INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 INLINE void put2(float* p, float a, float b) { p[0] = a, p[1] = b; }
 INLINE void put2(bfloat* p, float a, float b) { p[0] = to_bf16(a), p[1] = to_bf16(b); }

@@ -134,9 +134,11 @@ def maxima(rng, shape, stored, bf16):
     return dp, places, mask
 
 
-def widened(dp, places, mask, channels):
-    """As it is behind a max-pool and a ReLU, with the channels that only pad."""
-    full = spread(dp if mask is None else np.where(mask > 0, dp, np.float32(0.0)), places)
+def widened(dp, places, mask, size):
+    """As it is behind a max-pool and a ReLU, with the channels that only pad; size: (C, H, W)."""
+    channels, *rest = size
+    dp = dp if mask is None else np.where(mask > 0, dp, np.float32(0.0))
+    full = spread(dp, places, tuple(rest))
     return np.pad(full, ((0, 0), (0, 0), (0, 0), (0, channels - full.shape[-1])))
 
 
@@ -152,7 +154,7 @@ def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed):
     mask = mask if seed % 2 else None
     w = numbers(rng, (g.x[0], *g.window.kernel, g.y[0]), drawn.bf16)
     rotated = np.ascontiguousarray(w[:, ::-1, ::-1].transpose(3, 1, 2, 0))
-    want = convolved(widened(dp, places, mask, g.x[0]), rotated, turned(g.window))
+    want = convolved(widened(dp, places, mask, g.x), rotated, turned(g.window))
     close(kernel.convolve(dp, w, places=places, mask=mask), want, LOOSE[drawn.bf16])
 
 
@@ -166,7 +168,7 @@ def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed):
     x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
     dp, places, mask = maxima(rng, (drawn.n, *g.y[1:], g.y[0]), stored, drawn.bf16)
     mask = mask if seed % 2 else None
-    dy = widened(dp, places, mask, g.y[0])
+    dy = widened(dp, places, mask, g.y)
     want = gradient_of_filters(x, dy, g)
     weights, biases = kernel.gradients(x, dp, places, mask)
     close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])

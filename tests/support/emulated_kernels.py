@@ -1,0 +1,42 @@
+"""Files of kernels with common.cuh in front, run on the processor."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+
+from .tensor_convs import COMPILER, HERE, SOURCES
+
+
+def library(name: str, folder: Path, defines: dict[str, int]) -> ctypes.CDLL:
+    """That of emulated/``name``.cpp; an address that is no multiple of what is read or written
+    there ends the process."""
+    found = folder / f"{name}.so"
+    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
+    options += ["-fsanitize=alignment", "-fno-sanitize-recover=all", "-ffp-contract=off"]
+    options += [f"-D{each}={value}" for each, value in defines.items()]
+    source = [f"-I{SOURCES / 'sources'}", str(HERE / f"{name}.cpp"), "-o", str(found)]
+    subprocess.run([str(COMPILER), *options, *source], check=True)
+    return ctypes.CDLL(str(found))
+
+
+def stored(values: np.ndarray, bf16: bool) -> np.ndarray:
+    """As a kernel reads them."""
+    return _flat(values.size, bf16).pack(np.asarray(values, np.float32).ravel())
+
+
+def loaded(array: np.ndarray, bf16: bool, shape: tuple[int, ...]) -> np.ndarray:
+    """What a kernel has written."""
+    return _flat(array.size, bf16).unpack(array).reshape(shape)
+
+
+def _flat(size: int, bf16: bool) -> Layout:
+    return Layout((size,), (size,), dtype=BFLOAT if bf16 else FLOAT)
+
+
+def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
