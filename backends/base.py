@@ -122,6 +122,16 @@ class Executable(Protocol):
     def read(self, tensor: Tensor) -> Array:
         """A copy of a tensor's value. Raises KeyError for a tensor that is not stored."""
 
+    def patch_sums(
+        self, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array] | None:
+        """Sums over all patches (C, h, w) of the pictures ``rows`` of a data tensor (N, C, H, W).
+
+        (P, P) int64: element i times element j; (P,) int64: element i; of the patch in the order of
+        (C, h, w), each pixel less 128. None where the host adds them up: on a CPU, or where the
+        pictures do not lie on the device, or it is not made for patches so large.
+        """
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         """The section's calls in order."""
 

@@ -92,15 +92,12 @@ class Trainings:
     def _whiten(self, session: Any) -> None:
         from dnnstack.common.machine import available_threads
         from dnnstack.layers.whitening import Whiten
-        from dnnstack.training.preprocessing import Prepared
 
-        setup = session.setup
-        for each in setup.network.parameters():
+        for each in session.network.parameters():
             if isinstance(each.initializer, Whiten):
-                rows = setup.plan.train[: each.initializer.samples]
-                chosen = Prepared(self._data.images, rows, setup.scaling)
+                pictures = session.first_pictures(each.initializer.samples)
                 shape, threads = each.tensor.shape, available_threads()
-                filters = each.initializer.from_pictures(shape, chosen, threads)
+                filters = each.initializer.from_pictures(shape, pictures, threads)
                 session.executable.write(each.tensor, filters)
 
 

@@ -26,6 +26,10 @@ _CHUNK = 64
 _MIDDLE, _EXACT = 128, 1024
 
 
+# Sums over patches: of products, (P, P), and of elements, (P,); all are whole numbers.
+Sums = tuple[NDArray[Any], NDArray[Any]]
+
+
 class Pictures(Protocol):
     """Pictures (C, H, W) uint8; pixel * ``scale`` + ``shift``, by channel, normalises them."""
 
@@ -38,6 +42,9 @@ class Pictures(Protocol):
     def __len__(self) -> int: ...
 
     def pixels(self, rows: slice, /) -> NDArray[np.uint8]: ...
+
+    def patch_sums(self, window: tuple[int, int], /) -> Sums | None:
+        """``host_sums``, if the device that has the pictures can add them up, else None."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,10 @@ class Whiten(Initializer):
 def _moments(pictures: Pictures, shape: Shape, threads: int) -> NDArray[np.float64]:
     """P^T P / n of all n patches of the normalised pictures, from the sums of their pixels."""
     _, channels, kernel_h, kernel_w = shape
-    products, sums, count = _sums(pictures, kernel_h, kernel_w, threads)
+    _, height, width = pictures.pixels(slice(0, 1)).shape[1:]
+    count = len(pictures) * (height - kernel_h + 1) * (width - kernel_w + 1)
+    ready = pictures.patch_sums((kernel_h, kernel_w))
+    products, sums = ready or host_sums(pictures, kernel_h, kernel_w, threads)
     each = np.arange(channels).repeat(kernel_h * kernel_w)
     scale = np.array(pictures.scale, np.float32).astype(np.float64)[each]
     shift = np.array(pictures.shift, np.float32).astype(np.float64)[each] + _MIDDLE * scale
@@ -131,13 +141,8 @@ def _moments(pictures: Pictures, shape: Shape, threads: int) -> NDArray[np.float
     return np.asarray(found / count + np.outer(shift, shift))
 
 
-def _sums(
-    pictures: Pictures, kernel_h: int, kernel_w: int, threads: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """Of all patches (C, kh, kw), less ``_MIDDLE``: sums of products, sums, and how many there are.
-
-    All of them are whole numbers without an error. products: (P, P), sums: (P,).
-    """
+def host_sums(pictures: Pictures, kernel_h: int, kernel_w: int, threads: int) -> Sums:
+    """Of all patches (C, kh, kw), less ``_MIDDLE``: sums of products and sums, without an error."""
     _, channels, height, width = pictures.pixels(slice(0, 1)).shape
     height, width = height - kernel_h + 1, width - kernel_w + 1
     patch = channels * kernel_h * kernel_w
@@ -196,7 +201,7 @@ def _sums(
     split = (kernel_h, channels, kernel_w)
     table = products.transpose(0, 2, 1, 3).reshape(*split, *split).transpose(1, 0, 2, 4, 3, 5)
     line = sums.reshape(split).transpose(1, 0, 2)
-    return table.reshape(patch, patch), line.reshape(patch), len(pictures) * height * width
+    return table.reshape(patch, patch), line.reshape(patch)
 
 
 def check_whitening(layers: Sequence[Layer]) -> None:

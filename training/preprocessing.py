@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Sums = tuple[NDArray[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,15 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A lazily preprocessed selection of pictures: images[rows] (C, H, W) float32."""
+    """A lazily preprocessed selection of pictures: images[rows] (C, H, W) float32.
+
+    ``summed``: see ``patch_sums``.
+    """
 
     images: NDArray[np.uint8]
     rows: NDArray[np.int32]
     preprocessing: Preprocessing
+    summed: Callable[[tuple[int, int]], Sums | None] = lambda window: None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -55,6 +62,10 @@ class Prepared:
     def pixels(self, rows: slice, /) -> NDArray[np.uint8]:
         """images[rows] as they are."""
         return np.asarray(self.images[self.rows[rows]])
+
+    def patch_sums(self, window: tuple[int, int], /) -> Sums | None:
+        """``Executable.patch_sums`` of all of them; None where the host adds them up."""
+        return self.summed(window)
 
     def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
         return self.preprocessing(self.pixels(rows))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from time import perf_counter
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from .assemble import saved_tensors
 from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
+from .preprocessing import Prepared
 from .records.checkpoint import Checkpoint
 from .renewal import ROWS
 from .sections import Sections
@@ -94,7 +96,12 @@ class Session:
 
     def initialize(self) -> None:
         """Fresh parameters and statistics, averages equal to them, other state zero, step 0."""
-        self.put(Snapshot(0, np.zeros(3), self.setup.fresh()))
+        self.put(Snapshot(0, np.zeros(3), self.setup.fresh(self.first_pictures)))
+
+    def first_pictures(self, count: int) -> Prepared:
+        """Those of the setup; the device that has them adds up their patches, if it can."""
+        found, images = self.setup.first_pictures(count), self._train["images"]
+        return replace(found, summed=partial(self.executable.patch_sums, images, found.rows))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Parameters, statistics, optimizer state, sums and step of a checkpoint.

@@ -16,7 +16,7 @@ from ..graph.graph import Tensor
 from ..optimizers.sharing import cluster, shared_values
 from .assemble import optimizer, pruned, saved_tensors, shared_bits
 from .class_weights import class_weights
-from .network import Network
+from .network import FirstPictures, Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
@@ -46,15 +46,16 @@ class Setup:
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
         return make_sections(*given, self.share)
 
-    def fresh(self) -> dict[str, NDArray[np.float32]]:
+    def fresh(self, pictures: FirstPictures | None = None) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.
 
         Averages are equal to what they are of; the other state of the optimizer is zero. Weights
-        that are pruned are 0, and so are their masks.
+        that are pruned are 0, and so are their masks. ``pictures``: ``first_pictures``, or another.
         """
         network, config = self.network, self.config
         threads = config.run.threads or available_threads()
-        learned = network.initial_values(config.seed, self._first_pictures, threads)
+        pictures = pictures or self.first_pictures
+        learned = network.initial_values(config.seed, pictures, threads)
         if self.start is not None:
             taken = self.start.values
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
@@ -93,6 +94,6 @@ class Setup:
         cuts = pruned(self.config, self.network)
         return {tensor: cut.mask(learned[tensor]) for tensor, cut in cuts.items()}
 
-    def _first_pictures(self, count: int) -> Prepared:
+    def first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""
         return Prepared(self.data.images, self.plan.train[:count], self.scaling)

@@ -27,6 +27,7 @@ from .binding.layouts import Geometry, add_shared
 from .binding.store import Buffer, Store
 from .libraries.layout import BFLOAT
 from .libraries.runtime import captured, captured_seconds, cupy, device, device_errors, synchronize
+from .operations.whiten import patch_sums
 
 # Steps that one graph holds, and launches it may hold at most.
 TOGETHER, MOST_LAUNCHES = 8, 800
@@ -284,6 +285,14 @@ class CudaExecutable:
                 return np.asarray(self._store.data[tensor].get())
             buffer = self._buffer(tensor)
             return buffer.layout.unpack(np.asarray(buffer.array.get()))
+
+    def patch_sums(
+        self, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array] | None:
+        if self._store.feeds.holds(images):
+            return None
+        with device().stream as stream, self._explained():
+            return patch_sums(self._store.data[images], rows, window, stream)
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [step.call for step in self._sections[section].steps if step.call is not None]

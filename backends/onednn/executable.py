@@ -124,6 +124,11 @@ class OneDnnExecutable:
             plain = self._plain[tensor] = memory.array(tensor.shape)
         return plain.copy()
 
+    def patch_sums(
+        self, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array] | None:
+        return None
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         binder = self._sections[section]
         return [entry.call for entry in (*binder.prologue, *binder.steps)]

@@ -79,6 +79,11 @@ class ReferenceExecutable:
         """A copy of the tensor's value."""
         return self._value(tensor).copy()
 
+    def patch_sums(
+        self, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array] | None:
+        return None
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [
             BoundCall(op, "numpy", _function(op), getattr(op, "kind", ""), _arguments(op))

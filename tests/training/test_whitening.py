@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
+from dnnstack.backends.base import Array, Backend
+from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.common.errors import ShapeError
 from dnnstack.datasets import describe
+from dnnstack.graph.graph import Tensor
 from dnnstack.training.assemble import build_network
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
@@ -45,6 +47,30 @@ def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backen
     with_session(tiny(WHITE, MEASURED), reference, check)
 
 
+def test_a_device_that_has_the_pictures_adds_up_their_patches(
+    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def sums(
+        executable: ReferenceExecutable, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array]:
+        asked.append((images.name, [*rows], window))
+        pictures = executable.read(images)[rows]
+        view = np.lib.stride_tricks.sliding_window_view(pictures, window, (2, 3))
+        patches = view.transpose(1, 4, 5, 0, 2, 3).reshape(4, -1).astype(np.int64) - 128
+        return patches @ patches.T, patches.sum(1)
+
+    def check(session: Session) -> None:
+        first = session.arrays()["conv2d_1.weight"]
+        monkeypatch.setattr(ReferenceExecutable, "patch_sums", sums)
+        session.initialize()
+        assert asked == [("train.images", [*session.plan.train[:100]], (2, 2))]
+        assert session.arrays()["conv2d_1.weight"].tobytes() == first.tobytes()
+
+    with_session(tiny(WHITE, MEASURED), reference, check)
+
+
 def test_a_resume_does_not_whiten_again(
     tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +81,7 @@ def test_a_resume_does_not_whiten_again(
     def never(setup: Setup, count: int) -> None:
         raise AssertionError("whitened again")
 
-    monkeypatch.setattr(Setup, "_first_pictures", never)
+    monkeypatch.setattr(Setup, "first_pictures", never)
     source = open_resume(first.run, lambda text: None)
     longer = tiny(*options, "name=part", "train.max_steps=6")
     second = train(longer, reference, Path("unused"), resume=source)

@@ -98,6 +98,7 @@ def test_kernels_compile_and_keep_to_their_registers(
         ("statistics.cu", None),
         ("collectives.cu", None),
         ("sharing.cu", None),
+        ("whiten.cu", None),
     ],
 )
 @pytest.mark.parametrize("bfloat", [0, 1])
