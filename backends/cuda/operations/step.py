@@ -93,8 +93,8 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
 
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """Plain SGD is cublasSscal and cublasSaxpy; with momentum, groups or copies one kernel."""
-    simple = not op.momentum and len(set(op.weight_decay)) == 1
+    """One kernel; plain SGD without fusion is cublasSscal and cublasSaxpy."""
+    simple = not (b.arithmetic.fusion or op.momentum) and len(set(op.weight_decay)) == 1
     simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
     table, start, stop = rules(b, op)
     gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))

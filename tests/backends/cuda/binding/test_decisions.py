@@ -53,6 +53,16 @@ def test_an_update_that_counts_the_step_leaves_no_call_to_do_so(calls):
     assert "advance" not in {c.function for c in made}
 
 
+@pytest.mark.parametrize("fusion", [True, False])
+def test_plain_sgd_is_one_launch_or_saxpy(bound, sections, fusion):
+    graphs = {"train": sections("cifar", fusion=fusion, momentum=0.0)["train"]}
+    executable, _ = bound(graphs, fusion=fusion)
+    made = [call.function for call in executable.calls("train")]
+    plain = ["sgd_factors", "cublasSscal", "cublasSaxpy", "advance"]
+    assert made[-1:] == ["sgd_update"] if fusion else made[-4:] == plain
+    assert fusion != bool(set(plain) & set(made))
+
+
 def test_a_max_pool_keeps_where_its_maxima_were_and_takes_relu_and_bias_sum_along(calls):
     made, _ = calls()
     (pooled,) = of(made, "Pool2dBackward", "max_pool2d_2")
