@@ -12,7 +12,7 @@ import numpy as np
 
 from ....common.errors import ShapeError
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
-from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics, SgdUpdate
 from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
@@ -27,13 +27,12 @@ from .early_sums import early_sums
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
 from .layouts import Geometry
+from .slices import Slices, places_of, table_of
 from .store import Buffer, Store
 
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
-# Slices above which more threads share a sum of them.
-MANY_SLICES = 128
 # What an operation needs that depends on no other of the step: bound first, on the last stream.
 PREPARATIONS: dict[type[Op], Bind] = {}
 
@@ -62,16 +61,6 @@ class Arithmetic:
         """That of a precision that a device has."""
         dtype: Number = BFLOAT if precision == "bf16" else FLOAT
         return cls(precision == "fp32", dtype, deterministic, fusion)
-
-
-@dataclass(frozen=True)
-class _Slices:
-    """Sums over parts of a batch that are yet to be added up: struct Segment of elementwise.cu."""
-
-    op: Op
-    stream: int
-    target: Buffer
-    segment: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -125,7 +114,7 @@ class Binder(LaunchList):
         self._op: Op = graph.ops[0] if graph.ops else Op()
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
-        self._pending: list[_Slices] = []
+        self._pending: list[Slices] = []
 
     def bind(self) -> None:
         """Bind every operation in order; then the section wants its workspaces."""
@@ -148,7 +137,7 @@ class Binder(LaunchList):
                 self.current = 1 + turn % (self.lanes - 1)
                 turn += 1
             self._op = op
-            if self._needs_sums(op):
+            if self._needs_sums(op) and not self.adds_up_itself(op):
                 self.add_up()
             if op in self._beside:
                 self.current = self.lanes
@@ -309,31 +298,39 @@ class Binder(LaunchList):
         self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
-        held = self.output(target)
-        wide = 8 if count > MANY_SLICES else 32
-        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, wide)
-        self._pending.append(_Slices(op, self.current, held, segment))
+        held, stream = self.output(target), self.current
+        found = Slices(
+            op, stream, target, held, address_of(source) + 4 * first, count, stride, size
+        )
+        self._pending.append(found)
 
     def _needs_sums(self, op: Op) -> bool:
-        targets = {id(pending.target.array) for pending in self._pending}
+        targets = {id(pending.held.array) for pending in self._pending}
         read = [self.buffers[tensor] for tensor in op.reads() if tensor in self.buffers]
         return any(id(buffer.array) in targets for buffer in read)
+
+    def adds_up_itself(self, op: Op) -> bool:
+        """Whether the kernel of an operation adds up the slices of what it reads: ``taken``."""
+        return self.arithmetic.fusion and isinstance(op, SgdUpdate)
+
+    def taken(self, targets: Iterable[Tensor]) -> list[Slices]:
+        """The slices that wait to become one of these: whoever takes them adds them up."""
+        wanted = set(targets)
+        found = [pending for pending in self._pending if pending.target in wanted]
+        self._pending = [pending for pending in self._pending if pending.target not in wanted]
+        self.join({pending.stream for pending in found})
+        return found
 
     def add_up(self) -> None:
         """Add up all slices that wait, in one launch."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
-        self.join({p.stream for p in pending})
-        table = np.array([p.segment for p in pending], "u8,u8,i4,i4,i4,i4")
-        counts = table["f2"]
-        # Those with the most slices take the longest: first.
-        order = sorted(range(len(pending)), key=lambda i: -counts[i])
-        where = [(i, at) for i in order for at in range(0, table["f4"][i], table["f5"][i])]
-        segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
+        pending = self.taken([each.target for each in self._pending])
+        where = places_of(pending)
+        segments, places = self.upload(table_of(pending)), self.upload(where.ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
-        shown = {"sums": len(pending), "slices": counts.max()}
+        shown = {"sums": len(pending), "slices": max(each.count for each in pending)}
         self.kernel(op, kernel, (len(where),), (segments, places), shown)
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:

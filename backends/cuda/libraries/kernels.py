@@ -26,12 +26,14 @@ MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What some files begin with as well.
 FURTHER = {
+    "elementwise.cu": ("slices.cuh",),
     "peers.cu": ("told.cuh",),
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),
     "tensor_filter.cu": ("mma.cuh", "spread.cuh"),
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),
+    "sgd.cu": ("slices.cuh",),
 }
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")

@@ -6,11 +6,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ....graph.graph import Op
+from ....graph.graph import Op, Tensor
 from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from ....graph.ops.updates import ParameterUpdate
 from ..binding.bind import Binder, binds
+from ..binding.slices import Rule, places_of, table_of
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import ceil_div
@@ -82,21 +84,31 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
 
     Returns the device array and the stretch of the arena; tiles of other parameters get 0.
     """
+    table, start, stop = _rules(b, op)
+    return b.upload(table), start, stop
+
+
+def _rules(b: Binder, op: ParameterUpdate) -> tuple[NDArray[np.float32], int, int]:
     _, start, stop = b.store.stretch(op.parameters)
     table = np.zeros(((stop - start) // TILE, 2), "float32")
     for i, parameter in enumerate(op.parameters):
-        _, first, last = b.store.spans[parameter]
-        place = slice((first - start) // TILE, (last - start) // TILE)
-        table[place] = (op.factor(i), op.weight_decay[i])
-    return b.upload(table), start, stop
+        table[_tiles(b, parameter, start)] = (op.factor(i), op.weight_decay[i])
+    return table, start, stop
+
+
+def _tiles(b: Binder, parameter: Tensor, start: int) -> slice:
+    """Those of a parameter in a stretch of the arena."""
+    _, first, last = b.store.spans[parameter]
+    return slice((first - start) // TILE, (last - start) // TILE)
 
 
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """Plain SGD is cublasSscal and cublasSaxpy; with momentum, groups or copies one kernel."""
-    simple = not op.momentum and len(set(op.weight_decay)) == 1
+    """One kernel, which also adds up what other kernels left in slices; plain SGD without fusion is
+    cublasSscal and cublasSaxpy."""
+    simple = not (b.arithmetic.fusion or op.momentum) and len(set(op.weight_decay)) == 1
     simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
-    table, start, stop = rules(b, op)
+    table, start, stop = _rules(b, op)
     gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))
     arenas, own = b.store.arenas, slice(start, stop)
     # The mirror of the arena that holds the gradients.
@@ -109,11 +121,26 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     if b.arithmetic.fusion and advance is not None:
         b.decisions.merged.add(advance)
         done = b.counter()
+    details: dict[str, object] = {"n": stop - start, "momentum": op.momentum}
+    details["nesterov"] = op.nesterov
+    sums: tuple[Any, Any, int] = (None, None, 0)
+    pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
+    if pending:
+        followed: dict[Tensor, Rule] = {}
+        for i, (parameter, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True)):
+            place = b.store.spans[parameter][1] - start
+            followed[gradient] = (place, op.factor(i), op.weight_decay[i])
+        by_gradient = dict(zip(op.gradients, op.parameters, strict=True))
+        for each in pending:
+            table[_tiles(b, by_gradient[each.target], start)] = 0.0
+        where = places_of(pending)
+        sums = (b.upload(table_of(pending, followed)), b.upload(where.ravel()), len(where))
+        details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
     fours = (stop - start) // 4
-    rule = (table, b.data(op.rates), op.step, done, f32(op.momentum), op.nesterov)
-    details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}
-    grid = (ceil_div(fours, THREADS),)
-    return b.kernel(op, ("update.cu", "sgd_update"), grid, (p, g, v, copy, fours, *rule), details)
+    rule = (b.data(op.rates), op.step, done, f32(op.momentum), op.nesterov)
+    arguments = (p, g, v, copy, fours, b.upload(table), *sums, *rule)
+    grid = (sums[2] + ceil_div(fours, THREADS),)
+    return b.kernel(op, ("sgd.cu", "sgd_update"), grid, arguments, details)
 
 
 def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:

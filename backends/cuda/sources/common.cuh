@@ -116,6 +116,35 @@ INLINE void put8(bfloat* p, const float* v) {
                             to_bf16_pair(v[6], v[7]));
 }
 
+// 4, 2 or 1 words of memory in registers, or zeros. The load is where it is written: a compiler that
+// moved it to where it is used would wait for each by itself.
+template <int words>
+INLINE void load_words(unsigned* v, const void* from, bool exists) {
+    if constexpr (words == 4)
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t"
+            "mov.u32 %0, 0;\n\tmov.u32 %1, 0;\n\tmov.u32 %2, 0;\n\tmov.u32 %3, 0;\n\t"
+            "@p ld.global.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
+            : "=&r"(v[0]), "=&r"(v[1]), "=&r"(v[2]), "=&r"(v[3])
+            : "l"(from), "r"((unsigned)exists)
+            : "memory");
+    else if constexpr (words == 2)
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t"
+            "mov.u32 %0, 0;\n\tmov.u32 %1, 0;\n\t"
+            "@p ld.global.v2.u32 {%0,%1}, [%2];\n\t}"
+            : "=&r"(v[0]), "=&r"(v[1])
+            : "l"(from), "r"((unsigned)exists)
+            : "memory");
+    else
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
+            "mov.u32 %0, 0;\n\t@p ld.global.u32 %0, [%1];\n\t}"
+            : "=&r"(v[0])
+            : "l"(from), "r"((unsigned)exists)
+            : "memory");
+}
+
 template <typename N>
 __device__ N block_sum(N value, N* shared) {
     shared[threadIdx.x] = value;

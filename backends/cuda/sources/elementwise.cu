@@ -126,33 +126,16 @@ KERNEL column_sums(const T* a, float* slices, int rows, int columns, int stride)
     }
 }
 
-struct Segment {  // sums of `slices` rows, `stride` floats apart, into the `size` floats of `out`
-    const float* in;
-    float* out;
-    int slices, stride, size, wide;
-};
-
-// One block of 256 for `wide` elements of one segment: where[block] = (segment, first element). Many
-// slices have 32 lines of threads for 8 elements, few have 8 lines for 32: each line adds up every
-// so many slices, and the lines are added pairwise.
-KERNEL sum_slices(const Segment* segments, const int2* where) {
-    enter();
-    __shared__ float part[256];
+// A block for neighbours of one segment: where[block] = (segment, first element).
+KERNEL __launch_bounds__(SUM_THREADS) sum_slices(const Segment* segments, const int2* where) {
+    __shared__ __align__(16) float part[SUM_PARTS];
+    // Written by no kernel.
     const int2 here = where[blockIdx.x];
     const Segment s = segments[here.x];
-    const int wide = s.wide, lines = 256 / wide;
-    const int line = threadIdx.x / wide, element = here.y + threadIdx.x % wide;
-    float sum = 0.0f;
-    if (element < s.size)
-#pragma unroll 8
-        for (int r = line; r < s.slices; r += lines) sum += s.in[(i64)r * s.stride + element];
-    for (int half = lines / 2; half; half /= 2) {
-        part[threadIdx.x] = sum;
-        __syncthreads();
-        if (line < half) sum += part[threadIdx.x + half * wide];
-        __syncthreads();
-    }
-    if (line == 0 && element < s.size) s.out[element] = sum;
+    enter();
+    const float sum = slice_sum(s, here.y, part);
+    const int element = here.y + threadIdx.x;
+    if (threadIdx.x < s.wide() && element < s.size) s.out[element] = sum;
 }
 
 // The tail of a dense layer or convolution in place: y = f(y + b) over the columns that count; kind

@@ -23,26 +23,6 @@ INLINE void fetch(u32 to, const void* from, bool exists) {
                  : "memory");
 }
 INLINE void arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// 4 or 2 words of memory in registers, or zeros. The load is where it is written: a compiler that moved
-// it to where it is used would wait for each by itself.
-template <int words>
-INLINE void load_words(u32* v, const void* from, bool exists) {
-    if constexpr (words == 4)
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t"
-            "mov.u32 %0, 0;\n\tmov.u32 %1, 0;\n\tmov.u32 %2, 0;\n\tmov.u32 %3, 0;\n\t"
-            "@p ld.global.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
-            : "=&r"(v[0]), "=&r"(v[1]), "=&r"(v[2]), "=&r"(v[3])
-            : "l"(from), "r"((u32)exists));
-    else
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t"
-            "mov.u32 %0, 0;\n\tmov.u32 %1, 0;\n\t"
-            "@p ld.global.v2.u32 {%0,%1}, [%2];\n\t}"
-            : "=&r"(v[0]), "=&r"(v[1])
-            : "l"(from), "r"((u32)exists));
-}
-
 // `count` matrices of 8 rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i, and
 // gets of each the 4 bytes at row lane / 4, place lane % 4. turned: of the transposes, of 2 bytes.
 template <int count, bool turned = false>

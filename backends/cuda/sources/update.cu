@@ -1,42 +1,4 @@
-// The update of the parameters, the global norm, the step.
-
-// Four neighbours: the 32 neighbours of a tile belong to one parameter, and rules[tile] is its (factor
-// of the learning rate, weight decay); the factor 0 leaves it alone.
-INLINE void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
-                                         const float2* rules, float rate, float momentum,
-                                         int nesterov) {
-    float2 rule = rules[i / 8];
-    if (rule.x == 0.0f) return;
-    float lr = rate * rule.x;
-    float4 p4 = get4(p + 4 * i), g4 = get4(g + 4 * i), v4 = make_float4(0, 0, 0, 0);
-    if (momentum != 0.0f) v4 = get4(v + 4 * i);
-    float ps[4], gs[4], vs[4];
-    unpack(p4, ps), unpack(g4, gs), unpack(v4, vs);
-    for (int k = 0; k < 4; ++k) {
-        float gradient = fmaf(rule.y, ps[k], gs[k]);
-        if (momentum != 0.0f) {
-            vs[k] = fmaf(momentum, vs[k], gradient);
-            gradient = nesterov ? fmaf(momentum, vs[k], gradient) : vs[k];
-        }
-        ps[k] = fmaf(-lr, gradient, ps[k]);
-    }
-    put4(p + 4 * i, pack(ps));
-    if (momentum != 0.0f) put4(v + 4 * i, pack(vs));
-    if (copy) put4(copy + 4 * i, pack(ps));
-}
-
-// PyTorch's SGD over the arenas, four neighbours a thread. v is unused without momentum; copy, if
-// given, gets p rounded to bfloat16. With `come_count` the step is advanced too.
-KERNEL sgd_update(float* p, const float* g, float* v, bfloat* copy, int fours,
-                  const float2* rules, const float* rates, i64* step,
-                  unsigned* come_count, float momentum, int nesterov) {
-    enter();
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    const i64 now = step[0];
-    const unsigned turn = come_count ? come(come_count) : 0;
-    if (i < fours) sgd_four(i, p, g, v, copy, rules, rates[now], momentum, nesterov);
-    if (come_count) leave(come_count, turn, step, now + 1);
-}
+// What plain calls need for an update, the global norm, the step.
 
 // out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.
 KERNEL sgd_factors(const float* rates, const i64* step, float decay, float* out) {

@@ -53,6 +53,38 @@ def test_an_update_that_counts_the_step_leaves_no_call_to_do_so(calls):
     assert "advance" not in {c.function for c in made}
 
 
+@pytest.mark.parametrize("fusion", [True, False])
+def test_plain_sgd_is_one_launch_or_saxpy(bound, sections, fusion):
+    graphs = {"train": sections("cifar", fusion=fusion, momentum=0.0)["train"]}
+    executable, _ = bound(graphs, fusion=fusion)
+    made = [call.function for call in executable.calls("train")]
+    plain = ["sgd_factors", "cublasSscal", "cublasSaxpy", "advance"]
+    assert made[-1:] == ["sgd_update"] if fusion else made[-4:] == plain
+    assert fusion != bool(set(plain) & set(made))
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+def test_an_update_adds_up_what_was_left_in_slices(bound, sections, streams):
+    choices = {"layout": "nhwc", "pad": "8", "streams": streams}
+    executable, _ = bound({"train": sections("lenet")["train"]}, choices=choices)
+    calls = executable.calls("train")
+    assert "sum_slices" not in {call.function for call in calls}
+    assert (calls[-1].function, calls[-1].arguments["sums"]) == ("sgd_update", "3")
+    # Behind all that the sums are of.
+    steps = executable.binders()[0].steps
+    assert (streams == "2") == (steps[-2].call is None)
+
+
+def test_sums_that_more_than_the_update_reads_have_a_launch_of_their_own(bound, sections):
+    network = sections.network("lenet")
+    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9, clip_norm=1.0)
+    graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+    executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)})
+    made = [call.function for call in executable.calls("train")]
+    assert made.index("sum_slices") < made.index("square_sums") < made.index("sgd_update")
+    assert "sums" not in executable.calls("train")[-1].arguments
+
+
 def test_a_max_pool_keeps_where_its_maxima_were_and_takes_relu_and_bias_sum_along(calls):
     made, _ = calls()
     (pooled,) = of(made, "Pool2dBackward", "max_pool2d_2")
