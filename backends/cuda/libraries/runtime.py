@@ -42,6 +42,11 @@ def submodule(name: str) -> ModuleType:
     return _imported(f"cupy.{name}", "CuPy")
 
 
+def submodule_of_backends(name: str) -> ModuleType:
+    """A module of CuPy's own bindings, such as ``cuda.libs.nvrtc``."""
+    return _imported(f"cupy_backends.{name}", "CuPy")
+
+
 def _imported(name: str, called: str) -> ModuleType:
     try:
         return importlib.import_module(name)
