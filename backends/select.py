@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from ..common.errors import BackendUnavailableError, UsageError
 from ..common.machine import available_threads
 from ..common.native import keep_freed_memory
+from .ahead import NVIDIA_DRIVER, taken
 from .base import Backend, Precision
 
 _LOG = logging.getLogger("dnnstack.layers")
 Device = Literal["auto", "cpu", "numpy", "cuda"]
-# Exists if an NVIDIA driver is loaded; only then is CuPy imported.
-NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
 def open_backend(
@@ -34,10 +32,8 @@ def open_backend(
     if threads is not None and threads < 1:
         raise UsageError(f"--threads must be at least 1, got {threads}")
     if device == "cuda" or (device == "auto" and NVIDIA_DRIVER.exists()):
-        from .cuda.backend import CudaBackend
-
         try:
-            return CudaBackend(capture)
+            return _cuda(capture)
         except BackendUnavailableError as error:
             if device == "cuda":
                 raise
@@ -62,6 +58,16 @@ def open_backend(
     from .reference.backend import ReferenceBackend
 
     return ReferenceBackend(count)
+
+
+def _cuda(capture: bool) -> Backend:
+    """The GPU, which a thread may have opened already."""
+    opening = taken(capture)
+    if opening is not None:
+        return opening.backend()
+    from .cuda.backend import CudaBackend
+
+    return CudaBackend(capture)
 
 
 def precision_or_fp32(backend: Backend, wanted: Precision) -> Precision:

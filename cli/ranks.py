@@ -66,13 +66,20 @@ def note_idle_gpus(device: str) -> None:
 
 def _take_own_gpu(team: Team) -> None:
     """See one GPU of those that the ranks of this machine see, unless each has its own already."""
-    from ..backends.select import NVIDIA_DRIVER
+    from ..backends.ahead import NVIDIA_DRIVER
 
     given = os.environ.get(VISIBLE)
     if given is None and NVIDIA_DRIVER.exists():
         os.environ[VISIBLE] = str(team.node_rank)
     elif given and len(seen := given.split(",")) >= team.node_size > 1:
         os.environ[VISIBLE] = seen[team.node_rank]
+
+
+def is_alone() -> bool:
+    """Whether this process was started as the only one."""
+    from ..training.ranks import world
+
+    return world.started() == 1
 
 
 def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:

@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
-from ..backends.select import NVIDIA_DRIVER
 from ..common.errors import BackendUnavailableError, DnnstackError
 from ..common.machine import available_threads
 from ..configs import LoadedConfig, RunConfig, placed

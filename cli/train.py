@@ -12,7 +12,7 @@ import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
-from . import completion, console, many, options, plugins
+from . import completion, console, early, many, options, plugins
 from . import ranks as several
 from .signals import BEGINNING, ENDING, StopSignals
 
@@ -94,6 +94,8 @@ def train(
     With --seeds and --folds several runs are trained, in the folder of a group, runs/NAME-seeds or
     runs/NAME-folds; --resume goes on with the run that was interrupted, and then with the others.
     """
+    if (seeds, folds, ranks) == (None, None, None) and several.is_alone():
+        early.open_gpu(device, reference, overrides, not no_graph)
     from ..common.errors import Interrupted
     from ..common.text import versions_text
     from ..configs import load_config

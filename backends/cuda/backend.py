@@ -20,6 +20,7 @@ from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
+from .libraries.modules import toolchain
 from .libraries.runtime import (
     address_of,
     crowded,
@@ -59,6 +60,12 @@ class CudaBackend:
         self._capture = capture
         self._streams: dict[tuple[int, bool], Stream] = {}
         self._cublas_lt: CublasLt | None = None
+
+    def make_ready(self) -> None:
+        """Load the libraries and make the handles that every training needs."""
+        self._stream(0, self.device.has_tf32)
+        toolchain()
+        _digest()
 
     def _stream(self, index: int, tf32: bool) -> Stream:
         """The stream of this number, with handles made when first asked for."""

@@ -105,6 +105,8 @@ class CudaExecutable:
                 binder.bind()
             self._sections[name] = binder
         self._share_workspaces()
+        for binder in self._sections.values():
+            binder.compile()
         self._generation = self._store.generation
         self._captured.clear()
         synchronize()

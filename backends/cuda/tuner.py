@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ...common.errors import CudnnError, LibraryError
-from ...common.machine import available_threads
 from ..base import Options
 from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
@@ -201,13 +200,15 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
     pointer, plans = address_of(workspace), dict[str, str]()
     begin = time.perf_counter()
     for binder in trial.binders():
+        variants = {name: _made(makers) for name, makers in binder.variants.items()}
+        # Other processes compile while the device is timed.
+        compiling = _begun([each for made in variants.values() for _, each in made])
         products = dict[str, tuple[float, str]]()
         for name, product in binder.products.items():
             options.interrupt()
             products[f"{name}/gemm"] = _algorithm(product)
-        variants = {name: _made(makers) for name, makers in binder.variants.items()}
         left = budget - (time.perf_counter() - begin)
-        _prepare([each for made in variants.values() for _, each in made], PREPARING * left)
+        _await(compiling, PREPARING * left)
         left = budget - (time.perf_counter() - begin)
         count = len(binder.convolutions) + sum(map(len, variants.values()))
         for name, (seconds, choice) in products.items():
@@ -256,25 +257,24 @@ def _made(
     return made
 
 
-def _prepare(every: Sequence[Candidates], seconds: float) -> None:
-    """Compile kernels of ours on all cores, as many as can be in so many seconds.
-
-    Those that fail, or are not ready, are left to ``build``.
-    """
+def _begun(every: Sequence[Candidates]) -> list[Future[bytes]]:
+    """Let kernels of ours be compiled; those that cannot be are left to ``build``."""
     # The most promising of each before others: not all may be ready in time.
     rows = zip_longest(*(each.preparations() for each in every))
-    works = [work for row in rows for work in row if work is not None]
-    if not works:
-        return
+    coming: list[Future[bytes]] = []
+    for work in (work for row in rows for work in row if work is not None):
+        with suppress(Exception):  # the compiler, and CuPy, raise types of their own
+            found = work()
+            if found is not None:
+                coming.append(found)
+    return coming
 
-    def enter() -> None:
-        # A new thread has no device yet.
-        cupy().cuda.Device(0).use()
 
-    with ThreadPoolExecutor(available_threads(), initializer=enter) as pool:
-        waiting = [pool.submit(work) for work in works]
-        wait(waiting, None if seconds == float("inf") else max(0.0, seconds))
-        pool.shutdown(wait=False, cancel_futures=True)
+def _await(compiling: Sequence[Future[bytes]], seconds: float) -> None:
+    """Wait so long for what is compiled; what has not begun then is left to ``build``."""
+    wait(compiling, None if seconds == float("inf") else max(0.0, seconds))
+    for each in compiling:
+        each.cancel()
 
 
 def _algorithm(product: LtProduct) -> tuple[float, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.backends.select import NVIDIA_DRIVER
+from dnnstack.backends.ahead import NVIDIA_DRIVER
 from dnnstack.configs import load_config
 
 from .conftest import TINY

@@ -111,6 +111,7 @@ class LaunchList:
         self._keep: list[Any] = []
         self._scratch: list[Any] = []
         self._early: tuple[int, Step] | None = None
+        self._kernels: list[Kernel] = []
 
     @property
     def stream(self) -> Stream:
@@ -202,13 +203,25 @@ class LaunchList:
         Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
         NumPy scalars of the kernel's types. ``wrap``: makes what is called instead of the launch.
         """
-        found = self.stream.kernel(*kernel, defines=defines, formula=formula)
+        found = self._found(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and self.current < self.lanes and kernel[1] not in self._apart
         behind = wrap(found.overlapping(*given)) if overlaps else None
         shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], wrap(found.launch(*given)), shown, kernel[0], behind)
+
+    def _found(self, *named: Any, **how: Any) -> Kernel:
+        """A kernel, which may be compiled while others are bound."""
+        found = self.stream.kernel(*named, **how)
+        found.begin()
+        self._kernels.append(found)
+        return found
+
+    def compile(self) -> None:
+        """Have every kernel ready to be launched. Raises LibraryError if one cannot be."""
+        for kernel in self._kernels:
+            kernel.ready()
 
     def aside(self, bind: Callable[[], None]) -> list[Step]:
         """What ``bind`` would append: another way to do what is appended then."""
@@ -260,7 +273,7 @@ class LaunchList:
             # A stream alone: no library works on it, so it needs no handles.
             self._cuda_streams.append(device().numbered_stream(1))
         given = [*map(self.argument, arguments)]
-        found = self.stream.kernel(*kernel)
+        found = self._found(*kernel)
         launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 

@@ -45,7 +45,7 @@ class DirectConv(Candidates):
 
     def build(self, index: int) -> bool:
         """Compile it for this shape."""
-        self._kernel(index)
+        self._kernel(index).ready()
         return True
 
     def _kernel(self, index: int) -> Kernel:

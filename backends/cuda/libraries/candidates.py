@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,8 +29,9 @@ class Candidates(ABC):
     def build(self, index: int) -> bool:
         """Make one ready; False if that is not possible."""
 
-    def preparations(self) -> Iterable[Callable[[], object]]:
-        """What may be done for ``build`` beforehand, on threads of its own."""
+    def preparations(self) -> Iterable[Callable[[], Future[bytes] | None]]:
+        """Each begins what may be done for ``build`` beforehand, beside other work; what it gives
+        is done then."""
         return ()
 
     def choice(self, index: int) -> str:
@@ -86,13 +88,16 @@ class Compiled(Candidates):
     def plans(self) -> int:
         return len(self._every)
 
-    def preparations(self) -> Iterable[Callable[[], object]]:
-        return [partial(self._kernel, index) for index in range(self.plans())]
+    def preparations(self) -> Iterable[Callable[[], Future[bytes] | None]]:
+        return [partial(self._begin, index) for index in range(self.plans())]
+
+    def _begin(self, index: int) -> Future[bytes] | None:
+        return self._kernel(index).begin()
 
     def build(self, index: int) -> bool:
         """Compile it for this tiling; False if the compiler or the driver refuses it."""
         try:
-            self._kernel(index)
+            self._kernel(index).ready()
         except Exception:  # each of the two, and CuPy, raises a type of its own
             return False
         return True

@@ -1,11 +1,12 @@
 """Our own kernels: .cu files compiled by NVRTC when first used, launched on a stream.
 
-A compiled kernel is kept for the process, and by CuPy on disk for the next one.
+A compiled kernel is kept for the process, and on disk for the next one; see modules.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import cache
 from importlib import resources
 from textwrap import dedent
@@ -15,8 +16,8 @@ import numpy as np
 
 from ....graph.ops.formulas import Formula
 from .layout import BFLOAT, FLOAT, ceil_div
+from .modules import Module
 from .overlap import overlapping
-from .runtime import cupy
 
 THREADS = 256
 # Bytes of shared memory that a kernel may have without asking.
@@ -44,11 +45,10 @@ Defines = tuple[tuple[str, int], ...]
 
 
 @cache
-def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) -> Any:
-    source = source_of(file, formula)
+def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) -> Module:
     switches = (("BFLOAT", int(dtype == BFLOAT)), *defines)
     options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
-    return cupy().RawModule(code=source, options=options)
+    return Module(file, source_of(file, formula), options)
 
 
 def source_of(file: str, formula: Formula | None = None) -> str:
@@ -59,6 +59,7 @@ def source_of(file: str, formula: Formula | None = None) -> str:
     return "".join(parts)
 
 
+@cache
 def _text(name: str) -> str:
     backend = resources.files(__package__.rpartition(".")[0])
     found = (backend / folder / name for folder in FOLDERS)
@@ -87,36 +88,47 @@ class Kernel:
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
-        self._function = _module(file, dtype, defines, formula).get_function(name)
+        self._module, self._name = _module(file, dtype, defines, formula), name
+
+    def begin(self) -> Future[bytes] | None:
+        """Let it be compiled beside other work; None if it needs no compiler."""
+        return self._module.begin()
+
+    def ready(self) -> None:
+        """Compile it unless it has been. Raises LibraryError if that is not possible."""
+        self._function(0)
+
+    def _function(self, shared: int) -> Any:
+        """The function, which may be launched with so many bytes of shared memory."""
+        return self._module.function(self._name, shared if shared > UNASKED else 0)
 
     def launch(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
     ) -> Callable[[], None]:
-        """A function that launches on the stream with these arguments.
+        """A function that launches on the stream with these arguments, and may compile first.
 
         Arguments are device arrays, integers that are device pointers (0 for none), or NumPy
         scalars of the kernel's types; shared: bytes.
         """
-        function, fixed = self._allowing(shared), tuple(arguments)
+        fixed = tuple(arguments)
 
         def run() -> None:
             with stream:
-                function(grid, block, fixed, shared_mem=shared)
+                self._function(shared)(grid, block, fixed, shared_mem=shared)
 
         return run
-
-    def _allowing(self, shared: int) -> Any:
-        """The function, which may be launched with so many bytes of shared memory."""
-        if shared > UNASKED:
-            self._function.max_dynamic_shared_size_bytes = shared
-        return self._function
 
     def overlapping(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
     ) -> Callable[[], None]:
         """The same, beginning before the kernel in front has ended; see overlap.py."""
-        handle = int(self._allowing(shared).kernel.ptr)
-        return overlapping(handle, stream, grid, block, arguments, shared)
+
+        @cache
+        def made() -> Callable[[], None]:
+            handle = int(self._function(shared).ptr)
+            return overlapping(handle, stream, grid, block, arguments, shared)
+
+        return lambda: made()()
 
 
 def linear_grid(size: int) -> Grid:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -40,6 +42,11 @@ def cupy() -> Any:
 def submodule(name: str) -> ModuleType:
     """A module of CuPy that it does not import by itself, such as ``cuda.nccl``."""
     return _imported(f"cupy.{name}", "CuPy")
+
+
+def submodule_of_backends(name: str) -> ModuleType:
+    """A module of CuPy's own bindings, such as ``cuda.libs.nvrtc``."""
+    return _imported(f"cupy_backends.{name}", "CuPy")
 
 
 def _imported(name: str, called: str) -> ModuleType:
@@ -88,15 +95,25 @@ def check_frontend(version: str) -> None:
 
 @contextmanager
 def _blocked(name: str) -> Iterator[None]:
-    """Let an import of ``name`` fail, unless it has been imported already."""
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to refuse an import
+    """Let an import of ``name`` fail in this thread, unless it has been imported already."""
+    refusing = _Refusing(name, threading.get_ident())
+    sys.meta_path.insert(0, refusing)
     try:
         yield
     finally:
-        del sys.modules[name]
+        sys.meta_path.remove(refusing)
+
+
+@dataclass(frozen=True)
+class _Refusing(MetaPathFinder):
+    """Finds no module of this name for this thread; others, such as a plugin, may import it."""
+
+    name: str
+    thread: int
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == self.name and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"import of {fullname} is refused", name=fullname)
 
 
 def cudnn_library() -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import sys
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +18,7 @@ from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launch_list import Stream
 from dnnstack.backends.cuda.dry_run import STREAM, Silent
 from dnnstack.backends.cuda.executable import CudaExecutable
-from dnnstack.backends.cuda.libraries import kernels, runtime
+from dnnstack.backends.cuda.libraries import kernels, modules, runtime
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
@@ -250,8 +252,33 @@ TYPES = {
 BOUNDS = r"(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?"
 
 
+class FakeToolchain:
+    """Its code is what it was given; ``made``: how many times that was."""
+
+    mark, architecture = "a stand-in", "-arch=sm_80"
+    made = 0
+
+    def submit(self, source, options):
+        FakeToolchain.made += 1
+        done = Future()
+        done.set_result(json.dumps([source, options]).encode())
+        return done
+
+
+class FakeModule:
+    """Its kernels compute nothing."""
+
+    def load(self, code):
+        self.source, self.options = json.loads(code)
+
+    def get_function(self, name):
+        return FakeKernel(self.source, self.options, name)
+
+
 class FakeKernel:
     """A kernel that computes nothing, with the types that its source declares."""
+
+    ptr = 0
 
     def __init__(self, code, options, name):
         (found,) = re.findall(rf"KERNEL\s+{BOUNDS}{name}\(([^)]*)\)", code)
@@ -291,13 +318,13 @@ class FakeConvolution(Silent):
 @pytest.fixture
 def bound(fake_cupy, monkeypatch):
     """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
-    fake_cupy.RawModule = lambda code, options=(): SimpleNamespace(
-        get_function=lambda name: FakeKernel(code, options, name)
-    )
+    fake_cupy.cuda.Module = FakeModule
+    fake_cupy.cuda.driver.funcSetAttribute = lambda *_: None
+    monkeypatch.setattr(modules, "toolchain", FakeToolchain)
     launch = kernels.Kernel.launch
 
     def checked(kernel, stream, grid, block, arguments, shared=0):
-        kernel._function.check(arguments)
+        kernel._function(shared).check(arguments)
         return launch(kernel, stream, grid, block, arguments, shared)
 
     # A kernel that is given numbers of another type would read beyond their end.

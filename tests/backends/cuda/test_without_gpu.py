@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,23 @@ def test_torch_is_not_imported_along(monkeypatch):
     with runtime._blocked("torch"), pytest.raises(ImportError):
         import torch  # noqa: F401
     assert "torch" not in sys.modules
+
+
+def test_torch_is_refused_to_this_thread_alone(monkeypatch, tmp_path):
+    """A plugin may import it meanwhile."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    (tmp_path / "torch.py").write_text("found = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with runtime._blocked("torch"):
+        thread = threading.Thread(target=importlib.import_module, args=("torch",))
+        thread.start()
+        thread.join()
+        assert sys.modules["torch"].found
+        del sys.modules["torch"]
+        with pytest.raises(ImportError):
+            importlib.import_module("torch")
+    importlib.import_module("torch")
+    monkeypatch.delitem(sys.modules, "torch")
 
 
 def test_library_error_carries_the_call():

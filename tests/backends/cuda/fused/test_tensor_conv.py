@@ -183,7 +183,7 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
         raise RuntimeError("no such instruction")
 
     monkeypatch.setattr(tensor_conv, "Kernel", refuse)
-    tuner._prepare([*found.values()], 10.0)
+    assert tuner._begun([*found.values()]) == []
     for candidates in found.values():
         assert tuner._best(candidates, 0, 1.0)[0] == float("inf")
     executable.close()

@@ -1,0 +1,102 @@
+"""The GPU that a thread opens: taken once, and its errors raised where it is taken."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dnnstack.backends import ahead, select
+from dnnstack.common.errors import BackendUnavailableError
+
+
+class Opened:
+    """As CudaBackend."""
+
+    name = "cuda"
+    error: Exception | None = None
+
+    def __init__(self, capture: bool) -> None:
+        self.capture, self.ready = capture, False
+        self.thread = threading.get_ident()
+
+    def make_ready(self) -> None:
+        if Opened.error is not None:
+            raise Opened.error
+        self.ready = True
+
+
+@pytest.fixture(autouse=True)
+def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A machine with a driver, and a backend that opens nothing."""
+    driver = tmp_path / "nvidiactl"
+    driver.touch()
+    for module in (ahead, select):
+        monkeypatch.setattr(module, "NVIDIA_DRIVER", driver)
+    found = SimpleNamespace(CudaBackend=Opened)
+    monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.backend", found)
+    monkeypatch.setattr(ahead, "_make_context", lambda: None)
+    monkeypatch.setattr(Opened, "error", None)
+    yield
+    assert ahead.taken(True) is None
+
+
+def opened(**how: Any) -> Any:
+    return select.open_backend("cuda", 1, **how)
+
+
+def test_what_a_thread_has_opened_is_taken_once() -> None:
+    ahead.begin(True)
+    ahead.begin(True)
+    first, second = opened(), opened()
+    assert first.ready
+    assert first.thread != threading.get_ident() == second.thread
+    assert not second.ready
+
+
+def test_it_is_not_taken_for_launches_of_another_kind() -> None:
+    ahead.begin(True)
+    found = opened(capture=False)
+    assert (found.capture, found.ready) == (False, False)
+
+
+def test_its_error_is_raised_where_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = BackendUnavailableError("device 'cuda': no GPU")
+    monkeypatch.setattr(Opened, "error", told)
+    ahead.begin(True)
+    with pytest.raises(BackendUnavailableError) as caught:
+        opened()
+    assert caught.value is told
+    monkeypatch.setattr(Opened, "error", RuntimeError("a bug"))
+    ahead.begin(True)
+    with pytest.raises(RuntimeError, match="a bug"):
+        opened()
+
+
+def test_auto_goes_on_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Opened, "error", BackendUnavailableError("too old"))
+    ahead.begin(True)
+    notices: list[str] = []
+    assert select.open_backend("auto", 1, notices.append).name in ("onednn", "numpy")
+    assert notices[0] == "too old; computing on the CPU"
+
+
+def test_without_a_driver_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "NVIDIA_DRIVER", Path("/nowhere"))
+    ahead.begin(True)
+    assert not opened().ready
+
+
+def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ctypes
+
+    def missing(_: str) -> None:
+        raise OSError("no such library")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    ahead._make_context()

@@ -1,0 +1,77 @@
+"""Whether the GPU is opened before the config has been read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from dnnstack.backends import ahead
+from dnnstack.cli import early, ranks
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
+    """What is begun, on a machine with a driver."""
+    driver, found = tmp_path / "nvidiactl", list[bool]()
+    driver.touch()
+    monkeypatch.setattr(ahead, "NVIDIA_DRIVER", driver)
+    monkeypatch.setattr(ahead, "begin", found.append)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("device", "text", "overrides", "wanted"),
+    [
+        ("cuda", "run: {device: cpu}", (), True),
+        ("auto", "", (), True),
+        ("cpu", "", (), False),
+        ("numpy", "run: {device: cuda}", (), False),
+        (None, "name: x", (), True),
+        (None, "run:\n  device: cpu\n", (), False),
+        (None, "run: {'device': \"numpy\"}", (), False),
+        (None, "run: {device: cuda}", (), True),
+        (None, "run: {device: cuda}", ("run.device=cpu",), False),
+        (None, "run: {device: cpu}", ("run.device=cpu", 'run.device="cuda"'), True),
+        (None, "run: {device: cpu}", ("run.threads=2",), False),
+    ],
+)
+def test_it_is_opened_unless_something_else_is_wanted(
+    begun: list[bool], device: str | None, text: str, overrides: tuple[str, ...], wanted: bool
+) -> None:
+    Path("a.yaml").write_text(text)
+    early.open_gpu(device, "a.yaml", overrides, False)
+    assert begun == [False] * wanted
+
+
+def test_a_config_of_the_package_is_looked_at(begun: list[bool]) -> None:
+    early.open_gpu(None, "lenet.yaml", (), True)
+    assert begun == [True]
+
+
+@pytest.mark.parametrize("reference", ["", "missing.yaml", "."])
+def test_a_config_that_cannot_be_read_is_left_to_its_reader(
+    begun: list[bool], reference: str
+) -> None:
+    early.open_gpu(None, reference, (), True)
+    assert begun == [True]
+
+
+def test_a_pipe_is_not_read(begun: list[bool]) -> None:
+    os.mkfifo("pipe.yaml")
+    early.open_gpu(None, "pipe.yaml", (), True)
+    assert begun == [True]
+
+
+def test_not_without_a_driver(begun: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "NVIDIA_DRIVER", Path("/nowhere"))
+    early.open_gpu("cuda", "lenet.yaml", (), True)
+    assert begun == []
+
+
+def test_one_of_several_processes_is_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must choose its GPU first."""
+    assert ranks.is_alone()
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert not ranks.is_alone()
