@@ -30,9 +30,10 @@ class Dimension:
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def grid(self) -> list[Any]:
-        """Every value, of a range with a step."""
+        """Every value once, of a range with a step."""
         if self.values:
-            return list(self.values)
+            places = enumerate(self.values)
+            return [v for i, v in places if not any(_same(v, w) for w in self.values[:i])]
         count = int((self.high - self.low) / self.step + 1e-9) + 1
         found = [self.low + self.step * place for place in range(count)]
         return [round(value) for value in found] if self.whole else found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ _LIST = ("values", "when")
 # What the sweep sets itself, or what is no setting of a trial.
 _OWN = ("name", "run.dir", "plugins")
 _MOST_STEPS = 10_000
+LARGEST_GRID = 100_000
 # The keys above another one; None for one with a mistake.
 Known: TypeAlias = "Mapping[str, Dimension | None]"
 
@@ -51,12 +52,40 @@ class Search:
     prune: tuple[int, int] | None = None
 
     def grid(self) -> list[dict[str, Any]]:
-        """The combinations of a grid, the last key changing fastest."""
-        names = [each.key for each in self.dimensions]
-        return [
-            dict(zip(names, values, strict=True))
-            for values in product(*(each.grid() for each in self.dimensions))
-        ]
+        """The combinations of a grid, each once, the last key changing fastest.
+
+        A key whose condition does not hold is no part of a combination.
+        """
+        return list(self._combinations({}, self.dimensions))
+
+    def has_large_grid(self) -> bool:
+        """Whether the grid has too many combinations to be listed."""
+        beyond = islice(self._combinations({}, self.dimensions), LARGEST_GRID, None)
+        return next(beyond, None) is not None
+
+    def needed(self, dimension: Dimension) -> dict[str, Any]:
+        """Values of other keys with which this one is set, in the order of the keys."""
+        found: dict[str, Any] = {}
+        wanted = [dimension]
+        for each in reversed(self.dimensions):
+            asked = [one.when[each.key] for one in wanted if each.key in one.when]
+            if asked:
+                common = [value for value in asked[0] if all(value in other for other in asked)]
+                found[each.key] = (common or asked[0])[0]
+                wanted.append(each)
+        return dict(reversed(found.items()))
+
+    def _combinations(
+        self, chosen: dict[str, Any], left: Sequence[Dimension]
+    ) -> Iterator[dict[str, Any]]:
+        """Those that begin with the chosen values."""
+        if not left:
+            yield chosen
+        elif not left[0].holds(chosen):
+            yield from self._combinations(chosen, left[1:])
+        else:
+            for value in left[0].grid():
+                yield from self._combinations({**chosen, left[0].key: value}, left[1:])
 
 
 def assignment(key: str, value: Any) -> str:
@@ -95,6 +124,9 @@ def load_search(
     def fits(settings: Sequence[str]) -> None:
         load_beside(loaded, BLOCK, (*overrides, *settings), plugins())
 
+    if not reader.problems and search.sampler == "grid" and search.has_large_grid():
+        text = f"make more than {LARGEST_GRID:,} combinations, too many for a grid"
+        reader.note(node, "keys", f"{text}; use fewer values, or the sampler random")
     if not reader.problems:
         reader.try_values(node, search, fits)
     # Beside accuracy or loss, the seconds may be those of the whole training.
@@ -158,7 +190,7 @@ class _Reader:
         keys = node.child("keys")
         for each in search.dimensions:
             own = keys.child(each.key) if keys is not None else None
-            before = [assignment(key, values[0]) for key, values in each.when.items()]
+            before = [assignment(*pair) for pair in search.needed(each).items()]
             for value in each.ends():
                 setting = assignment(each.key, value)
                 try:
@@ -199,8 +231,6 @@ class _Reader:
         listed = "values" in node.value
         options = self._mapping(node, path, _LIST if listed else _RANGE)
         when = self._when(options.get("when"), f"{path}.when", known)
-        if when and sampler == "grid":
-            self._at(options["when"].place, f"{path}.when", "a grid has no conditions")
         if listed:
             return self._listed(key, options["values"], f"{path}.values", when)
         return self._range(key, node, options, path, when, sampler)

@@ -87,6 +87,48 @@ def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
     assert (batch.high, momentum.high, rate.high) == (128, 0.9, 0.7)
 
 
+def test_a_grid_with_conditions(tmp_path: Path) -> None:
+    """A key that is not set makes no combination of its own, nor does what depends on it."""
+    block = """\
+  sampler: grid
+  keys:
+    optimizer.momentum: [0.0, 0.9, 0]
+    optimizer.nesterov: {values: [false, true], when: {optimizer.momentum: 0.9}}
+    optimizer.lr: {values: [0.1, 0.2], when: {optimizer.nesterov: true}}
+    seed: {low: 1, high: 2}
+"""
+    short = ("optimizer.momentum", "optimizer.nesterov", "optimizer.lr", "seed")
+    found = load(tmp_path, block).grid()
+    assert all(list(each) == [key for key in short if key in each] for each in found)
+    assert [tuple(each.values()) for each in found] == [
+        *((0.0, 1), (0.0, 2), (0.9, False, 1), (0.9, False, 2)),
+        *((0.9, True, 0.1, 1), (0.9, True, 0.1, 2), (0.9, True, 0.2, 1), (0.9, True, 0.2, 2)),
+    ]
+
+
+def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path: Path) -> None:
+    """nesterov needs the momentum, of which the seed's own condition does not speak."""
+    head = HEAD.replace(", momentum: 0.9", "")
+    block = """\
+  trials: 2
+  keys:
+    optimizer.momentum: [0.0, 0.5, 0.9]
+    optimizer.nesterov: {values: [true], when: {optimizer.momentum: [0.5, 0.9]}}
+    seed: {values: [3], when: {optimizer.nesterov: true}}
+    optimizer.lr: {values: [1], when: {optimizer.nesterov: true, optimizer.momentum: [0.9, 0.5]}}
+    data.batch_size: {values: [8], when: {optimizer.lr: 1, optimizer.momentum: 0.9}}
+"""
+    (tmp_path / "s.yaml").write_text(head + block, encoding="utf-8")
+    search = load_search(tmp_path / "s.yaml")[1]
+    fits = {"optimizer.momentum": 0.5, "optimizer.nesterov": True}
+    assert [*search.needed(search.dimensions[2]).items()] == [*fits.items()]
+    assert search.needed(search.dimensions[4]) == {
+        **fits, "optimizer.momentum": 0.9, "optimizer.lr": 1
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"nesterov: True does not fit"):
+        load(tmp_path, block.replace("[0.5, 0.9]}", "0.0}"), head)
+
+
 ONE = "  trials: 2\n  keys:\n    "
 
 
@@ -166,6 +208,12 @@ ONE = "  trials: 2\n  keys:\n    "
             "  sampler: grid\n  keys:\n    optimizer.lr: {low: 0.1, high: 1}\n",
             2,
             "a grid needs a list of values, or a range with a step",
+        ),
+        (
+            "  sampler: grid\n  keys:\n    seed: {low: 1, high: 1000}\n"
+            "    data.split_seed: {low: 1, high: 101}\n",
+            1,
+            "keys: make more than 100,000 combinations",
         ),
         (
             "  trials: 1\n  objective: [loss, accuracy]\n  prune: true\n  keys: {seed: [1]}\n",

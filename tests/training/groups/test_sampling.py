@@ -56,6 +56,9 @@ def test_a_grid_is_gone_through_once() -> None:
     found = [sample(search, number, []) for number in range(16)]
     assert found[:3] == [{"units": 8, "b": 1}, {"units": 8, "b": 2}, {"units": 16, "b": 1}]
     assert len({tuple(each.values()) for each in found}) == 16 == len(search.grid())
+    when = Search((KIND, replace(POWER, step=1), Dimension("b", values=(1, 2))), sampler="grid")
+    assert [sample(when, number, []) for number in range(8)] == when.grid()
+    assert ["power" in each for each in when.grid()] == [False] * 2 + [True] * 6
 
 
 def test_what_is_worse_than_the_median_ends_early() -> None:
