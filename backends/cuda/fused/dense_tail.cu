@@ -3,13 +3,16 @@
 // product; then the gradients of the output layer and of both biases, the loss and the metrics.
 //
 // Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation;
-// SPAN columns and LINES rows of a block of the second pass.
+// ROWS of a block of the first pass, SPAN columns and LINES rows of one of the second.
 
 #define THREADS 128
 // Neighbouring columns that a thread of the first pass takes at once, and how often it does.
 #define WIDE (STRIDE % 4 ? 1 : 4)
 #define EACH ((STRIDE + THREADS * WIDE - 1) / (THREADS * WIDE))
 #define WARPS (SPAN * LINES / 32)
+static_assert(ROWS <= THREADS / 32);
+// Rows that a thread of the second pass asks for at once.
+#define AT_ONCE (CLASSES <= 12 ? 4 : CLASSES <= 20 ? 2 : 1)
 
 INLINE void load(const float* p, float* v) {
     if constexpr (WIDE == 4) {
@@ -42,90 +45,144 @@ INLINE void load_classes(const float* p, float* v) {
 
 // The smallest power of two that holds all classes.
 #define SUMS (CLASSES <= 2 ? 2 : CLASSES <= 4 ? 4 : CLASSES <= 8 ? 8 : CLASSES <= 16 ? 16 : 32)
+// Numbers of a row of scores in shared memory, and targets that a thread counts at once.
+#define PITCH ((CLASSES + 3) / 4 * 4)
+#define TARGETS 4
 
-// One block a sample. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores, dscores:
-// (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is the target).
+// What every thread makes of a row: softmax, loss and slopes need no more rounds between threads then.
+struct Softmax {
+    float scores[CLASSES], powers[CLASSES], slopes[CLASSES], largest, total;
+
+    // part: of each warp, `apart` numbers from the next.
+    INLINE void take(const float* biases, const float* part, int apart) {
+        UNROLLED(k, CLASSES) scores[k] = biases[k];
+        UNROLLED(w, THREADS / 32) {
+            float v[PITCH];
+            UNROLLED(four, PITCH / 4) unpack(get4(part + w * apart + 4 * four), v + 4 * four);
+            UNROLLED(k, CLASSES) scores[k] += v[k];
+        }
+        largest = scores[0], total = 0.0f;
+        UNROLLED(k, CLASSES) largest = fmaxf(largest, scores[k]);
+        UNROLLED(k, CLASSES) powers[k] = expf(scores[k] - largest), total += powers[k];
+    }
+
+    // What softmax should give for a class.
+    INLINE float wanted(int k, int target, float smoothing) const {
+        return (k == target ? 1.0f - smoothing : 0.0f) + smoothing / CLASSES;
+    }
+
+    INLINE void go_back(int target, float smoothing, float factor) {
+        const float inverse = __fdividef(1.0f, total);
+        float rest = 0.0f;
+        UNROLLED(k, CLASSES) rest += k == target ? 0.0f : powers[k];
+        // p - q of the target is what the others lack: of a sure answer p - 1 would lose its digits.
+        UNROLLED(k, CLASSES) {
+            const float q = wanted(k, target, smoothing);
+            const float away = k == target ? (1.0f - q) - rest * inverse : powers[k] * inverse - q;
+            slopes[k] = target < 0 ? 0.0f : away * factor;
+        }
+    }
+
+    INLINE float loss(int target, float smoothing) const {
+        const float norm = logf(total);
+        float sum = 0.0f;
+        UNROLLED(k, CLASSES) {
+            const float q = wanted(k, target, smoothing);
+            if (q != 0.0f) sum -= q * (scores[k] - largest - norm);
+        }
+        return target < 0 ? 0.0f : sum;
+    }
+
+    // The first of the largest, or the first NaN.
+    INLINE int top() const {
+        float best = scores[0];
+        int found = 0;
+        for (int k = 1; k < CLASSES; ++k)
+            if (scores[k] > best || (isnan(scores[k]) && !isnan(best))) best = scores[k], found = k;
+        return found;
+    }
+};
+
+// One block for ROWS samples. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores,
+// dscores: (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is
+// the target).
 KERNEL __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
                float smoothing, int mean) {
     enter();
-    __shared__ float part[THREADS / 32][CLASSES];
+    __shared__ __align__(16) float part[THREADS / 32][ROWS][PITCH];
     __shared__ int counts[THREADS / 32];
-    __shared__ float slopes[CLASSES];
-    int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
-    float hidden[EACH][WIDE], weights[EACH][CLASSES][WIDE], sums[SUMS];
-    UNROLLED(k, SUMS) sums[k] = 0.0f;
-    UNROLLED(i, EACH) {
-        const int j = (t + THREADS * i) * WIDE;
-        float biases[WIDE] = {};
-        if (j < STRIDE) {
-            load(pre + (i64)row * STRIDE + j, hidden[i]);
-            if (b1) load(b1 + j, biases);
-            UNROLLED(k, CLASSES) load(w2 + k * STRIDE + j, weights[i][k]);
-        }
-        UNROLLED(v, WIDE) {
-            const bool real = j + v < HIDDEN;
-            hidden[i][v] = real ? activate(KIND, hidden[i][v] + biases[v], 0.0f) : 0.0f;
-            UNROLLED(k, CLASSES) {
-                if (!real) weights[i][k][v] = 0.0f;
-                sums[k] = fmaf(hidden[i][v], weights[i][k][v], sums[k]);
-            }
-        }
-    }
-    int count = 0;
-    if (mean)
-        for (int i = t; i < n; i += THREADS) count += target[i] >= 0;
-    count = warp_sum(count);
-    if (lane == 0) counts[warp] = count;
-    fold<SUMS / 2>(sums);
-    // Lanes that differ in the bits above SUMS hold the same class: they add up too.
-#pragma unroll
-    for (int o = 16; o >= SUMS; o /= 2) sums[0] += __shfl_xor_sync(~0u, sums[0], o);
-    if (lane < CLASSES) part[warp][lane] = sums[0];
-    __syncthreads();
-    if (warp == 0) {
-        int wanted = target[row];
-        bool real = lane < CLASSES;
-        float score = -INF;
-        if (real) {
-            score = b2 ? b2[lane] : 0.0f;
-            for (int w = 0; w < THREADS / 32; ++w) score += part[w][lane];
-        }
-        float largest = score;
-        for (int o = 16; o; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
-        float power = real ? expf(score - largest) : 0.0f;
-        float total = warp_sum(power), norm = logf(total);
-        float q = real ? (lane == wanted ? 1.0f - smoothing : 0.0f) + smoothing / CLASSES : 0.0f;
-        float loss = warp_sum(q != 0.0f ? -q * (score - largest - norm) : 0.0f);
-        float seen = 0.0f;
-        for (int w = 0; w < THREADS / 32; ++w) seen += counts[w];
-        // p - q of the target is what the others lack: of a sure answer p - 1 would lose its digits.
-        float rest = warp_sum(lane == wanted ? 0.0f : power) / total;
-        float away = lane == wanted ? (1.0f - q) - rest : power / total - q;
-        float slope = wanted < 0 ? 0.0f : away / (mean ? fmaxf(seen, 1.0f) : 1.0f);
-        unsigned nan = __ballot_sync(~0u, real && isnan(score));
-        unsigned top = nan ? nan : __ballot_sync(~0u, real && score == largest);
-        if (real) {
-            scores[row * CLASSES + lane] = score;
-            dscores[row * CLASSES + lane] = slope;
-            slopes[lane] = slope;
-        }
-        if (lane == 0)
-            row_sums[row] =
-                make_float2(wanted < 0 ? 0.0f : loss, __ffs(top) - 1 == wanted ? 1.0f : 0.0f);
-    }
-    __syncthreads();
+    const int first = blockIdx.x * ROWS, t = threadIdx.x, lane = t % 32, warp = t / 32;
+    float hidden[ROWS][EACH][WIDE], biases[EACH][WIDE] = {}, weights[EACH][CLASSES][WIDE];
+    // Everything is asked for before anything is waited for.
     UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         if (j >= STRIDE) continue;
-        float gradients[WIDE] = {};
-        UNROLLED(v, WIDE) {
-            UNROLLED(k, CLASSES)
-                gradients[v] = fmaf(slopes[k], weights[i][k][v], gradients[v]);
-            gradients[v] = j + v < HIDDEN ? gradients[v] * slope(KIND, hidden[i][v], 0.0f) : 0.0f;
+        UNROLLED(r, ROWS) load(pre + (i64)min(first + r, n - 1) * STRIDE + j, hidden[r][i]);
+        if (b1) load(b1 + j, biases[i]);
+        UNROLLED(k, CLASSES) load(w2 + k * STRIDE + j, weights[i][k]);
+    }
+    float last[CLASSES] = {};
+    if (b2) load_classes(b2, last);
+    int own[ROWS], others[TARGETS], count = 0;
+    UNROLLED(r, ROWS) own[r] = target[min(first + r, n - 1)];
+    UNROLLED(i, TARGETS) others[i] = mean && t + i * THREADS < n ? target[t + i * THREADS] : -1;
+    UNROLLED(i, TARGETS) count += others[i] >= 0;
+    if (mean)
+        for (int i = t + TARGETS * THREADS; i < n; i += THREADS) count += target[i] >= 0;
+    UNROLLED(r, ROWS) {
+        float sums[SUMS];
+        UNROLLED(k, SUMS) sums[k] = 0.0f;
+        UNROLLED(i, EACH)
+            UNROLLED(v, WIDE) {
+                const bool real = (t + THREADS * i) * WIDE + v < HIDDEN;
+                float& h = hidden[r][i][v];
+                h = real ? activate(KIND, h + biases[i][v], 0.0f) : 0.0f;
+                UNROLLED(k, CLASSES) {
+                    if (!real) weights[i][k][v] = 0.0f;
+                    sums[k] = fmaf(h, weights[i][k][v], sums[k]);
+                }
+            }
+        fold<SUMS / 2>(sums);
+        // Lanes that differ in the bits above SUMS hold the same class: they add up too.
+#pragma unroll
+        for (int o = 16; o >= SUMS; o /= 2) sums[0] += __shfl_xor_sync(~0u, sums[0], o);
+        if (lane < CLASSES) part[warp][r][lane] = sums[0];
+    }
+    count = warp_sum(count);
+    if (lane == 0) counts[warp] = count;
+    __syncthreads();
+    int seen = 0;
+    UNROLLED(w, THREADS / 32) seen += counts[w];
+    const float factor = mean ? 1.0f / max(seen, 1) : 1.0f;
+    Softmax rows[ROWS];
+    UNROLLED(r, ROWS) {
+        rows[r].take(last, part[0][r], ROWS * PITCH);
+        rows[r].go_back(own[r], smoothing, factor);
+    }
+    UNROLLED(r, ROWS)
+        UNROLLED(i, EACH) {
+            const int j = (t + THREADS * i) * WIDE;
+            float gradients[WIDE] = {};
+            UNROLLED(v, WIDE) {
+                UNROLLED(k, CLASSES)
+                    gradients[v] = fmaf(rows[r].slopes[k], weights[i][k][v], gradients[v]);
+                gradients[v] = j + v < HIDDEN ? gradients[v] * slope(KIND, hidden[r][i][v], 0.0f) : 0.0f;
+            }
+            if (j < STRIDE && first + r < n) store(dpre + (i64)(first + r) * STRIDE + j, gradients);
         }
-        store(dpre + (i64)row * STRIDE + j, gradients);
+    // A warp for each row.
+    UNROLLED(r, ROWS) {
+        const i64 row = first + r;
+        if (warp != r || row >= n) continue;
+        UNROLLED(k, CLASSES)
+            if (lane == k) {
+                scores[row * CLASSES + k] = rows[r].scores[k];
+                dscores[row * CLASSES + k] = rows[r].slopes[k];
+            }
+        const float loss = rows[r].loss(own[r], smoothing);
+        if (lane == 0) row_sums[row] = make_float2(loss, rows[r].top() == own[r] ? 1.0f : 0.0f);
     }
 }
 
@@ -172,6 +229,8 @@ KERNEL __launch_bounds__(SPAN * LINES)
     }
     if (blockIdx.x == gridDim.x - 1) {
         double total[3] = {0.0, 0.0, 0.0};  // loss, right answers, samples that count
+        double before[3] = {0.0, 0.0, 0.0};
+        if (threadIdx.x == 0 && sums) UNROLLED(i, 3) before[i] = sums[i];
         for (int i = threadIdx.x; i < n; i += SPAN * LINES) {
             const float2 one = row_sums[i];
             total[0] += one.x, total[1] += one.y, total[2] += target[i] >= 0;
@@ -180,9 +239,9 @@ KERNEL __launch_bounds__(SPAN * LINES)
         if (threadIdx.x == 0) {
             loss[0] = mean ? total[0] / fmax(total[2], 1.0) : total[0];
             if (sums) {
-                sums[0] += loss[0] * (mean ? total[2] : 1.0);
-                sums[1] += total[1];
-                sums[2] += total[2];
+                sums[0] = before[0] + loss[0] * (mean ? total[2] : 1.0);
+                sums[1] = before[1] + total[1];
+                sums[2] = before[2] + total[2];
             }
         }
         return;
@@ -194,13 +253,21 @@ KERNEL __launch_bounds__(SPAN * LINES)
     for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
     if (j < HIDDEN) {
         float bias = b1 ? b1[j] : 0.0f;
-#pragma unroll 4
-        for (int row = line; row < n; row += LINES) {
-            float slopes[CLASSES];
-            load_classes(dscores + row * CLASSES, slopes);
-            float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
-            sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
-            UNROLLED(k, CLASSES) sum[k] = fmaf(hidden, slopes[k], sum[k]);
+        for (int row = line; row < n; row += AT_ONCE * LINES) {
+            float slopes[AT_ONCE][CLASSES], hidden[AT_ONCE], gradients[AT_ONCE];
+            UNROLLED(i, AT_ONCE) {
+                const int at = min(row + i * LINES, n - 1);
+                load_classes(dscores + at * CLASSES, slopes[i]);
+                hidden[i] = pre[(i64)at * STRIDE + j], gradients[i] = get(dpre[(i64)at * STRIDE + j]);
+            }
+            // Without it the compiler would save registers, and wait for each of them by itself.
+            __threadfence_block();
+            UNROLLED(i, AT_ONCE) {
+                if (row + i * LINES >= n) break;
+                hidden[i] = activate(KIND, hidden[i] + bias, 0.0f);
+                sum[CLASSES] += gradients[i];
+                UNROLLED(k, CLASSES) sum[k] = fmaf(hidden[i], slopes[i][k], sum[k]);
+            }
         }
     }
     // The lines of a warp first, then the warps in order.

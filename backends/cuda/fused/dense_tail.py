@@ -22,6 +22,9 @@ MOST_CLASSES, MOST_HIDDEN, MOST_WEIGHTS = 32, 2048, 12288
 KINDS = ("relu", "sigmoid", "tanh")
 # Columns of a block of the gradients, a power of two, and rows that it takes at once.
 SPAN, LINES = 8, 64
+# Rows of a block of the other kernel, and numbers of them that a thread has at most.
+ROWS, MOST_NUMBERS = (1, 2, 4), 96
+THREADS = 128
 
 # ---------------------------------------------------------------- the pattern
 
@@ -183,9 +186,20 @@ def _numbers(b: Binder, op: ops.Fused) -> tuple[Tensor, Any, Any, Defines]:
     pre = bias.x if bias is not None else act.x
     layout = b.home(pre).layout
     entropy = part(op, ops.SoftmaxCrossEntropy)
-    names = ("HIDDEN", "STRIDE", "CLASSES", "KIND", "SPAN", "LINES")
-    sizes = (layout.shape[1], layout.columns, entropy.x.shape[1], kind_of(act.kind), SPAN, LINES)
+    (n, classes), stride = entropy.x.shape, layout.columns
+    names = ("HIDDEN", "STRIDE", "CLASSES", "KIND", "ROWS", "SPAN", "LINES")
+    rows = _rows(n, stride, classes, b.stream.processors.count)
+    sizes = (layout.shape[1], stride, classes, kind_of(act.kind), rows, SPAN, LINES)
     return pre, bias, entropy, defines(dict(zip(names, sizes, strict=True)))
+
+
+def _rows(n: int, stride: int, classes: int, processors: int) -> int:
+    """Of a block: the fewest that leave no more blocks than there are processors, or the most that
+    its registers hold. Rows of a block share the weights that it loads."""
+    wide = 1 if stride % 4 else 4
+    own = ceil_div(stride, THREADS * wide) * wide
+    held = [rows for rows in ROWS if own * (classes + rows + 1) <= MOST_NUMBERS] or [1]
+    return next((rows for rows in held if ceil_div(n, rows) <= processors), held[-1])
 
 
 def _tail(b: Binder, op: ops.Fused) -> None:
@@ -201,8 +215,8 @@ def _tail(b: Binder, op: ops.Fused) -> None:
         *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, f32(entropy.label_smoothing)),
         entropy.reduction == "mean",
     )
-    kernel = (FILE, TAIL, dpre.dtype)
-    b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
+    kernel, grid = (FILE, TAIL, dpre.dtype), (ceil_div(n, dict(fixed)["ROWS"]),)
+    b.kernel(op, kernel, grid, arguments, block=(THREADS,), defines=fixed)
 
 
 def _gradients(b: Binder, op: ops.Fused) -> None:
