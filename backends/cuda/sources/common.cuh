@@ -120,6 +120,7 @@ INLINE void put8(bfloat* p, const float* v) {
 // moved it to where it is used would wait for each by itself.
 template <int words>
 INLINE void load_words(unsigned* v, const void* from, bool exists) {
+#if defined(__CUDA_ARCH__)
     if constexpr (words == 4)
         asm volatile(
             "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t"
@@ -143,6 +144,9 @@ INLINE void load_words(unsigned* v, const void* from, bool exists) {
             : "=&r"(v[0])
             : "l"(from), "r"((unsigned)exists)
             : "memory");
+#else
+    for (int k = 0; k < words; ++k) v[k] = exists ? ((const unsigned*)from)[k] : 0;
+#endif
 }
 
 template <typename N>

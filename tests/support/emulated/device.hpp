@@ -207,6 +207,7 @@ INLINE void fetch(u32 to, const void* from, bool exists) {
     else memset(place, 0, 16);
 }
 INLINE void arrived() {}
+#ifndef WITH_COMMON
 template <int words>
 INLINE void load_words(u32* v, const void* from, bool exists) {
     if (exists && size_t(from) % (4 * words)) {
@@ -216,6 +217,7 @@ INLINE void load_words(u32* v, const void* from, bool exists) {
     if (exists) memcpy(v, from, 4 * words);
     else memset(v, 0, 4 * words);
 }
+#endif
 INLINE u32 shared_word(u32 at) { u32 v; memcpy(&v, emulated::at(at, 4), 4); return v; }
 INLINE float2 shared_pair(u32 at) { float2 v; memcpy(&v, emulated::at(at, 8), 8); return v; }
 INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::at(at, 4), &v, 4); }

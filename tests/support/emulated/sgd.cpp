@@ -3,7 +3,6 @@
 
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
-struct int2 { int x, y; };
 static float4 pack(const float* v) { return {v[0], v[1], v[2], v[3]}; }
 static void put4(float* p, float4 v) { memcpy(p, &v, sizeof v); }
 static void put4(bfloat* p, float4 v) { put2(p, v.x, v.y), put2(p + 2, v.z, v.w); }
