@@ -221,6 +221,10 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
                     choice, seconds = f"{mark}{candidates.choice(index)}", other
             if choice:
                 plans[name] = choice
+        for name, ways in binder.either.items():
+            options.interrupt()
+            times = {mark: seconds(5) for mark, seconds in ways.items()}
+            plans[name] = min(times, key=times.__getitem__)
         fastest, pooled = dict[str, float](), dict[str, tuple[float, str]]()
         for name, graph in binder.convolutions.items():
             options.interrupt()

@@ -105,6 +105,8 @@ class Binder(LaunchList):
         self.tails: dict[str, Callable[[int], float]] = {}
         self.together: list[Together] = []
         self.products: dict[str, LtProduct] = {}
+        # By the name of a choice: for each kernel that may run, seconds of the fastest of runs.
+        self.either: dict[str, dict[str, Callable[[int], float]]] = defaultdict(dict)
         self.decisions = Decisions()
         for small in store.small_sums.values():
             for op in small.merged:

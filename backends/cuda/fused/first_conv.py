@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import (
     ActivationBackward,
@@ -14,7 +19,9 @@ from ....graph.ops import (
 from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
+from ..binding.launch_list import Stream
 from ..libraries.layout import Layout, ceil_div, padded, plain
+from ..libraries.runtime import trial_seconds
 from .pattern import LAUNCHES, defines, halves, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
@@ -22,6 +29,8 @@ FILE = "first_conv.cu"
 # The same on tensor cores.
 TENSOR_FILE, TENSOR_FORWARD = "tensor_first.cu", "tensor_first_pool"
 TENSOR_BACKWARD = "tensor_first_pool_backward"
+# The choices between both for backward.
+PLAIN, TENSOR = "p", "t"
 # What the kernels keep in registers and shared memory bounds their geometry.
 MOST_TAPS, MOST_FILTERS, MOST_PIXELS, MOST_SHARED = 31, 64, 64 * 64, 48 << 10
 # Threads that a block of forward may have.
@@ -142,9 +151,9 @@ def _tensor_bytes(values: dict[str, int]) -> int:
     tall = values["HEIGHT"] + 2 * values["PAD"]
     pitch = padded(values["WIDTH"] + 2 * values["PAD"], 2) + 2
     wide = OCTET * values["OCTETS"]
-    taps = padded(values["KERNEL_H"] * values["KERNEL_W"], 16)
-    staged, totals = values["WARPS"] * UNIT * wide, padded(values["FILTERS"], wide) * taps
-    return 4 * (2 * tall * pitch + staged + totals)
+    taps = padded(values["KERNEL_H"] * values["KERNEL_W"], 16) + (1 if values["OCTETS"] > 3 else 4)
+    sums = values["WARPS"] * wide * taps
+    return 4 * (max(2 * tall * pitch, sums) + values["WARPS"] * UNIT * wide)
 
 
 def _on_tensor_cores(b: Binder, conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int] | None:
@@ -184,6 +193,32 @@ def _forward(b: Binder, op: Fused) -> None:
     return b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
+@dataclass(frozen=True)
+class _Way:
+    """One of the kernels of backward: ``blocks`` share the pictures, ``groups`` the filters."""
+
+    file: str
+    function: str
+    values: dict[str, int]
+    blocks: int
+    groups: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.blocks, self.values["SPLIT"], self.groups
+
+    @property
+    def block(self) -> tuple[int]:
+        return (32 * self.values["WARPS"],)
+
+    def seconds(self, stream: Stream, dtype: str, arguments: Sequence[Any], repeats: int) -> float:
+        """Of a launch on the device; infinite if it fails."""
+        fixed = defines(self.values)
+        kernel = stream.kernel(self.file, self.function, dtype, defines=fixed)
+        launch = kernel.launch(stream.cuda, self.grid, self.block, arguments)
+        return trial_seconds(launch, stream.cuda, repeats)
+
+
 def _backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
@@ -191,22 +226,29 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    # What a block does once its pictures are through takes longer than the products of one picture.
-    several = conv.x.shape[0] > BACKWARD_PARTS
-    tensor = _on_tensor_cores(b, conv, pool, layout.columns) if several else None
-    values = tensor or _numbers(conv, pool, layout.columns)
-    n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
-    blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
-    slices, stride = blocks * values["SPLIT"], count * (taps + 1)
-    # As many as the most that any batch of this size or less has: what is needed grows with it.
-    sums = b.scratch(min(n, BACKWARD_PARTS) * values["SPLIT"] * stride, "float32")
-    # On tensor cores the warps of a block share all filters out.
-    groups = ceil_div((count + 1) // 2, values["WARPS"]) if tensor is None else 1
-    kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
+    n, count, stride = conv.x.shape[0], conv.w.shape[0], conv.w.shape[0] * (conv.window.area + 1)
+    plain_values = _numbers(conv, pool, layout.columns)
+    tensor = _on_tensor_cores(b, conv, pool, layout.columns)
+    groups = ceil_div((count + 1) // 2, plain_values["WARPS"])
+    ways = {PLAIN: _Way(FILE, BACKWARD, plain_values, min(n, BACKWARD_PARTS), groups)}
     if tensor is not None:
-        kernel = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype)
-    arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
-    b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
+        # On tensor cores the warps of a block share all filters out.
+        blocks = _shared_out(n, BACKWARD_PARTS)
+        ways[TENSOR] = _Way(TENSOR_FILE, TENSOR_BACKWARD, tensor, blocks, 1)
+    name = b.choice(filters, "first")
+    # What is taken where nothing was timed.
+    usual = TENSOR if tensor is not None and n > BACKWARD_PARTS else PLAIN
+    way = ways.get(b.choices.get(name, usual), ways[usual])
+    # As many as the most that any batch of this size or less has: what is needed grows with it.
+    most = max(each.values["SPLIT"] for each in ways.values())
+    sums = b.scratch(min(n, BACKWARD_PARTS) * most * stride, "float32")
+    arguments, slices = (x, dy, index, y, sums, n), way.blocks * way.values["SPLIT"]
+    given = [*map(b.argument, arguments)]
+    for mark, each in ways.items():
+        b.either[name][mark] = partial(each.seconds, b.stream, y.dtype, given)
+    kernel, fixed = (way.file, way.function, y.dtype), defines(way.values)
+    b.kernel(op, kernel, way.grid, arguments, block=way.block, defines=fixed)
+    taps = conv.window.area
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)
     if filters.bias_grad is not None:
         b.slices(op, sums, count * taps, slices, stride, filters.bias_grad, count)

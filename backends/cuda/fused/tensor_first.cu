@@ -15,6 +15,10 @@
 // Rows of sixteen taps, and products over the pixels of eight windows.
 #define TAP_ROWS ((TAPS + 15) / 16)
 #define PIXEL_STEPS (32 / DEPTH)
+// Numbers between the sums of two filters of a warp, so that neighbours lie in different banks if there
+// is room, and those of a warp.
+#define TAP_PITCH (16 * TAP_ROWS + (OCTETS > 3 ? 1 : 4))
+#define SLAB (WIDE * TAP_PITCH)
 
 INLINE float pixel(float v) { return BFLOAT ? v : __uint_as_float(operand(__float_as_uint(v))); }
 
@@ -139,11 +143,12 @@ KERNEL __launch_bounds__(32 * WARPS, 2)
     tensor_first_pool_backward(const T* x, const T* dy, const u8* index, const T* y, float* slices,
                                int n) {
     enter();
-    __shared__ __align__(16) float pictures[2][TALL * PITCH];
     __shared__ u32 staged[WARPS][8 * WIDE];
-    __shared__ float totals[GROUPS * 16 * TAP_ROWS * WIDE];
+    // Two pictures; at the end the sums of every warp.
+    __shared__ __align__(16) float space[most(2 * TALL * PITCH, WARPS * SLAB)];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp % GROUPS;
-    const int first = group * WIDE, beside = WARPS / GROUPS, turns = (OCTETS + 1) / 2;
+    const int first = group * WIDE;
+    constexpr int beside = WARPS / GROUPS, turns = (OCTETS + 1) / 2;
     int offsets[TAP_ROWS][2];
     UNROLLED(m, TAP_ROWS)
         UNROLLED(h, 2) offsets[m][h] = offset_of(least(16 * m + 8 * h + lane / 4, TAPS - 1));
@@ -152,46 +157,54 @@ KERNEL __launch_bounds__(32 * WARPS, 2)
     float sums[TAP_ROWS][OCTETS][4], biases[turns][4];
     UNROLLED(i, TAP_ROWS * OCTETS * 4)(&sums[0][0][0])[i] = 0.0f;
     UNROLLED(i, turns * 4)(&biases[0][0])[i] = 0.0f;
+    // Gradients of eight windows on their way, four neighbours at a time.
+    float4 given[turns], maxima[turns];
+    u32 places[turns];
+    const auto ask = [&](int sample, int unit) {
+        UNROLLED(t, turns) {
+            const int i = t * 32 + lane, window = i / (2 * OCTETS), four = i % (2 * OCTETS) * 4;
+            const int position = unit * 8 + window;
+            given[t] = maxima[t] = make_float4(0, 0, 0, 0), places[t] = 0;
+            if (window < 8 && position < POSITIONS && first + four < STORED) {
+                const i64 at = ((i64)sample * POSITIONS + position) * STORED + first + four;
+                given[t] = get4(dy + at), places[t] = *(const u32*)(index + at);
+                if (WITH_RELU) maxima[t] = get4(y + at);
+            }
+        }
+    };
+    const int begin = blockIdx.y * beside + warp / GROUPS, step = gridDim.y * beside;
     Ahead<32 * WARPS> ahead;
-    if (PAD) clear(pictures[0], 2 * TALL * PITCH);
+    if (PAD) clear(space, 2 * TALL * PITCH);
     if (blockIdx.x < n) ahead.load(x + (i64)blockIdx.x * PIXELS);
     int now = 0;
     for (int sample = blockIdx.x; sample < n; sample += gridDim.x, now ^= 1) {
+        ask(sample, begin);
         if (PAD) __syncthreads();
-        ahead.store(pictures[now]);
+        float* const picture = space + now * TALL * PITCH;
+        ahead.store(picture);
         __syncthreads();
         if (sample + gridDim.x < n) ahead.load(x + (i64)(sample + gridDim.x) * PIXELS);
-        for (int unit = blockIdx.y * beside + warp / GROUPS; unit < UNITS; unit += gridDim.y * beside) {
+        for (int unit = begin; unit < UNITS; unit += step) {
             __syncwarp();
             UNROLLED(t, turns) {
                 const int i = t * 32 + lane, window = i / (2 * OCTETS), four = i % (2 * OCTETS) * 4;
                 if (window >= 8) continue;
-                const int position = unit * 8 + window;
-                float d[4] = {0, 0, 0, 0};
-                u32 places = 0;
-                if (position < POSITIONS && first + four < STORED) {
-                    const i64 at = ((i64)sample * POSITIONS + position) * STORED + first + four;
-                    unpack(get4(dy + at), d);
-                    places = *(const u32*)(index + at);
-                    if (WITH_RELU) {
-                        float maxima[4];
-                        unpack(get4(y + at), maxima);
-                        UNROLLED(k, 4)
-                            if (!(maxima[k] > 0.0f)) d[k] = 0.0f;
-                    }
-                }
+                float d[4], best[4];
+                unpack(given[t], d), unpack(maxima[t], best);
                 UNROLLED(k, 4) {
+                    if (WITH_RELU && !(best[k] > 0.0f)) d[k] = 0.0f;
                     biases[t][k] += d[k];
-                    staged[warp][window * WIDE + four + k] = with_place(d[k], places >> 8 * k & 255);
+                    staged[warp][window * WIDE + four + k] = with_place(d[k], places[t] >> 8 * k & 255);
                 }
             }
+            if (unit + step < UNITS) ask(sample, unit + step);
             __syncwarp();
             UNROLLED(s, PIXEL_STEPS) {
                 u32 b[OCTETS][2];
                 const float* corners[2];
                 UNROLLED(r, 2) {
                     const int window = BFLOAT ? 4 * s + 2 * r + lane % 4 / 2 : 2 * s + r;
-                    corners[r] = pictures[now] + corner_of(unit * 8 + window) + inside;
+                    corners[r] = picture + corner_of(unit * 8 + window) + inside;
                     UNROLLED(o, OCTETS)
                         b[o][r] = at_pixels(staged[warp][window * WIDE + 8 * o + lane / 4], lane);
                 }
@@ -209,32 +222,30 @@ KERNEL __launch_bounds__(32 * WARPS, 2)
             }
         }
     }
-    // One warp of every group after the other adds its sums.
-    for (int turn = 0; turn < beside; ++turn) {
-        if (warp / GROUPS == turn)
-            UNROLLED(m, TAP_ROWS)
-                UNROLLED(o, OCTETS)
-                    UNROLLED(q, 4) {
-                        const int tap = 16 * m + q / 2 * 8 + lane / 4;
-                        float* total = totals + (group * 16 * TAP_ROWS + tap) * WIDE + 8 * o +
-                                       lane % 4 * 2 + q % 2;
-                        *total = turn ? *total + sums[m][o][q] : sums[m][o][q];
-                    }
-        __syncthreads();
-    }
+    __syncthreads();
+    UNROLLED(m, TAP_ROWS)
+        UNROLLED(o, OCTETS)
+            UNROLLED(q, 4) {
+                const int tap = 16 * m + q / 2 * 8 + lane / 4, filter = 8 * o + lane % 4 * 2 + q % 2;
+                space[warp * SLAB + filter * TAP_PITCH + tap] = sums[m][o][q];
+            }
     UNROLLED(t, turns)
         UNROLLED(k, 4)
             if (t * 32 + lane < 16 * OCTETS)
                 staged[warp][(t * 32 + lane) * 4 + k] = __float_as_uint(biases[t][k]);
     __syncthreads();
+    // The warps of a group in order.
     float* slice = slices + (i64)(blockIdx.y * gridDim.x + blockIdx.x) * FILTERS * (TAPS + 1);
     OF_BLOCK(i, FILTERS * TAPS) {
-        const int filter = i / TAPS, tap = i % TAPS;
-        slice[i] = totals[(filter / WIDE * 16 * TAP_ROWS + tap) * WIDE + filter % WIDE];
-    }
-    OF_BLOCK(filter, FILTERS) {
+        const int filter = i / TAPS, at = filter / WIDE * SLAB + filter % WIDE * TAP_PITCH + i % TAPS;
         float sum = 0.0f;
-        for (int turn = 0; turn < beside; ++turn) {
+        UNROLLED(turn, beside) sum += space[turn * GROUPS * SLAB + at];
+        slice[i] = sum;
+    }
+    // By threads at the end of the block, which had less to do.
+    for (int filter = 32 * WARPS - 1 - threadIdx.x; filter < FILTERS; filter += 32 * WARPS) {
+        float sum = 0.0f;
+        UNROLLED(turn, beside) {
             float part = 0.0f;
             UNROLLED(window, 8)
                 part += __uint_as_float(

@@ -211,6 +211,7 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
     binder = SimpleNamespace(
         products={},
         convolutions={"c": Timed(7.0, 5.0)},
+        either={},
         variants={"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
         tails={} if tail is None else {"c": lambda repeats: tail / 1e3},
         together=[],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import REWRITES, first_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -53,6 +56,29 @@ def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
     executable, _ = bound({"one": draft.graph}, "tf32", CHOICES)
     assert not [c for c in executable.calls("one") if c.function.startswith("tensor_first")]
     executable.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("choice", ["p", "t", None])
+def test_a_choice_says_which_kernel_goes_back(bound, sections, choice, precision):
+    """Both are offered where both serve, and take the same memory."""
+    table = CHOICES | ({} if choice is None else {"train/conv2d_1/first": choice})
+    executable, taken = bound({"train": sections("lenet")["train"]}, precision, table)
+    (ways,) = executable.binders()[0].either.values()
+    assert set(ways) == ({"p", "t"} if precision == "tf32" else {"p"})
+    expected = "tensor_first" if (choice, precision) == ("t", "tf32") else "first_conv"
+    assert f"{expected}_pool_backward" in {call.function for call in executable.calls("train")}
+    if precision == "tf32":
+        assert taken == bound({"train": sections("lenet")["train"]}, precision, CHOICES)[1]
+
+
+def test_a_search_takes_the_faster_kernel(fake_cupy):
+    either = {"a": {"p": lambda _: 2.0, "t": lambda _: 1.0}, "b": {"p": lambda _: 3.0}}
+    nothing = {"products": {}, "convolutions": {}, "variants": {}, "tails": {}, "together": []}
+    binder = SimpleNamespace(**nothing, either=either)
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    assert tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0) == {"a": "t", "b": "p"}
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
     binder = SimpleNamespace(
         products={},
         convolutions={"a": Timed(5.0), "b": Timed(6.0)},
+        either={},
         variants={
             name: [(mark, lambda t=t: Timed(t)) for mark, t in found.items()]
             for name, found in variants.items()

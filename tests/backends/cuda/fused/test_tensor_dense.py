@@ -261,6 +261,7 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
     binder = SimpleNamespace(
         products={"p": Timed(*times)},
         convolutions={},
+        either={},
         variants={"p/gemm": [("t", lambda: ours)]},
         tails={"p/gemm": lambda repeats: tail} if tail else {},
         together=[],

@@ -348,7 +348,7 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
     product = SimpleNamespace(
         seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
     )
-    binder = SimpleNamespace(products={"dense": product}, convolutions={}, variants={})
+    binder = SimpleNamespace(products={"dense": product}, convolutions={}, variants={}, either={})
     closed = []
     trial = SimpleNamespace(
         graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
