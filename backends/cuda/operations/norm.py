@@ -17,17 +17,20 @@ from ....graph.ops import (
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
-from ..libraries.layout import Layout, ceil_div, padded
+from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
 
-# Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
-SUMMING_BLOCKS, BLOCKS = 528, 2112
+# Processors that blocks which leave slices of sums are meant for: on others the bits are the same.
+SUMMING_PROCESSORS = 132
+# Blocks of norm.cu that a processor has at once: RESIDENT for those that read several tensors in
+# eights. More would not go through the rows side by side, and find less in the cache.
+BLOCKS, RESIDENT = 4, 3
 # Up to FREE_SLICES are united as fast as one; more only if each thread sums ENOUGH_ROWS.
 FREE_SLICES, ENOUGH_ROWS = 64, 8
 # TILE and PARTS of norm.cu: channels of a block that unites slices, and threads per channel.
 UNITING = (8, 64)
-# Groups of four channels that a block covers at most.
+# Groups of channels that a block covers at most.
 MOST_GROUPS = 64
-FOUR = 4
+FOUR, EIGHT = 4, 8
 
 
 def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
@@ -46,16 +49,18 @@ def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
 
 @dataclass(frozen=True)
 class _Lines:
-    """How blocks cover a tensor."""
+    """How blocks cover a tensor, of which a thread has a group of ``each`` channels."""
 
     rows: int
     groups: int
     channels: int
+    each: int
 
     @classmethod
     def of(cls, layout: Layout) -> _Lines:
         stored = layout.columns
-        return cls(layout.size // stored, stored // FOUR, layout.shape[1])
+        each = EIGHT if layout.dtype == BFLOAT and stored % EIGHT == 0 else FOUR
+        return cls(layout.size // stored, stored // each, layout.shape[1], each)
 
     @property
     def chunks(self) -> int:
@@ -70,17 +75,15 @@ class _Lines:
         """Rows that a block takes at a time."""
         return THREADS // self.width
 
-    def blocks(self, most: int) -> int:
-        return blocks_for(self.rows, self.count, most // self.chunks)
+    def blocks(self, processors: int, several: bool) -> int:
+        """So many for these processors; ``several``: of a kernel that reads several tensors."""
+        resident = RESIDENT if several and self.each == EIGHT else BLOCKS
+        return blocks_for(self.rows, self.count, processors * resident // self.chunks)
 
-    def grid(self, most: int) -> Grid:
-        return (self.blocks(most), self.chunks)
-
-    @property
-    def slices(self) -> int:
+    def slices(self, several: bool = False) -> int:
         """Blocks that sum, each of which leaves a slice."""
         enough = ceil_div(self.rows, self.count * ENOUGH_ROWS)
-        return min(self.blocks(SUMMING_BLOCKS), max(enough, FREE_SLICES))
+        return min(self.blocks(SUMMING_PROCESSORS, several), max(enough, FREE_SLICES))
 
     @property
     def numbers(self) -> tuple[Any, ...]:
@@ -91,10 +94,9 @@ class _Lines:
     def uniting(self) -> Grid:
         return (ceil_div(self.channels, UNITING[0]),)
 
-    @property
-    def united(self) -> tuple[Any, ...]:
-        """What a kernel that unites slices needs to know of them."""
-        return self.slices, self.rows, self.channels, self.groups * FOUR
+    def united(self, slices: int) -> tuple[Any, ...]:
+        """What a kernel that unites so many slices needs to know of them."""
+        return slices, self.rows, self.channels, self.groups * self.each
 
 
 def _floats(b: Binder, *tensors: Tensor | None) -> list[Buffer | None]:
@@ -117,12 +119,17 @@ class _Launches:
         if not isinstance(self.op, BatchNormInferenceBackward):
             kind = self.op.activation
         shown: dict[str, object] = {"rows": self.cover.rows, "channels": self.cover.channels}
-        defines: Defines = ()
+        defines: Defines = (("EACH", self.cover.each),)
         if kind is not None:
             shown["activation"] = kind
-            defines = (("KIND", ACTIVATIONS.index(kind)),)
+            defines += (("KIND", ACTIVATIONS.index(kind)),)
         file = ("norm.cu", name, self.layout.dtype)
         self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
+
+    def writing(self, name: str, arguments: tuple[Any, ...], several: bool = False) -> None:
+        """One that goes once through all rows, and leaves no sums."""
+        blocks = self.cover.blocks(self.b.stream.processors.count, several)
+        self(name, (blocks, self.cover.chunks), arguments)
 
 
 @binds(BatchNorm)
@@ -132,12 +139,13 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
-    launch("moments", (cover.slices, cover.chunks), (x, slices, *cover.numbers))
+    count = cover.slices()
+    slices = b.scratch(2 * count * layout.columns, "float64")
+    launch("moments", (count, cover.chunks), (x, slices, *cover.numbers))
     statistics = (b.output(op.mean), b.output(op.inverse_std))
     rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
     left = None if op.var is None else b.output(op.var)
-    arguments = (slices, *cover.united, *rule, *statistics, *running, left)
+    arguments = (slices, *cover.united(count), *rule, *statistics, *running, left)
     launch("statistics", cover.uniting, arguments, UNITING)
     _normalize(launch, op, (x, y), statistics, -1.0)
 
@@ -158,7 +166,7 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
     cover = _Lines.of(layout)
     affine = (*_floats(b, op.weight), None, f32(op.eps), f32(0.0))
     arguments = (dy, dx, *cover.numbers, None, op.running_var, *affine)
-    _Launches(b, op, layout, cover)("normalize", cover.grid(BLOCKS), arguments)
+    _Launches(b, op, layout, cover).writing("normalize", arguments)
 
 
 def _normalize(
@@ -170,7 +178,7 @@ def _normalize(
 ) -> None:
     cover, affine = launch.cover, _floats(launch.b, op.weight, op.bias)
     last = (*statistics, *affine, f32(eps), f32(op.activation_alpha))
-    launch("normalize", cover.grid(BLOCKS), (*ends, *cover.numbers, *last))
+    launch.writing("normalize", (*ends, *cover.numbers, *last))
 
 
 @binds(BatchNormBackward)
@@ -182,11 +190,13 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     y = None if value is None else b.want(value, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
+    count = cover.slices(several=True)
+    slices = b.scratch(2 * count * layout.columns, "float64")
     means = b.zeros(2 * layout.columns)
     statistics = _floats(b, op.mean, op.inverse_std, op.weight, op.bias)
     known = (*cover.numbers, *statistics, f32(op.activation_alpha))
-    launch("gradient_sums", (cover.slices, cover.chunks), (x, dy, y, slices, *known))
+    launch("gradient_sums", (count, cover.chunks), (x, dy, y, slices, *known))
     db, dw = (None if t is None else b.output(t) for t in (op.db, op.dw))
-    launch("gradient_means", cover.uniting, (slices, *cover.united, db, dw, means), UNITING)
-    launch("normalize_backward", cover.grid(BLOCKS), (x, dy, y, dx, *known, means))
+    united = (slices, *cover.united(count), db, dw, means)
+    launch("gradient_means", cover.uniting, united, UNITING)
+    launch.writing("normalize_backward", (x, dy, y, dx, *known, means), several=True)

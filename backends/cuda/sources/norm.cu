@@ -1,10 +1,16 @@
-// Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count; four
-// neighbouring channels are one float4, a group. A block covers `width` groups of as many rows as
-// there is room for, and blockIdx.y the next `width` groups. KIND is the activation behind the
-// norm, -1 for none.
+// Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count; EACH
+// neighbouring channels, 4 or in bfloat16 8, are a group, of which a thread has one. A block covers
+// `width` groups of as many rows as there is room for, and blockIdx.y the next `width` groups. KIND is
+// the activation behind the norm, -1 for none.
+//
+// A pass that writes begins with the rows that the one before it, which sums, has read last: these are
+// still in the cache, and what it writes last is what the next operation reads first.
 
 #ifndef KIND
 #define KIND -1
+#endif
+#ifndef EACH
+#define EACH 4
 #endif
 
 // What the activation's slope follows from: its output y, or its input, the norm's value.
@@ -12,19 +18,32 @@ constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TAN
 constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
 constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
 
+// A group as it lies in memory.
+#if !BFLOAT
+typedef float4 Group;
+#elif EACH == 8
+typedef uint4 Group;
+#else
+typedef uint2 Group;
+#endif
+
+INLINE void numbers_of(const Group& group, float* v) {
+    const T* p = (const T*)&group;
+    if constexpr (EACH == 8) get8(p, v);
+    else unpack(get4(p), v);
+}
+
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {
     int groups, channels, count, row, group;
     bool inside;
 
     // Where the group of row r begins.
-    INLINE i64 at(int r) const { return ((i64)r * groups + group) * 4; }
-    // Four numbers of the group's channels: `other` for all where p is null, 0 beyond the last.
-    __device__ float4 four(const float* p, float other = 0.0f) const {
-        float v[4];
-        for (int k = 0; k < 4; ++k)
-            v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
-        return pack(v);
+    INLINE i64 at(int r) const { return ((i64)r * groups + group) * EACH; }
+    // The numbers of the group's channels: `other` for all where p is null, 0 beyond the last.
+    INLINE void numbers(const float* p, float* v, float other = 0.0f) const {
+        UNROLLED(k, EACH)
+            v[k] = group * EACH + k < channels ? (p ? p[group * EACH + k] : other) : 0.0f;
     }
 };
 
@@ -34,21 +53,39 @@ INLINE Spot spot(int groups, int channels, int width) {
     return {groups, channels, count, row, group, row < count && group < groups};
 }
 
-// weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
-INLINE float4 scaled(float4 factor, float4 weight) {
-    return each(factor, weight, [](float f, float w) { return w ? f * w : 0.0f; });
+// A thread's group of some rows, asked for at once: rows r, r + step and so on below `rows`, or with
+// `back` those that are as far from the end.
+template <int COUNT, bool back = false>
+struct Rows {
+    Group groups[COUNT];
+
+    INLINE void ask(const T* x, const Spot& s, int r, int step, int rows) {
+        UNROLLED(k, COUNT)
+            if (r + k * step < rows) groups[k] = *(const Group*)(x + at(s, r + k * step, rows));
+    }
+    static INLINE i64 at(const Spot& s, int r, int rows) { return s.at(back ? rows - 1 - r : r); }
+    INLINE void get(int k, float* v) const { numbers_of(groups[k], v); }
+};
+
+INLINE void put_group(T* p, const float* v) {
+    if constexpr (EACH == 8) put8(p, v);
+    else put4(p, pack(v));
 }
 
-INLINE float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
-    return (v - mean) * scale + shift;
+// weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
+INLINE void scale_by(float* factor, const float* weight) {
+    UNROLLED(k, EACH) factor[k] = weight[k] ? factor[k] * weight[k] : 0.0f;
 }
 
 // dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
-INLINE float4 passed(float4 dy, float4 v, float alpha) {
-    return each(dy, v, [&](float d, float v) {
-        return KIND == RELU ? (v > 0.0f ? d : 0.0f) : d * slope(KIND, v, alpha);
-    });
+INLINE float passed(float dy, float v, float alpha) {
+    return KIND == RELU ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
 }
+
+// Rows that a thread asks for at once, of one tensor or of each of several.
+constexpr int ROWS = 4, PAIRS = 2;
+// Blocks on a processor of a kernel that reads several.
+constexpr int RESIDENT = EACH == 8 ? 3 : 4;
 
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
 INLINE int rows_of(int b, int blocks, int count, int rows) {
@@ -102,52 +139,60 @@ __device__ void over_slices(const double* slices, int blocks, int stored, int ch
 // slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every
 // thread counts from its own first value, so that a large mean costs no digits; what threads found
 // is united in double, the squares of deviations first, so that whole numbers have an exact mean.
-KERNEL moments(const T* x, double* __restrict__ slices, int rows, int groups,
-               int channels, int width) {
+KERNEL __launch_bounds__(256, 4)
+moments(const T* x, double* __restrict__ slices, int rows, int groups, int channels, int width) {
     enter();
-    __shared__ double part[4][256];
+    __shared__ double part[EACH][256];
     const Spot s = spot(groups, channels, width);
-    const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
-    const int n = s.inside && first < rows ? (rows - first - 1) / steps + 1 : 0;
-    float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
-    if (n) {
-        origin = get4(x + s.at(first));
-#pragma unroll 4
-        for (int r = first; r < rows; r += steps) {
-            const float4 v = get4(x + s.at(r)) - origin;
-            sum += v;
-            square += v * v;
+    const int first = blockIdx.x * s.count + s.row, step = gridDim.x * s.count;
+    const int end = s.inside ? rows : 0, n = first < end ? (end - first - 1) / step + 1 : 0;
+    float origin[EACH] = {}, sum[EACH] = {}, square[EACH] = {};
+    Rows<ROWS> x_rows;
+    x_rows.ask(x, s, first, step, end);
+    if (n) x_rows.get(0, origin);
+    for (int r = first; r < end;) {
+        UNROLLED(k, ROWS) {
+            if (r + k * step >= end) break;
+            float v[EACH];
+            x_rows.get(k, v);
+            UNROLLED(c, EACH) {
+                v[c] -= origin[c];
+                sum[c] += v[c];
+                square[c] += v[c] * v[c];
+            }
         }
+        r += ROWS * step;
+        x_rows.ask(x, s, r, step, end);
     }
-    const double own[4] = {(double)n * origin.x + sum.x, (double)n * origin.y + sum.y,
-                           (double)n * origin.z + sum.z, (double)n * origin.w + sum.w};
-    float apart[4];
-    unpack(square - sum * sum * (n ? 1.0f / n : 0.0f), apart);
-    for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
+    double own[EACH];
+    float apart[EACH];
+    UNROLLED(k, EACH) {
+        own[k] = (double)n * origin[k] + sum[k];
+        apart[k] = square[k] - sum[k] * sum[k] * (n ? 1.0f / n : 0.0f);
+        part[k][threadIdx.x] = own[k];
+    }
     over_rows(part, s.count, width, s.row);
-    double whole[4], middle[4];
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * EACH;
+    double middle[EACH];
     if (s.row == 0) {
         const int total = rows_of(blockIdx.x, gridDim.x, s.count, rows);
-        for (int k = 0; k < 4; ++k) {
-            whole[k] = part[k][threadIdx.x];
-            part[k][threadIdx.x] = whole[k] / total;
+        UNROLLED(k, EACH) {
+            const double whole = part[k][threadIdx.x];
+            if (s.inside) out[k] = whole;
+            part[k][threadIdx.x] = whole / total;
         }
     }
     __syncthreads();
-    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * width];
+    UNROLLED(k, EACH) middle[k] = part[k][threadIdx.x - s.row * width];
     __syncthreads();
     const double parts = n ? 1.0 / n : 0.0;
-    for (int k = 0; k < 4; ++k) {
+    UNROLLED(k, EACH) {
         double gap = own[k] * parts - middle[k];
         part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
     }
     over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
-    for (int k = 0; k < 4; ++k) {
-        out[k] = whole[k];
-        out[groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
-    }
+    UNROLLED(k, EACH) out[groups * EACH + k] = part[k][threadIdx.x] + out[k] * middle[k];
 }
 
 // The moments of all blocks united; blocks of (TILE, PARTS). left: where the variance of a part of
@@ -175,74 +220,99 @@ statistics(const double* slices, int blocks, int rows, int channels, int stored,
 
 // y = f(weight (x - mean) factor + bias); factor is `spread`, or 1 / sqrt(spread + eps) where eps
 // is not negative.
-KERNEL normalize(const T* x, T* __restrict__ y, int rows, int groups,
-                 int channels, int width, const float* mean, const float* spread,
-                 const float* weight, const float* bias, float eps, float alpha) {
+KERNEL __launch_bounds__(256, 4)
+normalize(const T* x, T* __restrict__ y, int rows, int groups, int channels, int width,
+          const float* mean, const float* spread, const float* weight, const float* bias, float eps,
+          float alpha) {
     enter();
     const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = s.four(mean);
-    const float4 shift = s.four(bias);
-    float4 a = s.four(spread);
-    if (eps >= 0.0f) a = each(a, [&](float v) { return 1.0f / sqrtf(v + eps); });
-    a = scaled(a, s.four(weight, 1.0f));
-#pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
-        i64 at = s.at(r);
-        float4 v = normalized(get4(x + at), m, a, shift);
-        if (KIND >= 0) v = each(v, [&](float e) { return activate(KIND, e, alpha); });
-        if (!ZERO_STAYS) {
-            const int left = channels - s.group * 4;
-            v.x = left > 0 ? v.x : 0.0f, v.y = left > 1 ? v.y : 0.0f;
-            v.z = left > 2 ? v.z : 0.0f, v.w = left > 3 ? v.w : 0.0f;
+    typedef Rows<ROWS, true> Back;
+    const int step = gridDim.x * s.count;
+    int r = blockIdx.x * s.count + s.row;
+    Back x_rows;
+    x_rows.ask(x, s, r, step, rows);
+    float m[EACH], shift[EACH], a[EACH], w[EACH];
+    s.numbers(mean, m), s.numbers(bias, shift), s.numbers(spread, a), s.numbers(weight, w, 1.0f);
+    if (eps >= 0.0f) UNROLLED(k, EACH) a[k] = 1.0f / sqrtf(a[k] + eps);
+    scale_by(a, w);
+    while (r < rows) {
+        UNROLLED(k, ROWS) {
+            if (r + k * step >= rows) break;
+            float v[EACH];
+            x_rows.get(k, v);
+            UNROLLED(c, EACH) {
+                v[c] = (v[c] - m[c]) * a[c] + shift[c];
+                if (KIND >= 0) v[c] = activate(KIND, v[c], alpha);
+                if (!ZERO_STAYS && s.group * EACH + c >= channels) v[c] = 0.0f;
+            }
+            put_group(y + Back::at(s, r + k * step, rows), v);
         }
-        put4(y + at, v);
+        r += ROWS * step;
+        x_rows.ask(x, s, r, step, rows);
     }
 }
 
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
-// inverse_std and g = dy times the activation's slope. The doubles are volatile to be kept in shared
-// memory: the loads need the registers.
-KERNEL __launch_bounds__(256, 4)
+// inverse_std and g = dy times the activation's slope; the constant factor of h comes last. The doubles
+// are volatile to be kept in shared memory: the loads need the registers.
+KERNEL __launch_bounds__(256, RESIDENT)
 gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, int rows,
               int groups, int channels, int width, const float* mean, const float* inverse_std,
               const float* weight, const float* bias, float alpha) {
     enter();
-    __shared__ double part[8][256];
+    __shared__ double part[2 * EACH][256];
     const Spot s = spot(groups, channels, width);
-    for (int k = 0; k < 8; ++k) part[k][threadIdx.x] = 0.0;
+    UNROLLED(k, 2 * EACH) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
-        const float4 m = s.four(mean);
-        const float4 a = s.four(inverse_std);
-        const float4 scale = scaled(a, s.four(weight, 1.0f));
-        const float4 shift = s.four(bias);
         const int step = gridDim.x * s.count;
-        for (int r = blockIdx.x * s.count + s.row; r < rows;) {
-            const int stop = min(rows, r + SHORT * step);
-            float4 total = make_float4(0, 0, 0, 0), product = total;
-#pragma unroll 4
-            for (; r < stop; r += step) {
-                i64 at = s.at(r);
-                float4 v = get4(x + at), g = get4(dy + at);
-                if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
-                if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
-                total += g;
-                product += g * ((v - m) * a);
+        int r = blockIdx.x * s.count + s.row;
+        Rows<PAIRS> x_rows, dy_rows, y_rows;
+        const auto ask = [&] {
+            x_rows.ask(x, s, r, step, rows), dy_rows.ask(dy, s, r, step, rows);
+            if (FROM_OUTPUT) y_rows.ask(y, s, r, step, rows);
+        };
+        ask();
+        float m[EACH], scale[EACH], shift[EACH], w[EACH];
+        s.numbers(mean, m), s.numbers(inverse_std, scale), s.numbers(bias, shift);
+        s.numbers(weight, w, 1.0f);
+        scale_by(scale, w);
+        while (r < rows) {
+            float total[EACH] = {}, product[EACH] = {};
+#pragma unroll 1
+            for (int n = 0; n < SHORT && r < rows; n += PAIRS) {
+                UNROLLED(k, PAIRS) {
+                    if (r + k * step >= rows) break;
+                    float v[EACH], g[EACH], value[EACH];
+                    x_rows.get(k, v), dy_rows.get(k, g);
+                    if (FROM_OUTPUT) y_rows.get(k, value);
+                    UNROLLED(c, EACH) {
+                        v[c] -= m[c];
+                        if (FROM_OUTPUT) g[c] = passed(g[c], value[c], alpha);
+                        if (FROM_INPUT) g[c] = passed(g[c], v[c] * scale[c] + shift[c], alpha);
+                        total[c] += g[c];
+                        product[c] += g[c] * v[c];
+                    }
+                }
+                r += PAIRS * step;
+                ask();
             }
-            float found[8];
-            unpack(total, found), unpack(product, found + 4);
-            for (int k = 0; k < 8; ++k) {
+            UNROLLED(k, EACH) {
                 volatile double* sum = &part[k][threadIdx.x];
-                *sum = *sum + found[k];
+                *sum = *sum + total[k];
+                sum = &part[EACH + k][threadIdx.x];
+                *sum = *sum + product[k];
             }
         }
     }
     over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
-    for (int k = 0; k < 4; ++k) {
+    float a[EACH];
+    s.numbers(inverse_std, a);
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * EACH;
+    UNROLLED(k, EACH) {
         out[k] = part[k][threadIdx.x];
-        out[groups * 4 + k] = part[4 + k][threadIdx.x];
+        out[groups * EACH + k] = part[EACH + k][threadIdx.x] * a[k];
     }
 }
 
@@ -262,25 +332,42 @@ gradient_means(const double* slices, int blocks, int rows, int channels, int sto
 }
 
 // dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.
-KERNEL __launch_bounds__(256, 4)
+KERNEL __launch_bounds__(256, RESIDENT)
 normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int rows, int groups,
                    int channels, int width, const float* mean, const float* inverse_std,
                    const float* weight, const float* bias, float alpha, const float* means) {
     enter();
     const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = s.four(mean);
-    const float4 a = s.four(inverse_std);
-    const float4 t = s.four(means);
-    const float4 p = s.four(means + groups * 4);
-    const float4 w = scaled(a, s.four(weight, 1.0f));
-    const float4 shift = s.four(bias);
-#pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
-        i64 at = s.at(r);
-        float4 v = get4(x + at), g = get4(dy + at);
-        if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
-        if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);
-        put4(dx + at, w * (g - t - (v - m) * a * p));
+    typedef Rows<PAIRS, true> Back;
+    const int step = gridDim.x * s.count;
+    int r = blockIdx.x * s.count + s.row;
+    Back x_rows, dy_rows, y_rows;
+    const auto ask = [&] {
+        x_rows.ask(x, s, r, step, rows), dy_rows.ask(dy, s, r, step, rows);
+        if (FROM_OUTPUT) y_rows.ask(y, s, r, step, rows);
+    };
+    ask();
+    float m[EACH], a[EACH], t[EACH], p[EACH], w[EACH], shift[EACH];
+    s.numbers(mean, m), s.numbers(inverse_std, a), s.numbers(bias, shift);
+    s.numbers(means, t), s.numbers(means + groups * EACH, p), s.numbers(weight, w, 1.0f);
+    UNROLLED(k, EACH) p[k] *= a[k];
+    scale_by(a, w);
+    while (r < rows) {
+        UNROLLED(k, PAIRS) {
+            if (r + k * step >= rows) break;
+            float v[EACH], g[EACH], value[EACH];
+            x_rows.get(k, v), dy_rows.get(k, g);
+            if (FROM_OUTPUT) y_rows.get(k, value);
+            UNROLLED(c, EACH) {
+                v[c] -= m[c];
+                if (FROM_OUTPUT) g[c] = passed(g[c], value[c], alpha);
+                if (FROM_INPUT) g[c] = passed(g[c], v[c] * a[c] + shift[c], alpha);
+                v[c] = a[c] * (g[c] - t[c] - v[c] * p[c]);
+            }
+            put_group(dx + Back::at(s, r + k * step, rows), v);
+        }
+        r += PAIRS * step;
+        ask();
     }
 }

@@ -108,7 +108,7 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
     code = kernels.source_of(file)
     options = ("-std=c++17", f"-DBFLOAT={bfloat}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
     if kind is not None:
-        options += (f"-DKIND={ACTIVATIONS.index(kind)}",)
+        options += (f"-DKIND={ACTIVATIONS.index(kind)}", f"-DEACH={8 if bfloat else 4}")
     for library in libraries():
         log = compile_source(library, code, options)
         spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]

@@ -1,0 +1,137 @@
+"""The kernels of batch norm, run on the processor. Needs g++, no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+import pytest
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.backends.cuda.operations.norm import _Lines
+from dnnstack.graph.ops import ACTIVATIONS
+
+from ....support.emulated_kernels import library, loaded, pointer, stored
+from ....support.tensor_convs import COMPILER, numbers
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
+# rows, channels, channels that are stored, whether in bfloat16, the activation behind the norm.
+CASES = [
+    (700, 64, 64, True, "gelu"),
+    (700, 20, 24, True, "relu"),
+    (91, 20, 20, True, "gelu"),
+    (333, 5, 8, True, None),
+    (9, 6, 8, True, "sigmoid"),
+    (500, 30, 32, False, "gelu"),
+    (40, 544, 544, True, "gelu"),
+]
+BLOCKS = 3
+
+
+def gelu(v):
+    return v * 0.5 * (1 + np.vectorize(math.erf)(v / math.sqrt(2)))
+
+
+def gelu_slope(v):
+    density = np.exp(-v * v / 2) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + np.vectorize(math.erf)(v / math.sqrt(2))) + v * density
+
+
+def sigmoid(v):
+    return 1 / (1 + np.exp(-v))
+
+
+FUNCTIONS = {
+    None: (lambda v: v, np.ones_like),
+    "relu": (lambda v: np.maximum(v, 0), lambda v: (v > 0).astype(float)),
+    "sigmoid": (sigmoid, lambda v: sigmoid(v) * (1 - sigmoid(v))),
+    "gelu": (gelu, gelu_slope),
+}
+
+
+class Norm:
+    """The kernels for rows of so many channels."""
+
+    def __init__(self, rows, channels, columns, bf16, kind, folder):
+        layout = Layout((rows, channels), (rows, columns), dtype=BFLOAT if bf16 else FLOAT)
+        self.cover, self.columns, self.bf16 = _Lines.of(layout), columns, bf16
+        # None without rows.
+        self._blocks = min(BLOCKS, self.cover.slices())
+        defines = {"BFLOAT": int(bf16), "EACH": self.cover.each}
+        if kind is not None:
+            defines["KIND"] = ACTIVATIONS.index(kind)
+        self._library = library("norm", folder, defines)
+
+    def stored(self, values):
+        """Rows with the channels that only pad, which are zero."""
+        rows, channels = values.shape
+        return stored(np.pad(values, ((0, 0), (0, self.columns - channels))), self.bf16)
+
+    def empty(self):
+        return stored(np.full((self.cover.rows, self.columns), np.nan), self.bf16)
+
+    def loaded(self, array):
+        """Without these channels, which must be zero."""
+        values = loaded(array, self.bf16, (self.cover.rows, self.columns))
+        assert not values[:, self.cover.channels :].any()
+        return values[:, : self.cover.channels]
+
+    def run(self, name, before, *behind):
+        grid = (ctypes.c_int * 2)(self._blocks, self.cover.chunks)
+        given = [
+            pointer(each) if each is None or isinstance(each, np.ndarray) else each
+            for each in (*before, *self.cover.numbers, *behind)
+        ]
+        getattr(self._library, name)(grid, *given)
+
+    def sums(self, name, before, *behind):
+        """Those of two kinds over all slices."""
+        slices = np.full((self._blocks, 2, self.columns), np.nan)
+        self.run(name, (*before, slices), *behind)
+        total = slices.sum(0)
+        assert not total[:, self.cover.channels :].any()
+        return total[:, : self.cover.channels]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_forward_and_backward(tmp_path, case):
+    rows, channels, _, bf16, kind = case
+    f, slope = FUNCTIONS[kind]
+    kernels, rng = Norm(*case, tmp_path), np.random.default_rng(rows)
+    # Means from small to large, beside which the deviations keep their digits.
+    means = np.linspace(-3, 3, channels) if bf16 else np.geomspace(1, 1e4, channels)
+    x = stored(numbers(rng, (rows, channels), False) + means, bf16)
+    x = loaded(x, bf16, (rows, channels)).astype(np.float64)
+    total, square = kernels.sums("sums", [kernels.stored(x)])
+    np.testing.assert_allclose(total, x.sum(0), rtol=1e-6, atol=1e-4)
+    mean, var = total / rows, np.maximum(square / rows - (total / rows) ** 2, 0)
+    np.testing.assert_allclose(var, x.var(0), rtol=1e-4, atol=1e-6)
+
+    weight, bias = (rng.standard_normal(channels).astype(np.float32) for _ in range(2))
+    given = None if channels < 6 else weight
+    weight = np.ones_like(weight) if given is None else weight
+    inverse = (1 / np.sqrt(x.var(0) + 1e-3)).astype(np.float32)
+    middle, y = mean.astype(np.float32), kernels.empty()
+    h = (x - x.mean(0)) * inverse.astype(np.float64)
+    value = h * weight + bias
+    rest = (ctypes.c_float(-1.0), ctypes.c_float(0.0))
+    kernels.run("forward", (kernels.stored(x), y), middle, inverse, given, bias, *rest)
+    near = {"rtol": 2.0**-8, "atol": 1e-4} if bf16 else {"rtol": 1e-4, "atol": 5e-3}
+    np.testing.assert_allclose(kernels.loaded(y), f(value), **near)
+
+    dy = numbers(rng, (rows, channels), bf16)
+    g = dy * slope(value)
+    out = y if kind in ("relu", "sigmoid") else None
+    ends = (kernels.stored(x), kernels.stored(dy), out)
+    known = (middle, inverse, given, bias, ctypes.c_float(0.0))
+    db, dw = kernels.sums("gradients", ends, *known)
+    loose = {"rtol": 2e-2, "atol": 2e-2 * math.sqrt(rows)} if kind == "sigmoid" else {"atol": 0.05}
+    np.testing.assert_allclose(db, g.sum(0), **loose)
+    np.testing.assert_allclose(dw, (g * h).sum(0), **loose)
+    averages = np.zeros((2, kernels.columns), np.float32)
+    averages[:, :channels] = g.mean(0), (g * h).mean(0)
+    dx = kernels.empty()
+    kernels.run("backward", (*ends, dx), *known, averages)
+    want = weight * inverse * (g - averages[0, :channels] - h * averages[1, :channels])
+    near = {"rtol": 2.0**-7, "atol": 2e-2} if bf16 else {"rtol": 1e-3, "atol": 5e-3}
+    np.testing.assert_allclose(kernels.loaded(dx), want, **near)

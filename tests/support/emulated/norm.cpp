@@ -1,0 +1,43 @@
+// norm.cu on the processor, without the kernels that unite slices.
+#define WITH_COMMON
+#include "device.hpp"
+
+#include "activations.cuh"
+#include "norm.cu"
+
+static void of(const int* grid) { gridDim.x = grid[0], gridDim.y = grid[1], gridDim.z = 1; }
+
+extern "C" void sums(const int* grid, const void* x, double* slices, int rows, int groups,
+                     int channels, int width) {
+    of(grid);
+    emulated::launch(256, 0, [=] { moments((const T*)x, slices, rows, groups, channels, width); });
+}
+extern "C" void forward(const int* grid, const void* x, void* y, int rows, int groups, int channels,
+                        int width, const float* mean, const float* spread, const float* weight,
+                        const float* bias, float eps, float alpha) {
+    of(grid);
+    emulated::launch(256, 0, [=] {
+        normalize((const T*)x, (T*)y, rows, groups, channels, width, mean, spread, weight, bias, eps,
+                  alpha);
+    });
+}
+extern "C" void gradients(const int* grid, const void* x, const void* dy, const void* y,
+                          double* slices, int rows, int groups, int channels, int width,
+                          const float* mean, const float* inverse_std, const float* weight,
+                          const float* bias, float alpha) {
+    of(grid);
+    emulated::launch(256, 0, [=] {
+        gradient_sums((const T*)x, (const T*)dy, (const T*)y, slices, rows, groups, channels, width,
+                      mean, inverse_std, weight, bias, alpha);
+    });
+}
+extern "C" void backward(const int* grid, const void* x, const void* dy, const void* y, void* dx,
+                         int rows, int groups, int channels, int width, const float* mean,
+                         const float* inverse_std, const float* weight, const float* bias,
+                         float alpha, const float* means) {
+    of(grid);
+    emulated::launch(256, 0, [=] {
+        normalize_backward((const T*)x, (const T*)dy, (const T*)y, (T*)dx, rows, groups, channels,
+                           width, mean, inverse_std, weight, bias, alpha, means);
+    });
+}
