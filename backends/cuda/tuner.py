@@ -230,6 +230,9 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
             options.interrupt()
             seconds, index = _best(graph, pointer, left / count)
             plans[name] = str(index)
+            if name.endswith("/forward"):
+                # For sections of other batch sizes, where its number is another.
+                plans[f"{name}/plan"] = graph.name(index)
             if name in binder.tails:
                 seconds += binder.tails[name](5)
             for mark, candidates in variants.get(name, ()):

@@ -184,6 +184,13 @@ class Binder(LaunchList):
         """The name of an operation's plan among the choices: plans depend on the batch size."""
         return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
 
+    def in_training(self, op: Op, kind: str) -> str:
+        """The choice of the same layer in the first section that trains, for one that does not:
+        only those that train are timed. "" if there is none."""
+        end = self.choice(op, kind).removeprefix(self.graph.name)
+        found = [] if self.graph.training else [key for key in self.choices if key.endswith(end)]
+        return self.choices[min(found, key=len)] if found else ""
+
     # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:

@@ -70,20 +70,21 @@ class ConvGraph(Candidates):
     def name(self, index: int) -> str:
         return self._plans.name(index)
 
-    def choose(self, index: int | None = None) -> None:
-        """Take a candidate: the one given, else the first that can be built and is verified.
+    def choose(self, index: int | None = None, like: str = "") -> None:
+        """Take a candidate: the one given, else the first that can be built and is verified, before
+        others one of the name ``like``.
 
         Raises CudnnError if there is none, as with an index that no longer exists.
         """
         if index is None:
-            index = self._first()
+            index = self._first(like)
         elif not 0 <= index < self.plans() or not self.build(index):
             raise self._refused(f"plan {index} of the tuning cannot be built")
         self.plan, self.plan_name = index, self.name(index)
 
-    def _first(self) -> int:
-        workspace = None
-        for index in range(self.plans()):
+    def _first(self, like: str) -> int:
+        workspace, every = None, range(self.plans())
+        for index in sorted(every, key=lambda each: self.name(each) != like) if like else every:
             known = self._verdicts.get(index)
             if known is False or not self.build(index):
                 continue

@@ -81,12 +81,25 @@ def _bound(
 def conv2d(b: Binder, op: Conv2d) -> None:
     """cudnnBackendExecute of forward with its bias and ReLU; other activations follow.
 
-    For few channels kernels of ours with all of that, where the choices say so.
+    For few channels kernels of ours with all of that, where the choices say so; in a section that
+    was not timed, where they say so of the layer in training.
     """
+    key = b.choice(op, "forward")
+    chosen, trained = b.choices.get(key, ""), b.in_training(op, "forward")
+    if not chosen and trained.startswith((DIRECT, TENSOR, POOLED)):
+        try:
+            return _conv2d(b, op, key, trained)
+        except ValueError:
+            # The table is of another device: here the default does.
+            pass
+    return _conv2d(b, op, key, chosen)
+
+
+def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
     relu = op.activation == "relu"
     x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
-    layout, key = _picture(b, op, op.y), b.choice(op, "forward")
-    chosen, pool = b.choices.get(key, ""), _pool_behind(b, op, layout)
+    layout = _picture(b, op, op.y)
+    pool = _pool_behind(b, op, layout)
     if chosen.startswith(POOLED) and pool is not None:
         return _pooled(b, op, {"x": x, "w": w, "y": Buffer(None, layout)}, pool, chosen).add()
     y = b.output(op.y, layout)
@@ -293,7 +306,7 @@ def _launch(
 ) -> None:
     """Choose a plan, by default that of the choices, and append its launch."""
     chosen = b.choices.get(key) if chosen is None else chosen
-    graph.choose(None if chosen is None else int(chosen))
+    graph.choose(None if chosen is None else int(chosen), b.in_training(op, "forward/plan"))
     b.convolutions[key] = graph
     pointers = {name: end.pointer for name, end in ends.items()}
     b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))

@@ -130,7 +130,10 @@ def test_a_choice_of_it_is_a_launch_of_ours(bound, sections, precision, shape):
     assert "conv2d_1" in call.op.label()
     assert (call.library, call.implementation) == ("dnnstack", "direct_conv.cu")
     assert call.arguments["FILTERS"] == "64"
-    assert not any(call.function == "direct_conv" for call in executable.calls("evaluate"))
+    # A section that no search has timed takes it as well.
+    (other,) = [c for c in executable.calls("evaluate") if c.function == "direct_conv"]
+    for name in ("EACH", "HELD", "ACTIVATION"):
+        assert other.arguments[name] == call.arguments[name]
     executable.close()
 
 
@@ -220,6 +223,51 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"c": wanted}
+
+
+def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cupy):
+    names = ("one/a/forward", "one/a/data")
+    timed = {name: Timed(7.0, 5.0) for name in names}
+    variants = {name: [("d", lambda: Timed(1.0))] for name in names}
+    binder = SimpleNamespace(
+        products={}, convolutions=timed, variants=variants, tails={}, together=[]
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
+
+
+@pytest.mark.parametrize("choice", ["d7", "dx", "t1-2", "tx", "p", "9", "b3"])
+def test_a_choice_of_training_that_does_not_serve_elsewhere_is_left_out(bound, sections, choice):
+    """Not only in the section that trains, as where an evaluation is compiled alone."""
+    graphs = {"evaluate": sections("cifar")["evaluate"]}
+    layout = {"layout": "nhwc", "pad": "8", "streams": "1"}
+    for layer in ("conv2d_1", "conv2d_2"):
+        executable, _ = bound(graphs, choices={**layout, f"train/{layer}/forward": choice})
+        found = [call.function for call in executable.calls("evaluate")]
+        executable.close()
+        assert found.count("cudnnBackendExecute") == 2
+
+
+def test_an_evaluation_asks_for_the_plan_of_training(bound, sections, monkeypatch):
+    """That of the first section that trains the layer; a section that trains has its own."""
+    layout = {"layout": "nhwc", "pad": "8", "streams": "1"}
+    executable, _ = bound(sections("cifar"), choices=layout)
+    kind = type(executable._streams[0].convolution)
+    executable.close()
+    asked = []
+    monkeypatch.setattr(kind, "choose", lambda _, *chosen: asked.append(chosen), raising=False)
+    named = {
+        "train-60/conv2d_2/forward/plan": "later",
+        "train/conv2d_2/forward/plan": "first",
+        "train/conv2d_2/forward": "4",
+    }
+    executable, _ = bound(sections("cifar"), choices={**layout, **named})
+    executable.close()
+    assert asked[:2] == [(None, ""), (4, "")]
+    assert asked[-2:] == [(None, ""), (None, "first")]
+    assert {like for _, like in asked[:-1]} == {""}
 
 
 def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):

@@ -107,6 +107,20 @@ def test_a_choice_of_them_leaves_no_other_launch(bound, seed):
     assert {found[at].arguments["with"] for at in (1, 2)} == {"Pool2dBackward()"}
 
 
+def test_an_evaluation_takes_the_max_pool_into_the_kernel_as_training_does(bound, sections):
+    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
+    every = dict(executable.binders()[0].variants["train/conv2d_2/forward"])
+    choice = f"p{every['p']().choice(0)}"
+    before = functions(executable, "evaluate")
+    executable.close()
+    chosen = CHOICES | {"train/conv2d_2/forward": choice}
+    executable, _ = bound(sections("lenet"), "tf32", chosen)
+    (call,) = [c for c in executable.calls("evaluate") if c.function == "tensor_conv"]
+    assert call.arguments["POOL"] == "1"
+    assert functions(executable, "evaluate").count("max_pool") == before.count("max_pool") - 1
+    executable.close()
+
+
 def test_one_gradient_alone_may_take_it(bound):
     """Then the other's is computed apart."""
     drawn, choices = chosen(1)

@@ -127,7 +127,9 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
     names = ["tensor_conv", "tensor_filter", "tensor_conv"]
     assert [call.function for call in calls] == names
     assert [call.arguments["DATA"] for call in calls if "DATA" in call.arguments] == ["0", "1"]
-    assert not {call.function for call in executable.calls("evaluate")} & {*KERNELS.values()}
+    # A section that no search has timed takes it as well, with bias and activation.
+    (other,) = [c for c in executable.calls("evaluate") if c.function in KERNELS.values()]
+    assert other.arguments == calls[0].arguments
     executable.close()
 
 

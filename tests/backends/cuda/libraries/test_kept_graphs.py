@@ -113,6 +113,24 @@ def test_a_plan_of_the_tuning_is_built_once(library, frontend, trials):
     assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [7], [])
 
 
+@pytest.mark.parametrize(
+    ("like", "unbuildable", "wrong", "plan"),
+    [
+        ("engine 5", (), (), 5),
+        ("engine 5", (5,), (), 0),
+        ("engine 5", (0,), (5,), 1),
+        ("engine 12", (), (), 0),
+        ("", (0,), (), 1),
+    ],
+)
+def test_a_plan_by_its_name(library, frontend, trials, like, unbuildable, wrong, plan):
+    """Where it cannot be had, the first that can."""
+    frontend.unbuildable, trials.wrong = {*unbuildable}, {*wrong}
+    found = forward(library)
+    found.choose(None, like)
+    assert (found.plan, found.plan_name) == (plan, f"engine {plan}")
+
+
 BASE = ConvSpec("forward", tuple(operands().items()), WINDOW)
 OTHERS = {
     "kind": [replace(BASE, kind="data"), replace(BASE, kind="filter")],
