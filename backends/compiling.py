@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -9,10 +10,11 @@ from typing import Generic, TypeVar
 from ..graph.graph import Graph
 from ..graph.rewrites import rewritten
 from .base import Backend, Options, Precision
-from .settling import Search, settle
+from .settling import Search, Shipped, settle
 from .tuning import UNEQUAL, Tuning, fingerprint, training_sections
 from .tuning_cache import forget
 
+_LOG = logging.getLogger("dnnstack.layers")
 Sections = Mapping[str, Graph]
 Choices = Mapping[str, str]
 ExecutableT = TypeVar("ExecutableT")
@@ -37,6 +39,7 @@ class CompilePlan(Generic[ExecutableT]):
     refusals: tuple[type[Exception], ...] = ()
     choices: Choices = field(default_factory=dict)
     search: Search | None = None
+    shipped: Shipped = lambda sought: None
     thorough: bool = False
     quiet: Callable[[], bool] = lambda: True
     code: str = ""
@@ -68,7 +71,7 @@ def compiled(
     alike = fingerprint(trained, *plan.extra, numbers=False) if trained else ""
     present = Tuning(backend.name, environment, mark, plan.choices)
 
-    def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
+    def settled(given: Tuning | None, shipped: Shipped) -> tuple[Tuning, tuple[str, ...]]:
         search = plan.search if options.tune else None
         found, notes = settle(
             present,
@@ -76,6 +79,7 @@ def compiled(
             bool(trained),
             search,
             plan.thorough,
+            shipped=shipped,
             alike=alike,
             quiet=plan.quiet,
             interrupt=options.interrupt,
@@ -87,15 +91,27 @@ def compiled(
             found = replace(found, choices=kept)
         return found, notes
 
-    tuning, notices = settled(options.tuning)
+    offered: list[Choices] = []
+
+    def noted(sought: Tuning) -> Choices | None:
+        found = plan.shipped(sought)
+        offered.extend([] if found is None else [found])
+        return found
+
+    tuning, notices = settled(options.tuning, noted)
     try:
         return plan.build(graphs, tuning, notices)
     except plan.refusals as error:
         if tuning.choices == present.choices:
             raise
-        # A damaged table, or one of another version of ours: what it names is not there.
-        notices = (*notices, f"{UNEQUAL}: a choice of the tuning is not available now: {error}")
+        if tuning.choices in offered:
+            # Nothing was computed with it before.
+            _LOG.info("tuning: what ships does not do here: %s", error)
+        else:
+            # A damaged table, or one of another version of ours: what it names is not there.
+            reason = f"{UNEQUAL}: a choice of the tuning is not available now: {error}"
+            notices = (*notices, reason)
     # Behind the handler: the error's traceback keeps alive what was half built.
     forget(replace(present, graph=alike))
-    tuning, _ = settled(None)
+    tuning, _ = settled(None, lambda sought: None)
     return plan.build(graphs, tuning, notices)

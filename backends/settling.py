@@ -22,6 +22,8 @@ CHOSEN_AGAIN = (
 # Finds choices, and says whether nothing stood in the way: no other program at work on the device,
 # and none that held the memory that a choice needs.
 Search = Callable[[], tuple[Mapping[str, str], bool]]
+# The choices that ship with the package for a backend, environment and graph, if there are any.
+Shipped = Callable[[Tuning], "Mapping[str, str] | None"]
 
 
 def settle(
@@ -31,6 +33,7 @@ def settle(
     search: Search | None,
     thorough: bool = False,
     *,
+    shipped: Shipped = lambda sought: None,
     alike: str = "",
     quiet: Callable[[], bool] = lambda: True,
     interrupt: Callable[[], None] = lambda: None,
@@ -40,11 +43,12 @@ def settle(
 
     ``present``: the backend's default choices, with the present backend, environment and graph.
     ``given``, a checkpoint's table, is used if it fits; its bits matter only if a section trains.
-    Otherwise the stored table is used, or the result of ``search``, which is then stored; None does
-    not search. ``thorough``: the search has no time limit, and the result of a short one is not
-    used. ``alike``: the mark of all graphs that the stored table is for, in place of the present
-    one. ``quiet``: whether no other program uses the device now; it may take a moment.
-    ``interrupt`` and ``notice`` are those of ``turn``, for another process's search.
+    Otherwise the stored table is used, or the one that ``shipped`` gives, or the result of
+    ``search``, which is then stored; None does not search. ``thorough``: the search has no time
+    limit, and neither the result of a short one nor what ships is used. ``alike``: the mark of all
+    graphs that the stored table is for, in place of the present one. ``quiet``: whether no other
+    program uses the device now; it may take a moment. ``interrupt`` and ``notice`` are those of
+    ``turn``, for another process's search.
     """
     notes: tuple[str, ...] = ()
     if given is not None:
@@ -61,6 +65,9 @@ def settle(
     if found is not None and not found.wants_another_search(thorough):
         _LOG.info("tuning: %d choices, from the cache", len(found.choices))
         told = _told(found)
+    elif found is None and not thorough and (choices := shipped(sought)) is not None:
+        _LOG.info("tuning: %d choices, which ship with dnnstack for this device", len(choices))
+        return replace(present, choices=choices), notes
     else:
         with turn(sought, thorough, interrupt, notice) as mine:
             found, told = _settled(sought, search, thorough, quiet, mine, found)

@@ -1,11 +1,12 @@
 """Seconds and peak memory of starting: the help, and `train` to the end of its first step.
 
-    python3 benchmarks/startup.py --config lenet.yaml [--device cuda]
+    python3 benchmarks/startup.py --config lenet.yaml [--device cuda] [--parts]
 
 Each figure is the median over processes of their own; the first step's is the time until its line
 of the log is read. Warm: the decoded data set and the tuning are cached by an earlier start; cold:
-with empty caches, also of compiled kernels (the system's file cache stays warm). Needs the config's
-data (DNNSTACK_DATA).
+with empty caches, also of compiled kernels (the system's file cache stays warm). ``--parts`` says
+instead when the parts of a cold start and of warm ones began, see startup_parts.py. Needs the
+config's data (DNNSTACK_DATA).
 """
 
 from __future__ import annotations
@@ -48,16 +49,31 @@ def show(what: str, figures: list[tuple[float, float]]) -> None:
     )
 
 
+def parts(train: list[str], starts: int) -> None:
+    """The parts of a cold start and of warm ones."""
+    command = [sys.executable, str(Path(__file__).with_name("startup_parts.py")), *train]
+    with tempfile.TemporaryDirectory() as name:
+        environment = {**os.environ, "DNNSTACK_CACHE": name, "CUPY_CACHE_DIR": f"{name}/cupy"}
+        for start in range(starts):
+            print("cold" if start == 0 else f"warm, start {start}", flush=True)
+            environment["STARTUP_BEGIN"] = repr(time.time())
+            output = subprocess.DEVNULL
+            subprocess.run(command, env=environment, cwd=name, stdout=output, check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
     tool = [sys.executable, "-m", "dnnstack.cli"]
     train = [*tool, "train", "--config", options.config, "--device", options.device]
     train += ["--set", "train.max_steps=1", "--set", "train.log_every=1"]
     step = "step 1/"
+    if options.parts:
+        return parts(train[len(tool) :], options.starts)
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         show("--help", [measured([*tool, "--help"], cache, folder) for _ in range(options.starts)])
@@ -71,6 +87,7 @@ def main() -> None:
         show("train to the end of its first step, warm", warm)
         whole = [measured(train, cache, folder) for _ in range(options.starts)]
         show("the whole: validation, checkpoint, curves", whole)
+    return None
 
 
 if __name__ == "__main__":

@@ -129,6 +129,10 @@ class ConvGraph(Candidates):
                 return False
         return self._verdicts[index]
 
+    def keeps_promises(self) -> bool:
+        """Whether the plan taken is verified, in the workspace that it was given."""
+        return self.verified(self.plan, self._workspace)
+
     def _verify(self, index: int, workspace: int) -> bool:
         run = partial(self._try, index, workspace)
         memory = (workspace, self._plans.workspace_bytes(index))
