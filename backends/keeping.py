@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ..graph.graph import Graph, Tensor
 from ..graph.rewrites import Rewrite
@@ -23,17 +24,27 @@ class _Kept:
     how: tuple[object, ...]
     settled: bool
 
-    def fits(self, sections: Sections, options: Options) -> bool:
-        """Whether compiling these sections would make the same once more."""
+    def fits(self, sections: Sections, options: Options) -> dict[Tensor, Tensor] | None:
+        """None unless compiling these sections would make the same once more.
+
+        Else its own tables, by those of the sections that are of another length.
+        """
         given = options.tuning
         alike = self.settled if given is None else given == self.executable.tuning
         if not alike or self.how != _how(options) or list(self.sections) != list(sections):
-            return False
-        try:
-            return all(_read(self.sections[name]) == _read(sections[name]) for name in sections)
-        except ValueError:
-            # An operation of a plugin holds an array, whose comparison is an array too.
-            return False
+            return None
+        tables: dict[Tensor, Tensor] = {}
+        for name, graph in sections.items():
+            known = self.sections[name]
+            other = _lengths(known, graph)
+            try:
+                if _read(known) != _read(graph, other):
+                    return None
+            except ValueError:
+                # An operation of a plugin holds an array, whose comparison is an array too.
+                return None
+            tables |= other
+        return tables
 
 
 class Keeping:
@@ -41,8 +52,8 @@ class Keeping:
 
     If the same sections are compiled next, with the same options, it is given again, as empty as a
     new one, except for its data sets: the same calls, so the same bits. Sections are the same if
-    all their operations are; rates lie in tables, which are no part of them. For one training after
-    the other, of which each closes its executable before the next one compiles.
+    all their operations are; rates lie in tables, whose numbers and lengths are no part of them.
+    For one training after the other: each closes its executable before the next one compiles.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -64,17 +75,17 @@ class Keeping:
     def compile(self, sections: Sections, options: Options | None = None) -> Executable:
         options = options or Options()
         kept, self._kept = self._kept, None
-        if kept is not None and kept.fits(sections, options):
+        tables = None if kept is None else kept.fits(sections, options)
+        if kept is not None and tables is not None:
             kept.executable.renew()
-            made = kept.executable
-        else:
-            if kept is not None:
-                # What is kept needs memory that the next one may need.
-                kept.executable.close()
-            del kept
-            made = self._backend.compile(sections, options)
+            return Lent(kept.executable, partial(self._keep, kept), tables)
+        if kept is not None:
+            # What is kept needs memory that the next one may need.
+            kept.executable.close()
+        del kept
+        made = self._backend.compile(sections, options)
         now = _Kept(made, dict(sections), _how(options), options.tuning is None)
-        return Lent(made, lambda: self._keep(now))
+        return Lent(made, partial(self._keep, now), {})
 
     def precision(self, wanted: Precision) -> Precision:
         return self._backend.precision(wanted)
@@ -99,9 +110,16 @@ class Keeping:
 class Lent:
     """An executable that is given back by ``close``; after an error it is closed as any other."""
 
-    def __init__(self, executable: Executable, give_back: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        give_back: Callable[[], None],
+        tables: Mapping[Tensor, Tensor],
+    ) -> None:
+        """``tables``: the executable's, by those of the same name that it is asked for."""
         self._executable: Executable | None = executable
         self._give_back = give_back
+        self._tables = tables
         self._failed = False
 
     @property
@@ -126,11 +144,11 @@ class Lent:
 
     def write(self, tensor: Tensor, array: Array) -> None:
         with self._watched() as held:
-            held.write(tensor, array)
+            held.write(self._tables.get(tensor, tensor), array)
 
     def read(self, tensor: Tensor) -> Array:
         with self._watched() as held:
-            return held.read(tensor)
+            return held.read(self._tables.get(tensor, tensor))
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return self._held.calls(section)
@@ -184,8 +202,22 @@ def _how(options: Options) -> tuple[object, ...]:
     )
 
 
-def _read(graph: Graph) -> tuple[object, ...]:
+def _lengths(known: Graph, graph: Graph) -> dict[Tensor, Tensor]:
+    """The known tables, by those of a section that differ in length alone: that of a training."""
+    held = {t.name: t for t in known.tensors() if _is_table(t)}
+    ours = (t for t in graph.tensors() if _is_table(t) and t.name in held)
+    pairs = ((t, held[t.name]) for t in ours)
+    return {t: own for t, own in pairs if t != own and t.shape[1:] == own.shape[1:]}
+
+
+def _is_table(tensor: Tensor) -> bool:
+    """Whether it has a number for every step, which the calls find by the step's."""
+    return tensor.role == "data" and tensor.dtype == "float32"
+
+
+def _read(graph: Graph, replaced: Mapping[Tensor, Tensor] | None = None) -> tuple[object, ...]:
     """What a backend reads of a section: not its seed, for operations have the keys made of it."""
+    replaced = replaced or {}
     return (
         graph.name,
         graph.batch_size,
@@ -194,7 +226,7 @@ def _read(graph: Graph) -> tuple[object, ...]:
         graph.ranks,
         graph.bands,
         graph.apart,
-        graph.results,
+        {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()},
         graph.moved,
-        graph.ops,
+        graph.substituted(replaced).ops if replaced else graph.ops,
     )

@@ -73,6 +73,7 @@ class Bench:
     """One part: its config, its data, and the trainings of this process."""
 
     def __init__(self, name: str, options: argparse.Namespace, begin: float, config: Path) -> None:
+        from dnnstack.backends.keeping import Keeping
         from dnnstack.backends.select import open_backend
         from dnnstack.datasets import data_root, load
 
@@ -83,7 +84,7 @@ class Bench:
         self.machine = [f"run.device={options.device}"]
         self.machine += [f"run.precision={options.precision}"] if options.precision else []
         self.machine += [*self.part.tiny] if options.tiny else []
-        self.backend = open_backend(options.device)
+        self.backend = Keeping(open_backend(options.device))
         chosen = "cifar10" if name == "cifar10" else "mnist"
         if options.tiny:
             self.data = [noise(chosen, count) for count in TINY]

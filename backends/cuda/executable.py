@@ -281,7 +281,7 @@ class CudaExecutable:
             if self._store.feeds.holds(tensor):
                 return self._store.feeds.read(tensor)
             if tensor.role == "data":
-                return np.asarray(self._store.data[tensor].get())
+                return self._store.read_data(tensor)
             buffer = self._buffer(tensor)
             return buffer.layout.unpack(np.asarray(buffer.array.get()))
 

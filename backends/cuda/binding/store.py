@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ....graph.graph import Tensor
+from ....graph.graph import Shape, Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
 from .feeds import Feeds
@@ -22,6 +22,15 @@ TILE = 32
 PARAMETERS = "parameters"
 # Sums of gradients over the parts of a batch, which all sections share.
 SUMS = "sums"
+# Steps that a table has room for at least.
+LEAST_ROOM = 4096
+
+
+def _room(tensor: Tensor, shape: Shape) -> Shape:
+    """The shape of the device's array: tables do not move as long as they are not much longer."""
+    if tensor.dtype != "float32":
+        return shape
+    return (max(LEAST_ROOM, 1 << (shape[0] - 1).bit_length()), *shape[1:])
 
 
 @dataclass
@@ -58,6 +67,7 @@ class Store:
         self._pictures = pictures or Pictures()
         # The host's arrays that are on the device, as far as nobody can change them.
         self._sources: dict[Tensor, Host] = {}
+        self._lengths: dict[Tensor, int] = {}
         self.buffers: dict[Tensor, Buffer] = {}
         self.data: dict[Tensor, Any] = {}
         self.arenas: dict[str, Any] = {}
@@ -76,7 +86,7 @@ class Store:
             if held is not None:
                 self._sources[tensor], self.data[tensor] = held
             else:
-                self.data[tensor] = self.cupy.zeros(tensor.shape, tensor.dtype)
+                self.data[tensor] = self.cupy.zeros(_room(tensor, tensor.shape), tensor.dtype)
         return self.data[tensor]
 
     def write_data(self, tensor: Tensor, array: Host) -> None:
@@ -84,13 +94,18 @@ class Store:
         if self._sources.get(tensor) is array and not array.flags.writeable:
             return
         self._sources.pop(tensor, None)
-        if self.data[tensor].shape == array.shape:
-            self.data[tensor].set(np.ascontiguousarray(array))
-        else:
-            self.data[tensor] = self.cupy.asarray(np.ascontiguousarray(array))
+        self._lengths[tensor] = len(array)
+        if self.data[tensor].shape != _room(tensor, array.shape):
+            self.data[tensor] = self.cupy.zeros(_room(tensor, array.shape), tensor.dtype)
             self.generation += 1
+        self.data[tensor][: len(array)].set(np.ascontiguousarray(array))
         if not array.flags.writeable:
             self._sources[tensor] = array
+
+    def read_data(self, tensor: Tensor) -> Host:
+        """A copy of what was written."""
+        count = self._lengths.get(tensor, tensor.shape[0])
+        return np.asarray(self.data[tensor][:count].get())
 
     def clear(self) -> None:
         """Zeros in all but data sets, as after binding."""

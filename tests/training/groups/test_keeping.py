@@ -80,6 +80,18 @@ def test_another_rate_compiles_nothing_and_has_its_own_bits(
     assert not np.array_equal(*(next(iter(one.arrays.values())) for one in found[:2]))
 
 
+def test_a_training_of_another_length_compiles_nothing(tiny: Tiny, counting: Counting) -> None:
+    """Tables are longer or shorter then; averages and lookahead have tables of their own."""
+    keeping = Keeping(counting)
+    swa = "optimizer.swa={start_step: 4, every_steps: 3}"
+    for more in ((), (swa,), ("optimizer.lookahead={}",)):
+        before = len(counting.made)
+        for steps in (9, 25, 12):
+            config = tiny(SGD, "schedule=cosine", f"train.max_steps={steps}", *more)
+            same(go(config, keeping), go(config, counting._backend))
+        assert len(counting.made) == before + 1
+
+
 def test_after_a_training_that_diverged(tiny: Tiny, counting: Counting) -> None:
     """Nothing of what is not finite is left, also where a layout is padded."""
     keeping = Keeping(counting)
@@ -117,7 +129,7 @@ def test_what_is_compiled_anew(tiny: Tiny, counting: Counting) -> None:
     keeping = Keeping(counting)
     changes = (
         *("optimizer.momentum=0.5", "data.batch_size=20", "layers.conv2d_1.filters=5"),
-        *("run.tune=false", "train.max_steps=9"),
+        "run.tune=false",
     )
     go(tiny(SGD), keeping)
     for number, change in enumerate(changes):
