@@ -71,6 +71,13 @@ def test_what_can_be_changed_is_copied_again(bound, sections, copied):
     executable.write(tensor, images)
     assert len(copied) == 3
     assert (executable.read(tensor) == 7).all()
+    thawed = data_set(4)
+    executable.write(tensor, thawed)
+    thawed.setflags(write=True)
+    thawed[...] = 8
+    executable.write(tensor, thawed)
+    assert len(copied) == 5
+    assert (executable.read(tensor) == 8).all()
     executable.close()
     assert held.take(tensor) is None
 
