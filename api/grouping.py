@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from .arguments import path_or_none, path_text, whole
+from .backends.keeping import Keeping
 from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
@@ -69,13 +71,13 @@ def train_group(
     base = read_config(config, changes)
     check_planned(wanted, base.config)
     say = teller(verbose)
-    backend = open_device(base, resume is not False, True, say)
+    backend = Keeping(open_device(base, resume is not False, True, say))
     if resume is False:
         path = wanted.begin(base.config)
     else:
         path = wanted.go_on(base.config, named)
     data = Shelf()
-    with interrupts() as interrupted:
+    with closing(backend), interrupts() as interrupted:
 
         def one(member: Member, resumed: Resume | None) -> Summary:
             heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)

@@ -148,6 +148,9 @@ class Executable(Protocol):
         of these. Results are lost too. This exposes a run that reads what it has not written.
         """
 
+    def renew(self) -> None:
+        """Zeros in parameters, state and gradients, as after compiling; data sets stay."""
+
     def close(self) -> None:
         """Free everything; the executable is unusable afterwards."""
 

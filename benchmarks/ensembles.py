@@ -9,18 +9,19 @@ and evaluates it on the test set (``eval --ensemble``). Of every network the che
 on validation counts. The chosen member is the one that is best there; the best member is chosen on
 the test set, so its accuracy is too high. A repetition whose figures are in
 ``FOLDER/repetitions.jsonl`` is not made again, and one that was interrupted goes on where it was:
-after ``--seconds`` no further one is begun. Prints a table: a row for each repetition, then mean
-and deviation over them. Options after ``--`` are handed to ``dnnstack train``.
+after ``--seconds`` no further one is begun. ``--earlier`` names another such file, or rows of a
+table that was printed before, whose repetitions count as made. Prints a table: a row for each
+repetition, then mean and deviation over them. Options after ``--`` go to ``dnnstack train``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -31,6 +32,8 @@ COLUMNS = (
     "ensemble",
     *("over the mean", "over the best"),
 )
+GAINS = ("gain_over_mean", "gain_over_best")
+NUMBER = re.compile(r"[+-]\d+\.\d+")
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|"
 
 
@@ -75,38 +78,61 @@ def repeat(options: argparse.Namespace, number: int) -> dict[str, Any]:
     }
 
 
-def row(found: dict[str, Any]) -> str:
-    count = found["count"]
+def figures(found: dict[str, Any]) -> dict[str, Any]:
+    """What a row shows of a repetition, in percent."""
+    count, (first, last) = found["count"], found["seeds"]
     members = [100 * each / count for each in found["members"]]
-    gains = []
-    for key in ("gain_over_mean", "gain_over_best"):
-        low, high = (100 * end for end in found[key]["interval"])
-        gains.append(f"{100 * found[key]['difference']:+.3f} ({low:+.3f} to {high:+.3f})")
-    first, last = found["seeds"]
-    cells = [str(found["repetition"]), f"{first} to {last}", f"{mean(members):.3f}%"]
-    cells += [f"{stdev(members):.3f}", f"{100 * found['chosen'] / count:.2f}%"]
-    cells += [f"{max(members):.2f}%"]
-    cells += [f"{100 * found['ensemble'] / count:.2f}%", *gains]
+    gains = {
+        key: tuple(100 * each for each in (found[key]["difference"], *found[key]["interval"]))
+        for key in GAINS
+    }
+    return {
+        "repetition": found["repetition"],
+        "seeds": f"{first} to {last}",
+        "mean": mean(members),
+        "deviation": stdev(members),
+        "chosen": 100 * found["chosen"] / count,
+        "best": max(members),
+        "ensemble": 100 * found["ensemble"] / count,
+        **gains,
+    }
+
+
+def row(shown: dict[str, Any]) -> str:
+    gains = ["{:+.3f} ({:+.3f} to {:+.3f})".format(*shown[key]) for key in GAINS]
+    cells = [str(shown["repetition"]), shown["seeds"], f"{shown['mean']:.3f}%"]
+    cells += [f"{shown['deviation']:.3f}", f"{shown['chosen']:.2f}%", f"{shown['best']:.2f}%"]
+    cells += [f"{shown['ensemble']:.2f}%", *gains]
     return f"| {' | '.join(cells)} |"
+
+
+def earlier(file: Path) -> list[dict[str, Any]]:
+    """The figures of the repetitions in a file: a ``repetitions.jsonl``, or rows of a table."""
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip(" %") for cell in line.strip("| ").split(" | ")]
+        if line.startswith("{"):
+            found.append(figures(json.loads(line)))
+        elif len(cells) == len(COLUMNS) and cells[0].isdigit():
+            numbers = [float(cell) for cell in cells[2:7]]
+            gains = [[float(each) for each in NUMBER.findall(cell)] for cell in cells[7:]]
+            names = ("repetition", "seeds", "mean", "deviation", "chosen", "best", "ensemble")
+            values = (int(cells[0]), cells[1], *numbers, *gains)
+            found.append(dict(zip((*names, *GAINS), values, strict=True)))
+    return found
 
 
 def summary(every: list[dict[str, Any]]) -> str:
     """Mean and deviation over the repetitions."""
 
-    def spread(figure: Callable[[dict[str, Any]], float], sign: str = "") -> str:
-        values = [100 * figure(each) for each in every]
+    def spread(values: list[float], sign: str = "") -> str:
         deviation = f" +- {stdev(values):.3f}" if len(values) > 1 else ""
         return f"{mean(values):{sign}.3f}{'' if sign else '%'}{deviation}"
 
-    cells = [
-        spread(lambda each: mean(each["members"]) / each["count"]),
-        "",
-        spread(lambda each: each["chosen"] / each["count"]),
-        spread(lambda each: max(each["members"]) / each["count"]),
-        spread(lambda each: each["ensemble"] / each["count"]),
-        spread(lambda each: each["gain_over_mean"]["difference"], "+"),
-        spread(lambda each: each["gain_over_best"]["difference"], "+"),
-    ]
+    kinds = ("mean", "chosen", "best", "ensemble")
+    cells = [spread([each[kind] for each in every]) for kind in kinds]
+    cells.insert(1, "")
+    cells += [spread([each[key][0] for each in every], "+") for key in GAINS]
     return f"| mean of {len(every)} | | {' | '.join(cells)} |".replace("|  |", "| |")
 
 
@@ -114,7 +140,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--members", type=int, default=5)
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, default=5, help="the last one's number")
+    parser.add_argument("--first", type=int, default=1, help="the first one's number")
+    parser.add_argument("--earlier", type=Path, help="further figures: .jsonl, or printed rows")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for everything")
     parser.add_argument("--combine", default="probabilities")
     parser.add_argument("--device", default="auto")
@@ -128,23 +156,24 @@ def main() -> None:
     options.rest = words[split + 1 :]
     options.folder.mkdir(parents=True, exist_ok=True)
     record = options.folder / "repetitions.jsonl"
-    lines = record.read_text().splitlines() if record.exists() else []
-    every = [json.loads(line) for line in lines]
-    done = {each["repetition"] for each in every}
+    files = [file for file in (options.earlier, record) if file is not None and file.exists()]
+    known = {each["repetition"]: each for file in files for each in earlier(file)}
+    every = [known[number] for number in sorted(known)]
     print(HEAD, flush=True)
     for each in every:
         print(row(each), flush=True)
     begin, longest = time.monotonic(), 0.0
-    for number in range(1, options.repetitions + 1):
-        if number not in done:
+    for number in range(options.first, options.repetitions + 1):
+        if number not in known:
             began = time.monotonic()
             if began + longest > begin + options.seconds:
-                print(f"the time is up after {number - 1} repetitions", file=sys.stderr)
+                print(f"the time is up before repetition {number}", file=sys.stderr)
                 break
-            every.append(repeat(options, number))
+            found = repeat(options, number)
             longest = time.monotonic() - began
             with record.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(every[-1]) + "\n")
+                file.write(json.dumps(found) + "\n")
+            every.append(figures(found))
             print(row(every[-1]), flush=True)
     if every:
         print(summary(every))

@@ -73,6 +73,7 @@ class Bench:
     """One part: its config, its data, and the trainings of this process."""
 
     def __init__(self, name: str, options: argparse.Namespace, begin: float, config: Path) -> None:
+        from dnnstack.backends.keeping import Keeping
         from dnnstack.backends.select import open_backend
         from dnnstack.datasets import data_root, load
 
@@ -83,7 +84,8 @@ class Bench:
         self.machine = [f"run.device={options.device}"]
         self.machine += [f"run.precision={options.precision}"] if options.precision else []
         self.machine += [*self.part.tiny] if options.tiny else []
-        self.backend = open_backend(options.device)
+        self.machine += options.overrides
+        self.backend = Keeping(open_backend(options.device))
         chosen = "cifar10" if name == "cifar10" else "mnist"
         if options.tiny:
             self.data = [noise(chosen, count) for count in TINY]
@@ -341,6 +343,10 @@ def main() -> None:
     parser.add_argument("--judged", type=int, help="seeds on the test set")
     parser.add_argument("--first", type=int, default=1, help="the first of these")
     parser.add_argument("--chosen", type=Path, help="a config to judge, without a search")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+        help="change a key of the config, or of the search: search.keys.data.batch_size=[512]",
+    )  # fmt: skip
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # What whitens has threads of its own.

@@ -8,7 +8,7 @@ after the other in one process, and one `dnnstack sweep` over these seeds, with 
 it chooses by itself or as --workers says. All of them train the same runs. The order changes from
 round to round, and the first round serves to warm up. Then the start of a trial in a process that
 has trained one with another rate before: the time from the call to the first step, and that of
-compiling and setting up, which is a part of it.
+compiling and setting up, which is a part of it. With --starts-only these alone.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def timed(options: argparse.Namespace, way: str) -> tuple[float, float]:
 
 def starts(options: argparse.Namespace) -> list[dict[str, float]]:
     """Milliseconds of each start in one process, the first one included; rates differ."""
+    from dnnstack.backends.keeping import Keeping
     from dnnstack.backends.select import open_backend
     from dnnstack.configs import load_config
     from dnnstack.fitting import fit
@@ -107,7 +108,7 @@ def starts(options: argparse.Namespace) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         loaded = load_config(options.config, [*changes(options), "train={max_steps: 2}"])
         threads = loaded.config.run.threads or (1 if options.device != "cuda" else None)
-        backend, shelf = open_backend(options.device, threads), Shelf()
+        backend, shelf = Keeping(open_backend(options.device, threads)), Shelf()
         for number in range(_STARTS):
             own = [f"optimizer.lr={0.01 + number / 1000}", f"run.dir={folder}"]
             settings = [*changes(options), "train={max_steps: 2}", *own]
@@ -166,13 +167,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--seconds", type=float, default=600.0, help="no round begins later")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--starts-only", action="store_true", help="no rounds")
     parser.add_argument("--data-dir", type=Path)
     options: Any = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from dnnstack.configs.find import find_config
 
     options.config = str(find_config(options.config).path)
-    found = rounds(options)
+    found = [] if options.starts_only else rounds(options)
     if found:
         show(options, found)
     later = starts(options)[1:]

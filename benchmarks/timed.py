@@ -27,6 +27,8 @@ class Trainings:
     def __post_init__(self) -> None:
         images = np.concatenate([self.train.images, self.judged.images])
         labels = np.concatenate([self.train.labels, self.judged.labels])
+        # What nobody can change need not be copied to the device again.
+        images.setflags(write=False)
         # The judged pictures are behind the training set, as validation.
         self._data = replace(self.train, images=images, labels=labels)
 

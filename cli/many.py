@@ -91,6 +91,7 @@ def train(
     again: Callable[[str], str],
 ) -> int:
     """Train the runs of a group and print their table; ``again`` gives the command to go on."""
+    from ..backends.keeping import Keeping
     from ..common.errors import Interrupted
     from ..common.text import versions_text
     from ..configs import load_config
@@ -108,7 +109,8 @@ def train(
     from .sweep_work import read_data, try_device
 
     def opened(threads: int | None = None) -> Backend:
-        return open_device(base, resume is not None, not no_graph, console.note, threads)
+        made = open_device(base, resume is not None, not no_graph, console.note, threads)
+        return Keeping(made)
 
     with StopSignals(ending) as stop:
         path = None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
+from ..backends.keeping import Keeping
 from ..common.errors import BackendUnavailableError, DnnstackError
 from ..common.machine import available_threads
 from ..configs import LoadedConfig, RunConfig, placed
@@ -75,7 +76,7 @@ class Job:
     def device(self, notice: Callable[[str], None]) -> Backend:
         """The device of the config. Raises BackendUnavailableError."""
         threads = self.threads if self.count > 1 else None
-        return open_device(self.base, False, self.capture, notice, threads)
+        return Keeping(open_device(self.base, False, self.capture, notice, threads))
 
     def try_device(self) -> None:
         """See ``try_device``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +34,17 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
             f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} "
             f"for training; use a number from 0 to {max(count - 1, 0)}"
         )
+    return _split(count, held, seed)
+
+
+@lru_cache(maxsize=1)
+def _split(count: int, held: int, seed: int) -> tuple[Index, Index]:
+    """Kept for the next training, which in a search has the same one."""
     order = permutation(key(seed, "validation split"), 0, count)
-    chosen = order[:held]
-    rest = order[held:]
-    return np.sort(rest).astype(np.int32), np.sort(chosen).astype(np.int32)
+    rest, chosen = (np.sort(part).astype(np.int32) for part in (order[held:], order[:held]))
+    for part in (rest, chosen):
+        part.setflags(write=False)
+    return rest, chosen
 
 
 def split_fold(

@@ -15,6 +15,7 @@ from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
 from .binding.bind import KERNELS, Arithmetic
 from .binding.launch_list import Stream
+from .binding.pictures import Pictures
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
@@ -61,6 +62,7 @@ class CudaBackend:
         self._capture = capture
         self._streams: dict[tuple[int, bool], Stream] = {}
         self._cublas_lt: CublasLt | None = None
+        self._pictures = Pictures()
 
     def make_ready(self) -> None:
         """Load the libraries and make the handles that every training needs."""
@@ -90,8 +92,12 @@ class CudaBackend:
             graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
-            free = free_bytes()
+            free = self._pictures.reserve(trained.values()) + free_bytes()
             streamed, memory = choose_residency(graphs, chosen, options, free)
+            if streamed:
+                self._pictures.free()
+            # Of those that evaluate, none keeps memory when it is closed.
+            pictures = self._pictures if trained else None
             check_fits(memory, free, self.device.name)
             offered: list[Shipped] = []
 
@@ -99,7 +105,7 @@ class CudaBackend:
                 count = int(tuning.choices.get("streams", "1"))
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
                 notes = (*notes, *_notices(graphs))
-                how = (arithmetic, notes, self._capture, streamed)
+                how = (arithmetic, notes, self._capture, streamed, pictures)
                 made = CudaExecutable(graphs, tuning, streams, *how)
                 for table in offered:
                     if table.choices == tuning.choices:

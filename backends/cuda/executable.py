@@ -24,6 +24,7 @@ from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
 from .binding.launch_list import JOINS, Step, Stream, launches
 from .binding.layouts import Geometry, add_shared
+from .binding.pictures import Pictures
 from .binding.store import Buffer, Store
 from .libraries.layout import BFLOAT
 from .libraries.runtime import captured, captured_seconds, cupy, device, device_errors, synchronize
@@ -66,7 +67,7 @@ class CudaExecutable:
     """Sections bound to the streams of the GPU; see base.Executable.
 
     ``capture``: False launches every call by itself, for debugging; the bits are the same.
-    ``streamed``: data sets stay in host memory.
+    ``streamed``: data sets stay in host memory; ``pictures``: see Store.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class CudaExecutable:
         notices: Sequence[str] = (),
         capture: bool = True,
         streamed: bool = False,
+        pictures: Pictures | None = None,
     ) -> None:
         self.tuning = tuning
         self.graphs = graphs
@@ -85,7 +87,7 @@ class CudaExecutable:
         self._streams = streams
         self._arithmetic = arithmetic
         self._capture = capture
-        self._store = Store(cupy())
+        self._store = Store(cupy(), pictures)
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
@@ -249,11 +251,19 @@ class CudaExecutable:
                 binder.poison()
             synchronize()
 
+    def renew(self) -> None:
+        with device().stream, self._explained():
+            synchronize()
+            self._store.clear()
+            synchronize()
+
     def write(self, tensor: Tensor, array: Array) -> None:
         check_array(tensor, array)
         with device().stream, self._explained():
-            if tensor.role == "data":
-                self._write_data(tensor, array)
+            if self._store.feeds.holds(tensor):
+                self._store.feeds.write(tensor, array)
+            elif tensor.role == "data":
+                self._store.write_data(tensor, array)
             else:
                 buffer = self._buffer(tensor)
                 values = np.asarray(array, tensor.dtype)
@@ -268,23 +278,13 @@ class CudaExecutable:
         """The value of a step counter."""
         return int(self._buffer(tensor).array.get()[0])
 
-    def _write_data(self, tensor: Tensor, array: Array) -> None:
-        store = self._store
-        if store.feeds.holds(tensor):
-            store.feeds.write(tensor, array)
-        elif store.data[tensor].shape == array.shape:
-            store.data[tensor].set(np.ascontiguousarray(array))
-        else:
-            store.data[tensor] = store.cupy.asarray(np.ascontiguousarray(array))
-            store.generation += 1
-
     def read(self, tensor: Tensor) -> Array:
         with device().stream, self._explained():
             synchronize()
             if self._store.feeds.holds(tensor):
                 return self._store.feeds.read(tensor)
             if tensor.role == "data":
-                return np.asarray(self._store.data[tensor].get())
+                return self._store.read_data(tensor)
             buffer = self._buffer(tensor)
             return buffer.layout.unpack(np.asarray(buffer.array.get()))
 
@@ -347,6 +347,7 @@ class CudaExecutable:
         with suppress(*device_errors()):
             synchronize()
         self._store.feeds.close()
+        self._store.close()
         self._captured.clear()
         self._sections.clear()
         self._store = Store(self._store.cupy)

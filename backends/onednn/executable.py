@@ -101,6 +101,10 @@ class OneDnnExecutable:
         for name, binder in self._sections.items():
             binder.poison(entering=name in self._stale)
 
+    def renew(self) -> None:
+        self._store.clear()
+        self._stale.update(self._sections)
+
     def write(self, tensor: Tensor, array: Array) -> None:
         check_array(tensor, array)
         if tensor.role == "data":

@@ -41,6 +41,17 @@ class Store:
             _, start, stop = self.spans[tensor]
             self.memories[tensor] = Memory(layouts[tensor], self.arenas[name][start:stop])
 
+    def clear(self) -> None:
+        """Zeros in all but data sets."""
+        for arena in self.arenas.values():
+            arena[:] = 0
+        for tensor, memory in self.memories.items():
+            if tensor not in self.spans:
+                memory.bytes[:] = 0
+        for tensor, array in self.arrays.items():
+            if tensor.role != "data":
+                array[...] = 0
+
     def flat(self, tensors: Sequence[Tensor]) -> Memory:
         """One row-major memory over neighbours of one arena, padding included."""
         names, starts, stops = zip(*(self.spans[tensor] for tensor in tensors), strict=True)

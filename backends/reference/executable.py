@@ -37,8 +37,8 @@ class ReferenceExecutable:
         self._floating = floating
         every = graphs.values()
         self._held = {t for graph in every for t in (*graph.tensors(), *graph.results.values())}
-        states = (tensor for tensor in self._held if tensor.role == "state")
-        self._values: dict[Tensor, Array] = {t: np.zeros(t.shape, self._dtype(t)) for t in states}
+        self._values: dict[Tensor, Array] = {}
+        self.renew()
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         """Run the section's operations in order, this many times."""
@@ -108,6 +108,11 @@ class ReferenceExecutable:
     def poison(self) -> None:
         """What was computed is gone, so that reading it before it is computed anew is an error."""
         self._values = {t: value for t, value in self._values.items() if t.role in EXTERNAL}
+
+    def renew(self) -> None:
+        kept = {t: value for t, value in self._values.items() if t.role == "data"}
+        states = (tensor for tensor in self._held if tensor.role == "state")
+        self._values = {t: np.zeros(t.shape, self._dtype(t)) for t in states} | kept
 
     def close(self) -> None:
         self._values.clear()

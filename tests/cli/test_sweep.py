@@ -21,7 +21,12 @@ from typing import Any
 
 import pytest
 from dnnstack.backends.ahead import NVIDIA_DRIVER
+from dnnstack.backends.keeping import Keeping
+from dnnstack.cli.sweep_work import Job
 from dnnstack.configs import load_config
+from dnnstack.configs.plugins import NONE
+from dnnstack.configs.search import load_search
+from dnnstack.datasets import Downloads
 
 from .conftest import TINY
 
@@ -83,6 +88,12 @@ def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path)
     for run in sorted((whole / "runs/tiny-sweep").glob("trial-*/metrics.csv")):
         same = killed / "runs/tiny-sweep" / run.parent.name / run.name
         assert same.read_bytes() == run.read_bytes()
+
+
+def test_trials_of_a_process_share_what_is_compiled(tmp_path: Path) -> None:
+    base, search = load_search(_folder(tmp_path, "kept") / "tiny.yaml", ["run.device=numpy"])
+    job = Job((), lambda: NONE, base, search, True, None, Downloads(offline=True), 1)
+    assert isinstance(job.device(print), Keeping)
 
 
 def _workers(process: int) -> list[int]:

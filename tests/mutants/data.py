@@ -301,4 +301,11 @@ DATA = (
         "numerator = min(a.numerator * b.denominator, b.numerator * a.denominator) or 1",
         ("datasets/test_table.py::test_values_on_a_grid_come_back_exactly",),
     ),
+    Mutant(
+        "grids: a key is set whatever its condition",
+        "configs/search.py",
+        "elif not left[0].holds(chosen):",
+        "elif False:",
+        ("configs/test_search.py::test_a_grid_with_conditions",),
+    ),
 )

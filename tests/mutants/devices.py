@@ -15,6 +15,8 @@ _EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
 _TENSOR = "backends/cuda/fused/test_tensor_conv.py"
 _PRODUCT = "backends/cuda/fused/test_tensor_dense_emulated.py::test_any_product"
 _PRODUCTS = "backends/cuda/fused/test_tensor_dense.py"
+_KEEPING = "training/groups/test_keeping.py"
+_PICTURES = "backends/cuda/binding/test_pictures.py"
 
 DEVICES = (
     Mutant(
@@ -271,5 +273,33 @@ DEVICES = (
         "if other < GAIN * seconds and candidates.verified(index, pointer):",
         "if other < GAIN * seconds:",
         (f"{_PRODUCTS}::test_a_search_times_them_beside_the_algorithms",),
+    ),
+    Mutant(
+        "keeping: sections with other operations count as the same",
+        "backends/keeping.py",
+        "graph.substituted(replaced).ops if replaced else graph.ops,",
+        "len(graph.ops),",
+        (f"{_KEEPING}::test_what_is_compiled_anew",),
+    ),
+    Mutant(
+        "keeping: what no longer fits is not freed",
+        "backends/keeping.py",
+        "            kept.executable.close()\n        del kept",
+        "            pass\n        del kept",
+        (f"{_KEEPING}::test_what_is_compiled_anew",),
+    ),
+    Mutant(
+        "oneDNN: of what is kept the state stays",
+        f"{_ONEDNN}/executable.py",
+        "        self._store.clear()\n",
+        "        pass\n",
+        (f"{_KEEPING}::test_renewed_it_is_empty_but_for_its_data",),
+    ),
+    Mutant(
+        "CUDA: pictures that have been changed count as copied",
+        "backends/cuda/binding/store.py",
+        "is array and not array.flags.writeable:",
+        "is array:",
+        (f"{_PICTURES}::test_what_can_be_changed_is_copied_again",),
     ),
 )

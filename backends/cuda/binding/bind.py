@@ -214,9 +214,7 @@ class Binder(LaunchList):
         """
         if self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
-        if tensor not in self.store.data:
-            self.store.data[tensor] = self.cupy.zeros(tensor.shape, tensor.dtype)
-        return self.store.data[tensor]
+        return self.store.data_of(tensor)
 
     def want(self, tensor: Tensor, layout: Layout) -> Buffer:
         """The tensor in this layout: its home, or a copy that a launch makes now."""

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ....graph.graph import Tensor
+import numpy as np
+
+from ....graph.graph import Shape, Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
 from .feeds import Feeds
+from .pictures import Host, Pictures
 from .small_sums import SmallSum
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
@@ -19,6 +22,15 @@ TILE = 32
 PARAMETERS = "parameters"
 # Sums of gradients over the parts of a batch, which all sections share.
 SUMS = "sums"
+# Steps that a table has room for at least.
+LEAST_ROOM = 4096
+
+
+def _room(tensor: Tensor, shape: Shape) -> Shape:
+    """The shape of the device's array: tables do not move as long as they are not much longer."""
+    if tensor.dtype != "float32":
+        return shape
+    return (max(LEAST_ROOM, 1 << (shape[0] - 1).bit_length()), *shape[1:])
 
 
 @dataclass
@@ -46,11 +58,16 @@ class Store:
     """Buffers by tensor; arenas hold the families of the optimizers, one tensor behind the other.
 
     ``cupy``: CuPy, or what stands for it in a dry run. ``generation`` counts the data sets that
-    moved: a captured graph of before is stale.
+    moved: a captured graph of before is stale. ``pictures``: where data sets come from and go to
+    that are on the device already.
     """
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: Any, pictures: Pictures | None = None) -> None:
         self.cupy = cupy
+        self._pictures = pictures or Pictures()
+        # The host's arrays that are on the device, as far as nobody can change them.
+        self._sources: dict[Tensor, Host] = {}
+        self._lengths: dict[Tensor, int] = {}
         self.buffers: dict[Tensor, Buffer] = {}
         self.data: dict[Tensor, Any] = {}
         self.arenas: dict[str, Any] = {}
@@ -61,6 +78,46 @@ class Store:
         # Data sets that stay in host memory, if that was asked for.
         self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}
+
+    def data_of(self, tensor: Tensor) -> Any:
+        """The device array of a data set, made when first asked for."""
+        if tensor not in self.data:
+            held = self._pictures.take(tensor)
+            if held is not None:
+                self._sources[tensor], self.data[tensor] = held
+            else:
+                self.data[tensor] = self.cupy.zeros(_room(tensor, tensor.shape), tensor.dtype)
+        return self.data[tensor]
+
+    def write_data(self, tensor: Tensor, array: Host) -> None:
+        """Copy a data set to the device, unless it is there."""
+        if self._sources.get(tensor) is array and not array.flags.writeable:
+            return
+        self._sources.pop(tensor, None)
+        self._lengths[tensor] = len(array)
+        if self.data[tensor].shape != _room(tensor, array.shape):
+            self.data[tensor] = self.cupy.zeros(_room(tensor, array.shape), tensor.dtype)
+            self.generation += 1
+        self.data[tensor][: len(array)].set(np.ascontiguousarray(array))
+        if not array.flags.writeable:
+            self._sources[tensor] = array
+
+    def read_data(self, tensor: Tensor) -> Host:
+        """A copy of what was written."""
+        count = self._lengths.get(tensor, tensor.shape[0])
+        return np.asarray(self.data[tensor][:count].get())
+
+    def clear(self) -> None:
+        """Zeros in all but data sets, as after binding."""
+        for arena in self.arenas.values():
+            arena.fill(0)
+        for _, buffer in self.alone():
+            buffer.array.fill(0)
+
+    def close(self) -> None:
+        """Leave pictures to the next one."""
+        for tensor, array in self._sources.items():
+            self._pictures.give(tensor, array, self.data[tensor])
 
     def zeros(self, layout: Layout) -> Buffer:
         """A new buffer, zeroed."""

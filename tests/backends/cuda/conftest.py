@@ -338,6 +338,7 @@ def bound(fake_cupy, monkeypatch):
         capture=False,
         fusion=True,
         deterministic=True,
+        pictures=None,
     ):
         libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
         stream = Stream(fake_cupy.cuda.Stream(), *libraries, convolution=FakeConvolution())
@@ -351,6 +352,7 @@ def bound(fake_cupy, monkeypatch):
             kind,
             capture=capture,
             streamed=streamed,
+            pictures=pictures,
         )
         return executable, fake_cupy.allocated - before
 

@@ -1,0 +1,232 @@
+"""A backend that keeps what it has compiled for the next training of the same sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from ..graph.graph import Graph, Tensor
+from ..graph.rewrites import Rewrite
+from .base import Array, Backend, BoundCall, Executable, Limits, Options, Precision
+from .tuning import Tuning
+
+Sections = Mapping[str, Graph]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """``how``: it was compiled; ``settled``: no tuning was given."""
+
+    executable: Executable
+    sections: Sections
+    how: tuple[object, ...]
+    settled: bool
+
+    def fits(self, sections: Sections, options: Options) -> dict[Tensor, Tensor] | None:
+        """None unless compiling these sections would make the same once more.
+
+        Else its own tables, by those of the sections that are of another length.
+        """
+        given = options.tuning
+        alike = self.settled if given is None else given == self.executable.tuning
+        if not alike or self.how != _how(options) or list(self.sections) != list(sections):
+            return None
+        tables: dict[Tensor, Tensor] = {}
+        for name, graph in sections.items():
+            known = self.sections[name]
+            other = _lengths(known, graph)
+            try:
+                if _read(known) != _read(graph, other):
+                    return None
+            except ValueError:
+                # An operation of a plugin holds an array, whose comparison is an array too.
+                return None
+            tables |= other
+        return tables
+
+
+class Keeping:
+    """The given backend, but the executable that was closed last is kept.
+
+    If the same sections are compiled next, with the same options, it is given again, as empty as a
+    new one, except for its data sets: the same calls, so the same bits. Sections are the same if
+    all their operations are; rates lie in tables, whose numbers and lengths are no part of them.
+    For one training after the other: each closes its executable before the next one compiles.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: _Kept | None = None
+
+    @property
+    def name(self) -> str:
+        return self._backend.name
+
+    @property
+    def waiting_threads(self) -> int:
+        return self._backend.waiting_threads
+
+    @property
+    def rewrites(self) -> Mapping[str, Rewrite]:
+        return self._backend.rewrites
+
+    def compile(self, sections: Sections, options: Options | None = None) -> Executable:
+        options = options or Options()
+        kept, self._kept = self._kept, None
+        tables = None if kept is None else kept.fits(sections, options)
+        if kept is not None and tables is not None:
+            kept.executable.renew()
+            return Lent(kept.executable, partial(self._keep, kept), tables)
+        if kept is not None:
+            # What is kept needs memory that the next one may need.
+            kept.executable.close()
+        del kept
+        made = self._backend.compile(sections, options)
+        now = _Kept(made, dict(sections), _how(options), options.tuning is None)
+        return Lent(made, partial(self._keep, now), {})
+
+    def precision(self, wanted: Precision) -> Precision:
+        return self._backend.precision(wanted)
+
+    def limits(self) -> Limits:
+        return self._backend.limits()
+
+    def versions(self) -> Mapping[str, str]:
+        return self._backend.versions()
+
+    def close(self) -> None:
+        """Free what is kept."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.executable.close()
+
+    def _keep(self, made: _Kept) -> None:
+        self.close()
+        self._kept = made
+
+
+class Lent:
+    """An executable that is given back by ``close``; after an error it is closed as any other."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        give_back: Callable[[], None],
+        tables: Mapping[Tensor, Tensor],
+    ) -> None:
+        """``tables``: the executable's, by those of the same name that it is asked for."""
+        self._executable: Executable | None = executable
+        self._give_back = give_back
+        self._tables = tables
+        self._failed = False
+
+    @property
+    def tuning(self) -> Tuning:
+        return self._held.tuning
+
+    @property
+    def graphs(self) -> Mapping[str, Graph]:
+        return self._held.graphs
+
+    @property
+    def notices(self) -> Sequence[str]:
+        return self._held.notices
+
+    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
+        with self._watched() as held:
+            held.run(section, steps, wait)
+
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        with self._watched() as held:
+            held.run_in_turn(sections, steps, wait)
+
+    def write(self, tensor: Tensor, array: Array) -> None:
+        with self._watched() as held:
+            held.write(self._tables.get(tensor, tensor), array)
+
+    def read(self, tensor: Tensor) -> Array:
+        with self._watched() as held:
+            return held.read(self._tables.get(tensor, tensor))
+
+    def calls(self, section: str) -> Sequence[BoundCall]:
+        return self._held.calls(section)
+
+    def measure(self, section: str, repeats: int) -> list[float]:
+        with self._watched() as held:
+            return held.measure(section, repeats)
+
+    def poison(self) -> None:
+        with self._watched() as held:
+            held.poison()
+
+    def renew(self) -> None:
+        with self._watched() as held:
+            held.renew()
+
+    def close(self) -> None:
+        held, self._executable = self._executable, None
+        if held is None:
+            return
+        if self._failed:
+            held.close()
+        else:
+            self._give_back()
+
+    @property
+    def _held(self) -> Executable:
+        if self._executable is None:
+            raise ValueError("the executable is closed")
+        return self._executable
+
+    @contextmanager
+    def _watched(self) -> Iterator[Executable]:
+        """The executable; it may be of no use once something has gone wrong in it."""
+        try:
+            yield self._held
+        except BaseException:
+            self._failed = True
+            raise
+
+
+def _how(options: Options) -> tuple[object, ...]:
+    return (
+        options.precision,
+        options.fusion,
+        options.deterministic,
+        options.tune,
+        options.tune_seconds,
+        options.residency,
+        options.share_memory,
+    )
+
+
+def _lengths(known: Graph, graph: Graph) -> dict[Tensor, Tensor]:
+    """The known tables, by those of a section that differ in length alone: that of a training."""
+    held = {t.name: t for t in known.tensors() if _is_table(t)}
+    ours = (t for t in graph.tensors() if _is_table(t) and t.name in held)
+    pairs = ((t, held[t.name]) for t in ours)
+    return {t: own for t, own in pairs if t != own and t.shape[1:] == own.shape[1:]}
+
+
+def _is_table(tensor: Tensor) -> bool:
+    """Whether it has a number for every step, which the calls find by the step's."""
+    return tensor.role == "data" and tensor.dtype == "float32"
+
+
+def _read(graph: Graph, replaced: Mapping[Tensor, Tensor] | None = None) -> tuple[object, ...]:
+    """What a backend reads of a section: not its seed, for operations have the keys made of it."""
+    replaced = replaced or {}
+    return (
+        graph.name,
+        graph.batch_size,
+        graph.training,
+        graph.parts,
+        graph.ranks,
+        graph.bands,
+        graph.apart,
+        {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()},
+        graph.moved,
+        graph.substituted(replaced).ops if replaced else graph.ops,
+    )
