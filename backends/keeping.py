@@ -150,6 +150,12 @@ class Lent:
         with self._watched() as held:
             return held.read(self._tables.get(tensor, tensor))
 
+    def patch_sums(
+        self, images: Tensor, rows: Array, window: tuple[int, int]
+    ) -> tuple[Array, Array] | None:
+        with self._watched() as held:
+            return held.patch_sums(self._tables.get(images, images), rows, window)
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         return self._held.calls(section)
 
