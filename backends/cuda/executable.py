@@ -31,7 +31,7 @@ from .libraries.runtime import captured, captured_seconds, cupy, device, device_
 from .operations.whiten import patch_sums
 
 # Steps that one graph holds, and launches it may hold at most.
-TOGETHER, MOST_LAUNCHES = 8, 800
+TOGETHER, MOST_LAUNCHES = 8, 1000
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
 # What an error names where memory ran out.

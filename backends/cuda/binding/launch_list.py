@@ -267,14 +267,14 @@ class LaunchList:
             return value.array
         return 0 if value is None else i32(value) if isinstance(value, int) else value
 
-    def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any]) -> None:
+    def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any], shared: int = 0) -> None:
         """Say how the launch just added is made beside the update of the step before."""
         if len(self._cuda_streams) == 1:
             # A stream alone: no library works on it, so it needs no handles.
             self._cuda_streams.append(device().numbered_stream(1))
         given = [*map(self.argument, arguments)]
         found = self._found(*kernel)
-        launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given)
+        launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given, shared)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:

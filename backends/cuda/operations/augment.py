@@ -101,15 +101,20 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     sizes = (n, channels, height, width, steps, placed, count, begin, end)
     recoloured = any(isinstance(each, Recolour) for each in op.augment)
     frame = b.numbers(*sizes, elastic, sample, channel, pixel, int(recoloured))
-    arguments = (
-        *(b.data(op.images), b.data(op.labels), order, keyed, op.step, x, b.output(op.target)),
-        *(scale, shift, fill, _acts(b, op), frame, gaussian, scratch),
+    ahead = b.zeros(1, "int64")
+    before = (b.data(op.images), b.data(op.labels), order, keyed)
+    behind = (
+        *(x, b.output(op.target), scale, shift, fill, _acts(b, op), frame, gaussian, scratch),
+        *(ahead, b.counter()),
     )
     # A displacement is that of a whole picture, which one block computes.
     parts = 1 if found else blocks_for(height * width, THREADS, ceil_div(GATHER_BLOCKS, n))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
     name = ("augment.cu", "gather_augmented", x.dtype)
-    b.kernel(op, name, (n, parts), arguments, shown, shared=8 * max(count, 1))
+    grid, shared = (n, parts), 8 * max(count, 1)
+    b.kernel(op, name, grid, (*before, op.step, *behind), shown, shared=shared)
+    # In a graph of several steps the next batch is gathered beside this step's update.
+    b.early(name, grid, (*before, ahead, *behind), shared)
 
 
 @binds(Views)

@@ -130,18 +130,21 @@ __device__ void displace(const Act& act, const float* gaussian, i64 sample, i64 
 }
 
 // One block a picture, or several along y where nothing is elastic. keyed[i]: the sample that random
-// numbers of place i are keyed by; `fill` is the pixel of cutouts; scratch: four floats a pixel.
+// numbers of place i are keyed by; `fill` is the pixel of cutouts; scratch: four floats a pixel;
+// next: the step after this one.
 KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
                         const int* keyed, const i64* step, T* x, int* target,
                         const float* scale, const float* shift, const float* fill,
                         const Act* acts, const Frame* frame, const float* gaussian,
-                        float* scratch) {
+                        float* scratch, i64* next, unsigned* come_count) {
     enter();
     extern __shared__ uint2 drawn[];
     __shared__ float plane[6];
     const Frame f = *frame;
     const int pixels = f.height * f.width;
     const i64 here = step[0], epoch = here / f.steps;
+    // `next` may be `step`: every block has read it when the last one comes.
+    leave(come_count, come(come_count), next, here + 1);
     const int place = (int)(here % f.placed) * f.n + blockIdx.x;
     const int row = order[place];
     if (blockIdx.y == 0 && threadIdx.x == 0) target[blockIdx.x] = row < 0 ? -1 : labels[row];

@@ -8,8 +8,12 @@ import pytest
 from dnnstack.backends.cuda import executable
 from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
+from dnnstack.backends.cuda.libraries import kernels
+from dnnstack.graph.augmentations import RandomCrop, RandomFlip
 from dnnstack.graph.ops import GatherBatch
 from dnnstack.graph.ops.updates import ParameterUpdate
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 
 def binder_of(bound, sections, streams="2", section="train", **options):
@@ -31,6 +35,34 @@ def test_the_next_batch_is_gathered_behind_all_but_the_update(streams, bound, se
     assert launches == expected
     for at in [i for i, step in enumerate(steps) if step is early]:
         assert (steps[at - 1].call, steps[at - 1].stream) == (None, 1)
+
+
+def test_an_augmented_batch_is_gathered_early_too(bound, sections, monkeypatch):
+    """By a counter of its own, with as much shared memory."""
+    launched = []
+    launch = kernels.Kernel.launch
+
+    def remembered(kernel, stream, grid, block, arguments, shared=0):
+        if kernel._function.name == "gather_augmented":
+            launched.append((grid, arguments, shared))
+        return launch(kernel, stream, grid, block, arguments, shared)
+
+    monkeypatch.setattr(kernels.Kernel, "launch", remembered)
+    network, scaling = sections.network("cifar"), Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+    given = (64, "data", 640, 10, 20, scaling, Sgd(momentum=0.9))
+    graph = network.train_graph(*given, augment=(RandomCrop(2), RandomFlip()))
+    executable, _ = bound({"train": graph})
+    (binder,) = executable.binders()
+    (plain_grid, plain, size), (grid, early, shared) = launched
+    assert (grid, shared) == (plain_grid, size) == (plain_grid, 16)
+    differing = [at for at, (a, b) in enumerate(zip(plain, early, strict=True)) if a is not b]
+    (step,) = differing
+    assert plain[step] is executable._store.buffers[graph["step"]].array
+    # Where the gathering in front left the number of the next step.
+    assert early[step] is plain[-2]
+    steps = binder.repeated(3)
+    assert steps.count(binder._early[1]) == 2
+    assert len(steps) > 3 * len(binder.steps)
 
 
 def test_without_an_update_steps_only_follow_each_other(bound, sections):

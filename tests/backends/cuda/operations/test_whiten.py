@@ -33,13 +33,12 @@ def library(tmp_path_factory):
 @pytest.fixture
 def emulated(bound, library, fake_cupy, monkeypatch):
     """Kernels of whiten.cu compute, in a grid of few blocks; gives the launches."""
-    launches, make = [], fake_cupy.RawModule
+    launches, plain = [], fake_cupy.cuda.Module
 
-    def module(code, options=()):
-        made = make(code=code, options=options)
-        if "KERNEL patch_sums" not in code:
-            return made
-        return SimpleNamespace(get_function=lambda name: Function(made.get_function(name)))
+    class Module(plain):
+        def get_function(self, name):
+            found = super().get_function(name)
+            return Function(found) if name == "patch_sums" else found
 
     class Function:
         def __init__(self, plain):
@@ -54,7 +53,7 @@ def emulated(bound, library, fake_cupy, monkeypatch):
             ]
             library.run(sizes, block[0], shared_mem, *given)
 
-    fake_cupy.RawModule = module
+    fake_cupy.cuda.Module = Module
     # An emulated block costs about as much as a real grid.
     monkeypatch.setattr(whiten, "BLOCKS", 5)
     return launches
