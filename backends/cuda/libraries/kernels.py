@@ -27,7 +27,10 @@ MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What some files begin with as well.
 FURTHER = {
+    "activation.cu": ("groups.cuh",),
     "elementwise.cu": ("slices.cuh",),
+    "max_pool.cu": ("groups.cuh",),
+    "norm.cu": ("groups.cuh",),
     "peers.cu": ("told.cuh",),
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),

@@ -13,8 +13,9 @@ from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
 
-# Blocks of a kernel that also sums up its rows; each leaves a slice.
-SUMMING_BLOCKS = 1056
+# Blocks of a kernel that also sums up its rows, by the channels of a thread: as many as an H200 has
+# at once. Each leaves a slice.
+SUMMING_BLOCKS = {4: 528, EIGHT: 396}
 MOST_GROUPS = THREADS
 
 
@@ -59,7 +60,8 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
     _, stored = row(layout)
-    groups = stored // 4
+    each = EIGHT if dtype == BFLOAT and stored % EIGHT == 0 else 4
+    groups = stored // each
     if found is None or inner(layout) > 1 or stored % 4 or groups > MOST_GROUPS or layout.picture:
         if in_eights(layout):
             eights, kernel = size // EIGHT, ("activation.cu", "wide_activation_backward", dtype)
@@ -68,11 +70,13 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
         return b.kernel(op, kernel, size, (*ends, i64(size), kind, alpha), shown)
     owner, db = found
     rows = size // stored
-    blocks = blocks_for(rows, THREADS // groups, SUMMING_BLOCKS)
+    blocks = blocks_for(rows, THREADS // groups, SUMMING_BLOCKS[each])
     sums = b.scratch(blocks * stored, "float32")
     given = (*ends, i64(rows), groups, alpha, sums)
     kernel = ("activation.cu", "activation_backward_sums", dtype)
-    b.kernel(op, kernel, (blocks,), given, shown | {"sums": db.name}, defines=fixed)
+    b.kernel(
+        op, kernel, (blocks,), given, shown | {"sums": db.name}, defines=(*fixed, ("EACH", each))
+    )
     b.decisions.summed.add(owner)
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
 

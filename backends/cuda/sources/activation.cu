@@ -33,27 +33,48 @@ KERNEL wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
     }
 }
 
-// The same over rows of `groups` fours, with the sums of dx over the rows of this block in slices.
-KERNEL activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
-                                float alpha, float* slices) {
+// The same over rows of `groups`, with the sums of dx over the rows of this block in slices.
+// In bfloat16 a thread asks for two rows at once.
+KERNEL __launch_bounds__(256, EACH == 8 ? 3 : 4)
+activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups, float alpha,
+                         float* slices) {
     enter();
+    constexpr int PAIR = BFLOAT ? 2 : 1;
+    static_assert(SHORT % PAIR == 0);
     __shared__ float4 shared[256];
-    int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
-    double total[4] = {0.0, 0.0, 0.0, 0.0};
-    const i64 step = (i64)gridDim.x * height;
+    const int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x - row * groups;
+    double total[EACH] = {};
+    const i64 step = (i64)gridDim.x * height, apart = step * groups * EACH;
     for (i64 r = blockIdx.x * (i64)height + row; row < height && r < rows;) {
         const i64 stop = min(rows, r + SHORT * step);
-        float4 sum = make_float4(0, 0, 0, 0);
-        for (; r < stop; r += step) {
-            i64 at = (r * groups + group) * 4;
-            const float4 d = each(get4(dy + at), get4(value + at),
-                                  [&](float d, float v) { return d * slope(KIND, v, alpha); });
-            put4(dx + at, d);
-            sum += d;
+        float sum[EACH] = {};
+        for (; r < stop; r += PAIR * step) {
+            const i64 at = (r * groups + group) * EACH;
+            Group values[PAIR], gradients[PAIR];
+            UNROLLED(k, PAIR) {
+                if (r + k * step >= stop) break;
+                values[k] = *(const Group*)(value + at + k * apart);
+                gradients[k] = *(const Group*)(dy + at + k * apart);
+            }
+            UNROLLED(k, PAIR) {
+                if (r + k * step >= stop) break;
+                float v[EACH], d[EACH];
+                load(values[k], v), load(gradients[k], d);
+                UNROLLED(c, EACH) {
+                    d[c] *= slope(KIND, v[c], alpha);
+                    sum[c] += d[c];
+                }
+                store(dx + at + k * apart, d);
+            }
         }
-        total[0] += sum.x, total[1] += sum.y, total[2] += sum.z, total[3] += sum.w;
+        UNROLLED(c, EACH) total[c] += sum[c];
     }
-    const float4 own = make_float4(total[0], total[1], total[2], total[3]);
-    const float4 sum = column_sum(own, groups, height, shared);
-    if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
+#pragma unroll
+    for (int f = 0; f < EACH; f += 4) {
+        const float4 own = make_float4(total[f], total[f + 1], total[f + 2], total[f + 3]);
+        const float4 sum = column_sum(own, groups, height, shared);
+        if (threadIdx.x < groups)
+            put4(slices + ((i64)blockIdx.x * groups + threadIdx.x) * EACH + f, sum);
+        __syncthreads();
+    }
 }

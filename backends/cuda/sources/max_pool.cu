@@ -7,18 +7,6 @@ struct Windows {
     int groups, channels, stored;
 };
 
-template <typename S>
-INLINE void load(const S* p, float* v) {
-    if (EACH == 8) return get8(p, v);
-    unpack(get4(p), v);
-}
-
-template <typename S>
-INLINE void store(S* p, const float* v) {
-    if (EACH == 8) return put8(p, v);
-    put4(p, pack(v));
-}
-
 // The taps of EACH channels, four in a word.
 struct Taps {
     unsigned words[EACH / 4];

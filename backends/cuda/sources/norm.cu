@@ -1,7 +1,6 @@
-// Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count; EACH
-// neighbouring channels, 4 or in bfloat16 8, are a group, of which a thread has one. A block covers
-// `width` groups of as many rows as there is room for, and blockIdx.y the next `width` groups. KIND is
-// the activation behind the norm, -1 for none.
+// Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count, in
+// groups of EACH. A block covers `width` groups of as many rows as there is room for, and blockIdx.y the
+// next `width` groups. KIND is the activation behind the norm, -1 for none.
 //
 // A pass that writes begins with the rows that the one before it, which sums, has read last: these are
 // still in the cache, and what it writes last is what the next operation reads first.
@@ -9,29 +8,11 @@
 #ifndef KIND
 #define KIND -1
 #endif
-#ifndef EACH
-#define EACH 4
-#endif
 
 // What the activation's slope follows from: its output y, or its input, the norm's value.
 constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TANH);
 constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
 constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
-
-// A group as it lies in memory.
-#if !BFLOAT
-typedef float4 Group;
-#elif EACH == 8
-typedef uint4 Group;
-#else
-typedef uint2 Group;
-#endif
-
-INLINE void numbers_of(const Group& group, float* v) {
-    const T* p = (const T*)&group;
-    if constexpr (EACH == 8) get8(p, v);
-    else unpack(get4(p), v);
-}
 
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {
@@ -64,13 +45,8 @@ struct Rows {
             if (r + k * step < rows) groups[k] = *(const Group*)(x + at(s, r + k * step, rows));
     }
     static INLINE i64 at(const Spot& s, int r, int rows) { return s.at(back ? rows - 1 - r : r); }
-    INLINE void get(int k, float* v) const { numbers_of(groups[k], v); }
+    INLINE void get(int k, float* v) const { load(groups[k], v); }
 };
-
-INLINE void put_group(T* p, const float* v) {
-    if constexpr (EACH == 8) put8(p, v);
-    else put4(p, pack(v));
-}
 
 // weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
 INLINE void scale_by(float* factor, const float* weight) {
@@ -246,7 +222,7 @@ normalize(const T* x, T* __restrict__ y, int rows, int groups, int channels, int
                 if (KIND >= 0) v[c] = activate(KIND, v[c], alpha);
                 if (!ZERO_STAYS && s.group * EACH + c >= channels) v[c] = 0.0f;
             }
-            put_group(y + Back::at(s, r + k * step, rows), v);
+            store(y + Back::at(s, r + k * step, rows), v);
         }
         r += ROWS * step;
         x_rows.ask(x, s, r, step, rows);
@@ -365,7 +341,7 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
                 if (FROM_INPUT) g[c] = passed(g[c], v[c] * a[c] + shift[c], alpha);
                 v[c] = a[c] * (g[c] - t[c] - v[c] * p[c]);
             }
-            put_group(dx + Back::at(s, r + k * step, rows), v);
+            store(dx + Back::at(s, r + k * step, rows), v);
         }
         r += PAIRS * step;
         ask();

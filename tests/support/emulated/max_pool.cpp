@@ -2,6 +2,7 @@
 #define WITH_COMMON
 #include "device.hpp"
 
+#include "groups.cuh"
 #include "max_pool.cu"
 
 extern "C" void forward(const void* x, void* y, u8* index, int outs, const Windows* windows,

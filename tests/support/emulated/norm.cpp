@@ -3,6 +3,7 @@
 #include "device.hpp"
 
 #include "activations.cuh"
+#include "groups.cuh"
 #include "norm.cu"
 
 static void of(const int* grid) { gridDim.x = grid[0], gridDim.y = grid[1], gridDim.z = 1; }

@@ -230,7 +230,7 @@ def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cu
     timed = {name: Timed(7.0, 5.0) for name in names}
     variants = {name: [("d", lambda: Timed(1.0))] for name in names}
     binder = SimpleNamespace(
-        products={}, convolutions=timed, variants=variants, tails={}, together=[]
+        products={}, convolutions=timed, variants=variants, tails={}, together=[], either={}
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
