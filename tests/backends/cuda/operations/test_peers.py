@@ -71,7 +71,7 @@ def launched(monkeypatch):
         run = launch(kernel, stream, grid, block, arguments, shared)
 
         def told():
-            found.append((kernel._function.name, grid, arguments))
+            found.append((kernel._name, grid, arguments))
             run()
 
         return told
