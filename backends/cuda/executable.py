@@ -27,7 +27,15 @@ from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Buffer, Store
 from .libraries.layout import BFLOAT
-from .libraries.runtime import captured, captured_seconds, cupy, device, device_errors, synchronize
+from .libraries.runtime import (
+    captured,
+    captured_seconds,
+    copy_flat,
+    cupy,
+    device,
+    device_errors,
+    synchronize,
+)
 from .operations.whiten import patch_sums
 
 # Steps that one graph holds, and launches it may hold at most.
@@ -106,9 +114,7 @@ class CudaExecutable:
             with _allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
             self._sections[name] = binder
-        self._share_workspaces()
-        for binder in self._sections.values():
-            binder.compile()
+        self._complete()
         self._generation = self._store.generation
         self._captured.clear()
         synchronize()
@@ -117,13 +123,14 @@ class CudaExecutable:
         """One more stream than those that compute, with the handles of the first."""
         return replace(self._streams[0], cuda=device().numbered_stream(len(self._streams)))
 
-    def _share_workspaces(self) -> None:
-        """One workspace a stream, for sections do not run at the same time."""
+    def _complete(self) -> None:
+        """Give one workspace a stream, for sections do not run at the same time; and kernels."""
         sizes, empty = workspace_sizes(self._sections.values()), self._store.cupy.empty
         with _allocating(workspaces=sum(sizes.values())):
             workspaces = {stream: empty(size, "uint8") for stream, size in sizes.items()}
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
+            binder.compile()
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         self._running = section
@@ -241,7 +248,7 @@ class CudaExecutable:
         saved = [array.copy() for array in changed]
         yield
         for array, before in zip(changed, saved, strict=True):
-            array[...] = before
+            copy_flat(before, array, device().stream)
         synchronize()
 
     def poison(self) -> None:

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dnnstack.backends.cuda.libraries import kept as cache_files
+from dnnstack.backends.cuda.libraries.conv_plans import ConvSpec
+from dnnstack.backends.cuda.libraries.operand import Operand
+from dnnstack.backends.cuda.libraries.plan_files import FOLDER as PLANS
+from dnnstack.backends.cuda.libraries.plan_files import PlanFiles
 from dnnstack.backends.tuning import Tuning
 from dnnstack.backends.tuning_cache import _path, cached, kept, store
 from dnnstack.common.errors import LockedError
 from dnnstack.common.locks import is_locked, lock
 from dnnstack.configs import effective_yaml, parse_config
+from dnnstack.graph.geometry import Window
 from dnnstack.reports import plots
 from dnnstack.reports.runs_report import as_text, report_runs
 from dnnstack.training.preprocessing import Preprocessing
@@ -176,6 +182,30 @@ def _read_tuning(data: bytes, folder: Path) -> None:
     assert all(isinstance(each, str) for each in (found or _PRESENT).choices.values())
 
 
+_FACTS = {"plan": 3, "name": "eng4_k2=1", "workspace": 512, "ids": {"x": 1}, "verified": True}
+_PLAN = json.dumps(_FACTS).encode() + b"\n" + bytes(range(64))
+
+
+def _read_plan(data: bytes, folder: Path) -> None:
+    files, operand = PlanFiles(("a device",)), Operand((1, 1, 1, 1), (1, 1, 1, 1), "float32")
+    spec = ConvSpec("forward", (("x", operand),), Window((1, 1)))
+    key = files._key(spec, None)
+    for write in (_write_sealed, _write_bare):
+        write(key, data)
+        # What is read is given to cuDNN, which is not there.
+        assert files.restored(1, spec, None) is None
+
+
+def _write_sealed(key: bytes, data: bytes) -> None:
+    cache_files.write(PLANS, key, data)
+    assert cache_files.read(PLANS, key) == data
+
+
+def _write_bare(key: bytes, data: bytes) -> None:
+    cache_files._path(PLANS, key).write_bytes(data)
+    assert cache_files.read(PLANS, key) is None
+
+
 _EVENTS: tuple[dict[str, Any], ...] = (
     {"event": "start", "step": 0, "time": 1.0, "backend": "numpy", "total_steps": 20},
     {"event": "train", "step": 4, "epoch": 0.5, "loss": 0.1, "accuracy": 0.5, "seconds": 1.5},
@@ -259,6 +289,12 @@ RUN_FILES = (
         _read_tuning,
         encoded(wrong_json(_PRESENT.to_json())) | changed(lambda: [_tuning()]),
         lambda: [_tuning()],
+    ),
+    Target(
+        "plan",
+        _read_plan,
+        encoded(wrong_json(_FACTS)).map(lambda text: text + b"\n\1") | changed(lambda: [_PLAN]),
+        lambda: [_PLAN],
     ),
     Target(
         "log",

@@ -68,6 +68,7 @@ class FakeGraph:
         self.asked.append(("without", notes))
 
     def check_support(self) -> None:
+        self._frontend.asked += 1
         if self._frontend.refusal:
             raise RuntimeError(self._frontend.refusal)
 
@@ -85,6 +86,17 @@ class FakeGraph:
 
     def get_plan_name_at_index(self, index: int) -> str:
         return f"engine {index}"
+
+    def serialize(self) -> list[int]:
+        if not self._frontend.serializes:
+            raise RuntimeError("not supported")
+        return [*b"engine ", self.built[-1]]
+
+    def deserialize(self, handle: int, data: list[int]) -> None:
+        if self._frontend.refused or bytes(data[:-1]) != b"engine ":
+            raise RuntimeError("another version")
+        assert handle == self._handle
+        self.built = [0]
 
     def _execute_plan_at_index(
         self, pointers: Mapping[int, int], workspace: int, index: int, handle: int, *_: None
@@ -113,6 +125,8 @@ class FakeFrontend:
         self.plans, self.workspace = 12, 100
         self.refusal = ""
         self.unbuildable: set[int] = set()
+        # Graphs of which plans were asked for; whether plans become bytes, and these are refused.
+        self.asked, self.serializes, self.refused = 0, False, False
         self._handles = 0
 
     def create_handle(self) -> int:

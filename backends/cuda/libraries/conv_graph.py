@@ -10,9 +10,10 @@ from ....graph.geometry import Window
 from ...known import Kind
 from .candidates import Candidates
 from .conv_check import OUTPUT, Run, addresses, is_right
-from .conv_plans import ConvSpec
+from .conv_plans import ConvPlans, ConvSpec
 from .cudnn_library import Cudnn
 from .operand import Operand
+from .plan_files import RestoredPlan
 from .runtime import address_of, cupy, gives_equal_bits
 
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
@@ -40,8 +41,11 @@ class ConvGraph(Candidates):
     ) -> None:
         how = {"relu": relu, "exact": exact, "deterministic": deterministic}
         spec = ConvSpec(kind, tuple(operands.items()), window, **how)
-        # First, so that it is freed before the library, with which the handle may go.
-        self._plans = library.conv_plans(spec)
+        # First, so that they are freed before the library, with which the handle may go.
+        self._made: ConvPlans | None = None
+        self._restored: RestoredPlan | None = None
+        self._spec = spec
+        self._wanted: int | None = None
         self._library, self.stream = library, library.stream
         self._verdicts = library.verdicts_of(spec)
         self._failed: set[int] = set()
@@ -52,8 +56,18 @@ class ConvGraph(Candidates):
         self.shown = spec.shown()
         self.output = OUTPUT[kind]
         self.plan_name = ""
-        self._pointers: dict[int, int] = {}
+        self._ends: dict[str, int] = {}
         self._workspace = 0
+
+    @property
+    def _plans(self) -> ConvPlans:
+        """All plans: made when they are asked for, since the one that is wanted may be restored.
+
+        Raises CudnnError, with the geometry, if no engine takes the convolution.
+        """
+        if self._made is None:
+            self._made = self._library.conv_plans(self._spec)
+        return self._made
 
     def plans(self) -> int:
         return self._plans.count()
@@ -76,11 +90,22 @@ class ConvGraph(Candidates):
 
         Raises CudnnError if there is none, as with an index that no longer exists.
         """
+        self._wanted = index
+        self._restored = self._library.restored_plan(self._spec, index)
+        if self._restored is not None:
+            facts = self._restored.facts
+            self.plan, self.plan_name = facts.plan, facts.name
+            return
         if index is None:
             index = self._first(like)
         elif not 0 <= index < self.plans() or not self.build(index):
             raise self._refused(f"plan {index} of the tuning cannot be built")
         self.plan, self.plan_name = index, self.name(index)
+        self._keep()
+
+    def _keep(self) -> None:
+        verified = self._verdicts.get(self.plan, False)
+        self._library.keep_plan(self._plans, self._wanted, self.plan, verified)
 
     def _first(self, like: str) -> int:
         workspace, every = None, range(self.plans())
@@ -99,16 +124,17 @@ class ConvGraph(Candidates):
 
     @property
     def workspace_bytes(self) -> int:
+        if self._restored is not None:
+            return self._restored.facts.workspace
         return self._plans.workspace_bytes(self.plan)
 
     def bind(self, pointers: Mapping[str, int], workspace: int) -> None:
         """Fix the device pointers of x, w, y and bias, and of the workspace."""
-        self._pointers = self._by_id(pointers)
-        self._workspace = workspace
+        self._ends, self._workspace = dict(pointers), workspace
 
     def run(self) -> None:
         """Launch the chosen plan on its stream."""
-        self._execute(self._pointers, self._workspace, self.plan)
+        self.launch(self.plan, self._workspace)()
 
     def _by_id(self, pointers: Mapping[str, int]) -> dict[int, int]:
         return {self._plans.ids[name]: pointer for name, pointer in pointers.items()}
@@ -117,7 +143,11 @@ class ConvGraph(Candidates):
         self._plans.execute(pointers, workspace, plan)
 
     def launch(self, index: int, workspace: int) -> Callable[[], None]:
-        return partial(self._execute, self._pointers, workspace, index)
+        if self._restored is not None and index == self.plan:
+            ids = self._restored.facts.ids
+            pointers = {ids[name]: pointer for name, pointer in self._ends.items()}
+            return partial(self._restored.execute, pointers, workspace)
+        return partial(self._execute, self._by_id(self._ends), workspace, index)
 
     def verified(self, index: int, workspace: int) -> bool:
         """Whether a candidate is right and keeps what was asked for: equal bits twice, no operand
@@ -130,8 +160,13 @@ class ConvGraph(Candidates):
         return self._verdicts[index]
 
     def keeps_promises(self) -> bool:
-        """Whether the plan taken is verified, in the workspace that it was given."""
-        return self.verified(self.plan, self._workspace)
+        """Whether the plan taken is verified, by another process or now."""
+        if self._restored is not None and self._restored.facts.verified:
+            return True
+        if not (self.build(self.plan) and self.verified(self.plan, self._workspace)):
+            return False
+        self._keep()
+        return True
 
     def _verify(self, index: int, workspace: int) -> bool:
         run = partial(self._try, index, workspace)
@@ -172,7 +207,7 @@ class ConvGraph(Candidates):
         return True
 
     def _refused(self, reason: str) -> CudnnError:
-        return self._plans.spec.refusal(RuntimeError(reason))
+        return self._spec.refusal(RuntimeError(reason))
 
 
 def best_first(times: Mapping[int, float]) -> Sequence[int]:

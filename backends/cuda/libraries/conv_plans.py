@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....common.errors import CudnnError
+from ....common.typed_json import Count, Name
 from ....graph.geometry import Window
 from ...known import Kind
 from .conv_check import OUTPUT
@@ -41,6 +42,20 @@ class ConvSpec:
         """What the frontend's error becomes."""
         text = " ".join(str(error).split())
         return CudnnError("cuDNN frontend", "pygraph", text[:300], self.shown())
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """A plan's number, name, bytes of workspace, and the ids of its tensors by name.
+
+    ``verified``: whether it is known to keep its promises.
+    """
+
+    plan: Count
+    name: Name
+    workspace: Count
+    ids: Mapping[str, int]
+    verified: bool = False
 
 
 class ConvPlans:
@@ -87,8 +102,9 @@ class ConvPlans:
         except Exception as error:
             raise spec.refusal(error) from None
         self.ids = {name: int(end.get_uid()) for name, end in ends.items()}
-        # Bytes of workspace of the plans that have been built.
+        # Bytes of workspace of the plans that have been built, and which was built last.
         self._sizes: dict[int, int] = {}
+        self._last = -1
 
     def _emit(self, ends: Mapping[str, Any], result: Operand) -> Any:
         graph, window = self._graph, self.spec.window
@@ -131,7 +147,9 @@ class ConvPlans:
         """
         if index not in self._sizes:
             try:
+                self._last = -1
                 self._graph.build_plan_at_index(index)
+                self._last = index
                 size = int(self._graph.get_workspace_size_plan_at_index(index))
             except Exception:  # the frontend raises a type of its own for each reason
                 return False
@@ -145,6 +163,19 @@ class ConvPlans:
     def name(self, index: int) -> str:
         """The engine of a plan and its settings, as cuDNN names them."""
         return str(self._graph.get_plan_name_at_index(index))
+
+    def facts(self, index: int) -> PlanFacts:
+        """What is known of a plan that was built."""
+        return PlanFacts(index, self.name(index), self.workspace_bytes(index), self.ids)
+
+    def serialized(self, index: int) -> bytes | None:
+        """A plan as bytes for another process; None unless it was built last, or cuDNN can not."""
+        if index != self._last:
+            return None
+        try:
+            return bytes(self._graph.serialize())
+        except Exception:  # not every engine can
+            return None
 
     def execute(self, pointers: Mapping[int, int], workspace: int, index: int) -> None:
         """Launch a plan that was built. pointers: of the device, by ``ids``. Raises CudnnError."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes as C
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_double, c_float, c_size_t
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from ....common.errors import BackendUnavailableError, CudnnError
 from ....graph.graph import Shape
 from .conv_plans import ConvPlans, ConvSpec
-from .runtime import cudnn_library, device, frontend
+from .plan_files import PlanFiles, RestoredPlan
+from .runtime import cudnn_library, device, frontend, module_version
 from .shared_library import Handle, SharedLibrary
 
 FLOAT = 0
@@ -30,7 +31,9 @@ ONLY_MODE = 0
 # has tried them, which takes memory for what is not used again.
 MOST_KEPT, MOST_BUILT = 512, 4
 Graphs = dict[ConvSpec, ConvPlans]
+Restored = dict[tuple[ConvSpec, int | None], RestoredPlan | None]
 KeptT = TypeVar("KeptT")
+KeyT = TypeVar("KeyT")
 
 
 def _check_cuda(cudnn: int, cupy: int) -> None:
@@ -47,13 +50,16 @@ def _check_cuda(cudnn: int, cupy: int) -> None:
     )
 
 
-def _free(graphs: Graphs, destroy: Callable[[int], object], handle: int) -> None:
-    """Free a handle behind the graphs that were made with it."""
+def _free(
+    graphs: Graphs, restored: Restored, destroy: Callable[[int], object], handle: int
+) -> None:
+    """Free a handle behind the graphs and plans that were made with it."""
     graphs.clear()
+    restored.clear()
     destroy(handle)
 
 
-def _kept(kept: dict[ConvSpec, KeptT], spec: ConvSpec, make: Callable[[], KeptT]) -> KeptT:
+def _kept(kept: dict[KeyT, KeptT], spec: KeyT, make: Callable[[], KeptT]) -> KeptT:
     """What is kept of a convolution, or is made now; drops what was not used for longest."""
     found = kept.pop(spec) if spec in kept else make()
     kept[spec] = found
@@ -82,7 +88,8 @@ class Cudnn(SharedLibrary):
         self.handle = int(frontend().create_handle())
         self.graphs: Graphs = {}
         self.verdicts: dict[ConvSpec, dict[int, bool]] = {}
-        free = partial(_free, self.graphs, frontend().destroy_handle)
+        self.restored: Restored = {}
+        free = partial(_free, self.graphs, self.restored, frontend().destroy_handle)
         self.owned = Handle(self.handle, free)
         self.stream = stream
         frontend().set_stream(handle=self.handle, stream=stream.ptr)
@@ -105,6 +112,23 @@ class Cudnn(SharedLibrary):
         Raises CudnnError if no engine takes it; that is asked anew each time.
         """
         return _kept(self.graphs, spec, partial(ConvPlans, self.handle, spec))
+
+    @cached_property
+    def files(self) -> PlanFiles:
+        """Where plans are kept for other processes."""
+        found, versions = device(), (self.version, module_version(frontend()))
+        return PlanFiles((found.name, str(found.capability), str(found.cuda_version), *versions))
+
+    def restored_plan(self, spec: ConvSpec, wanted: int | None) -> RestoredPlan | None:
+        """The plan that another process has kept, unless this one has made the graph itself."""
+        if spec in self.graphs:
+            return None
+        make = partial(self.files.restored, self.handle, spec, wanted)
+        return _kept(self.restored, (spec, wanted), make)
+
+    def keep_plan(self, plans: ConvPlans, wanted: int | None, plan: int, verified: bool) -> None:
+        """Keep a plan for other processes."""
+        self.files.keep(plans, wanted, plan, verified)
 
     def verdicts_of(self, spec: ConvSpec) -> dict[int, bool]:
         """For each plan of a convolution that was tried, whether it is right and keeps what was

@@ -1,25 +1,21 @@
 """Compiled sources of kernels: from the cache folder, or of a compiler; loaded when first used.
 
-A file of the cache holds the code of one source for one kind of GPU, found by a hash of the source,
-the options and the compiler, behind a hash of all of this and the code: what is torn, damaged or of
-another name is compiled again. So a start with a full cache does without a compiler.
+A file of the cache (kept.py) holds the code of one source for one kind of GPU, found by a hash of
+the source, the options and the compiler; what is damaged is compiled again. So a start with a full
+cache does without a compiler.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 from ....common.errors import LibraryError
-from ....common.files import atomic_write, cache_dir, make_folder, read_regular, remove_abandoned
-from . import nvrtc
+from . import kept, nvrtc
 from .compilers import COMPILERS
 from .runtime import cupy, device, submodule_of_backends
 from .shared_library import loaded_by_cupy
@@ -29,10 +25,7 @@ from .shared_library import loaded_by_cupy
 COMMON = ("-ftz=true", "--device-as-default-execution-space")
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h.
 SHARED_BYTES = 8
-# Bytes of a stored code; ours have up to 300,000.
-_LONGEST = 1 << 26
-_DIGEST = hashlib.sha256().digest_size
-_FORMAT = "code of a source, 1"
+FOLDER = "kernels"
 # Characters of a compiler's message.
 _SHOWN = 400
 
@@ -75,7 +68,7 @@ class Module:
 
     def begin(self) -> Future[bytes] | None:
         """Let a compiler make the code; None where it is there already."""
-        if self._loaded is not None or (self._coming is None and _path(self._key).exists()):
+        if self._loaded is not None or (self._coming is None and kept.is_kept(FOLDER, self._key)):
             return None
         return self._begun()
 
@@ -107,9 +100,9 @@ class Module:
         return self._loaded
 
     def _code(self) -> bytes:
-        kept = None if self._coming else _read(self._key)
-        if kept is not None:
-            return kept
+        found = None if self._coming else kept.read(FOLDER, self._key)
+        if found is not None:
+            return found
         try:
             return self._begun().result()
         except (nvrtc.CompileError, OSError) as error:
@@ -123,39 +116,8 @@ class Module:
 
     @cached_property
     def _key(self) -> bytes:
-        known = (_FORMAT, toolchain().mark, self._options, self._source)
-        return hashlib.sha256(repr(known).encode()).digest()
+        return kept.key_of(toolchain().mark, self._options, self._source)
 
     def _store(self, done: Future[bytes]) -> None:
         if not done.cancelled() and done.exception() is None:
-            _write(self._key, done.result())
-
-
-def _read(key: bytes) -> bytes | None:
-    """The stored code; None if there is none, or it is damaged."""
-    with suppress(OSError):
-        found = read_regular(_path(key), _LONGEST)
-        mark, code = found[:_DIGEST], found[_DIGEST:]
-        if mark == hashlib.sha256(key + code).digest():
-            return code
-    return None
-
-
-def _write(key: bytes, code: bytes) -> None:
-    """Store a code; a cache that cannot be written is not an error."""
-    path = _path(key)
-    with suppress(OSError):
-        make_folder(path.parent)
-        _tidy(path.parent)
-        # What a loss of power leaves of it is found out by its hash.
-        atomic_write(path, [hashlib.sha256(key + code).digest(), code], durable=False)
-
-
-@cache
-def _tidy(folder: Path) -> None:
-    """Delete what killed processes left, once."""
-    remove_abandoned(folder)
-
-
-def _path(key: bytes) -> Path:
-    return cache_dir() / "kernels" / f"{key.hex()[:32]}.bin"
+            kept.write(FOLDER, self._key, done.result())

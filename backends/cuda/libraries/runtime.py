@@ -202,6 +202,13 @@ def synchronize() -> None:
     device().stream.synchronize()
 
 
+def copy_flat(source: Any, target: Any, stream: Any) -> None:
+    """Copy one flat device array to another on a stream, without a kernel to be compiled for it."""
+    runtime = cupy().cuda.runtime
+    ends = (address_of(target), address_of(source), source.nbytes)
+    runtime.memcpyAsync(*ends, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
 def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
     """A graph of these launches. Raises what one of them raises."""
     stream.begin_capture()

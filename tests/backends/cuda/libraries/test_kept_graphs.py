@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.cuda import backend as backend_module
@@ -13,7 +12,7 @@ from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launch_list import Stream
 from dnnstack.backends.cuda.dry_run import STREAM
 from dnnstack.backends.cuda.executable import CudaExecutable
-from dnnstack.backends.cuda.libraries import conv_graph, conv_plans, cudnn_library
+from dnnstack.backends.cuda.libraries import cudnn_library
 from dnnstack.backends.cuda.libraries.conv_graph import ConvGraph
 from dnnstack.backends.cuda.libraries.conv_plans import WORKSPACE_LIMIT, ConvSpec
 from dnnstack.backends.cuda.libraries.cudnn_library import MOST_BUILT, Cudnn
@@ -23,71 +22,7 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import CudnnError
 from dnnstack.graph.geometry import Window
 
-from ....support.fake_frontend import FakeFrontend
-
-SIZES = {"x": (8, 4, 9, 9), "w": (16, 4, 3, 3), "y": (8, 16, 7, 7)}
-WINDOW = Window((3, 3))
-
-
-def operand(sizes, dtype="float32"):
-    n, c, h, w = sizes
-    return Operand(sizes, (c * h * w, h * w, w, 1), dtype)
-
-
-def operands(dtype="float32", **others):
-    return {name: operand(sizes, dtype) for name, sizes in (SIZES | others).items()}
-
-
-@pytest.fixture
-def frontend(fake_cupy, monkeypatch):
-    """The stand-in, and a library of cuDNN that only has a version."""
-    made = FakeFrontend()
-    for module in (conv_plans, cudnn_library):
-        monkeypatch.setattr(module, "frontend", lambda: made)
-
-    def loaded(library, _):
-        library.dll = SimpleNamespace(
-            cudnnGetErrorString=lambda: b"",
-            cudnnGetVersion=lambda: 91900,
-            cudnnGetCudartVersion=lambda: 13000,
-        )
-
-    monkeypatch.setattr(cudnn_library.SharedLibrary, "__init__", loaded)
-    monkeypatch.setattr(cudnn_library, "cudnn_library", lambda: "")
-    monkeypatch.setattr(cudnn_library.device(), "cuda_version", 13000, raising=False)
-    return made
-
-
-@pytest.fixture
-def library(frontend, fake_cupy):
-    return Cudnn(fake_cupy.cuda.Stream())
-
-
-@pytest.fixture
-def trials(monkeypatch):
-    """The plans that are tried, of which those in ``wrong`` fail; ``broken`` do not even run."""
-    found = SimpleNamespace(tried=[], wrong=set(), broken=set())
-
-    def is_right(kind, operands, window, run, memory):
-        run(dict.fromkeys(operands, 7))
-        return True
-
-    def verify(graph, index, workspace):
-        found.tried.append(index)
-        if index in found.broken:
-            raise CudnnError("cuDNN frontend", "pygraph", "no memory", {})
-        return real(graph, index, workspace) and index not in found.wrong
-
-    real = ConvGraph._verify
-    monkeypatch.setattr(conv_graph, "is_right", is_right)
-    monkeypatch.setattr(ConvGraph, "_repeats", lambda graph, run: True)
-    monkeypatch.setattr(ConvGraph, "_is_exact", lambda graph, index, workspace: True)
-    monkeypatch.setattr(ConvGraph, "_verify", verify)
-    return found
-
-
-def forward(library, **others):
-    return ConvGraph(library, "forward", operands(), WINDOW, **others)
+from ....support.convolutions import BASE, SIZES, forward, operand, operands
 
 
 def test_the_second_equal_convolution_makes_no_graph_and_builds_and_tries_no_plan(
@@ -131,7 +66,6 @@ def test_a_plan_by_its_name(library, frontend, trials, like, unbuildable, wrong,
     assert (found.plan, found.plan_name) == (plan, f"engine {plan}")
 
 
-BASE = ConvSpec("forward", tuple(operands().items()), WINDOW)
 OTHERS = {
     "kind": [replace(BASE, kind="data"), replace(BASE, kind="filter")],
     "operands": [
@@ -274,7 +208,7 @@ def test_a_geometry_that_is_refused_raises_the_same_error_each_time(library, fro
         with pytest.raises(
             CudnnError, match=r"pygraph\(kind=forward.*3x3.*no engine takes it"
         ) as e:
-            forward(library)
+            forward(library).choose()
         told.append(str(e.value))
     assert told[0] == told[1]
     assert not library.graphs

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 from dnnstack.backends.cuda.fused import tensor_conv
-from dnnstack.backends.cuda.libraries import compilers, kernels, modules, nvrtc
+from dnnstack.backends.cuda.libraries import compilers, kept, kernels, modules, nvrtc
 from dnnstack.backends.cuda.libraries.compilers import Compilers
 from dnnstack.backends.cuda.libraries.modules import Module, Toolchain
 from dnnstack.common.errors import LibraryError
@@ -128,16 +128,16 @@ def test_every_byte_counts(chain, cache):
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert modules._read(module()._key) is None
+        assert kept.read(modules.FOLDER, module()._key) is None
     path.write_bytes(whole)
-    assert modules._read(module()._key) == b"code 1"
+    assert kept.read(modules.FOLDER, module()._key) == b"code 1"
 
 
 def test_a_code_under_another_name_is_none(chain, cache):
     module("one").function("f")
     (path,) = stored(cache)
-    path.rename(modules._path(module("two")._key))
-    assert modules._read(module("two")._key) is None
+    path.rename(kept._path(modules.FOLDER, module("two")._key))
+    assert kept.read(modules.FOLDER, module("two")._key) is None
 
 
 def test_a_link_is_not_followed(chain, cache, tmp_path):

@@ -6,7 +6,6 @@ import ctypes
 import os
 import random
 import subprocess
-from types import SimpleNamespace
 
 import numpy as np
 import pytest

@@ -1,0 +1,59 @@
+"""Files of the cache folder that hold what a compiler or a library made: found by what it is for.
+
+A file's content lies behind a hash of the key and the content, so that what is torn, damaged, or
+under another's name is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from ....common.files import atomic_write, cache_dir, make_folder, read_regular, remove_abandoned
+
+# Bytes of a file; codes of our kernels have up to 300,000, plans of cuDNN up to 60,000.
+_LONGEST = 1 << 26
+_DIGEST = hashlib.sha256().digest_size
+
+
+def key_of(*known: object) -> bytes:
+    """A key by all that a content depends on."""
+    return hashlib.sha256(repr(known).encode()).digest()
+
+
+def is_kept(folder: str, key: bytes) -> bool:
+    """Whether there is a file, which may be damaged."""
+    return _path(folder, key).exists()
+
+
+def read(folder: str, key: bytes) -> bytes | None:
+    """The content; None if there is none, or it is damaged."""
+    with suppress(OSError):
+        found = read_regular(_path(folder, key), _LONGEST)
+        mark, content = found[:_DIGEST], found[_DIGEST:]
+        if mark == hashlib.sha256(key + content).digest():
+            return content
+    return None
+
+
+def write(folder: str, key: bytes, content: bytes) -> None:
+    """Store a content; a cache that cannot be written is not an error."""
+    path = _path(folder, key)
+    with suppress(OSError):
+        make_folder(path.parent)
+        _tidy(path.parent)
+        # What a loss of power leaves of it is found out by its hash.
+        parts = [hashlib.sha256(key + content).digest(), content]
+        atomic_write(path, parts, durable=False)
+
+
+@cache
+def _tidy(folder: Path) -> None:
+    """Delete what killed processes left, once."""
+    remove_abandoned(folder)
+
+
+def _path(folder: str, key: bytes) -> Path:
+    return cache_dir() / folder / f"{key.hex()[:32]}.bin"
