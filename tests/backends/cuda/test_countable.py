@@ -66,7 +66,7 @@ def test_no_batch_helps_a_parameter() -> None:
 
 
 def test_it_is_asked_before_any_memory_is(fake_cupy, monkeypatch) -> None:
-    backend = CudaBackend.__new__(CudaBackend)
+    backend = CudaBackend()
     monkeypatch.setattr(CudaBackend, "precision", lambda self, wanted: "tf32")
     with pytest.raises(ConfigError, match="in one tensor"):
         backend.compile({"train": train(MOST + 1)}, Options())
