@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from .libraries.runtime import (
     cupy,
     device,
     device_errors,
+    host_seconds,
     synchronize,
 )
 from .operations.whiten import patch_sums
@@ -314,7 +314,7 @@ class CudaExecutable:
                 if step.call is None:
                     step.launch()
                 elif step.on_host:
-                    times.append(_host_seconds(step.launch, repeats))
+                    times.append(host_seconds(step.launch, repeats))
                 else:
                     stream = binder.streams[step.stream].cuda
                     times.append(captured_seconds(step.launch, stream, repeats))
@@ -363,18 +363,6 @@ class CudaExecutable:
         if tensor.role in SHARED:
             return self._store.buffers[tensor]
         return self._sections[tensor.section].buffers[tensor]
-
-
-def _host_seconds(work: Callable[[], None], repeats: int) -> float:
-    """Median seconds of work on the host, with its copies, behind an idle device."""
-    times = []
-    for _ in range(repeats):
-        synchronize()
-        begin = time.perf_counter()
-        work()
-        synchronize()
-        times.append(time.perf_counter() - begin)
-    return median(times)
 
 
 def _launch(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:

@@ -269,6 +269,18 @@ def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> f
         return fastest(lambda: graph.launch(stream), stream, repeats) / CALLS
 
 
+def host_seconds(work: Callable[[], None], repeats: int) -> float:
+    """Median seconds of work on the host, with its copies, behind an idle device."""
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        begin = time.perf_counter()
+        work()
+        synchronize()
+        times.append(time.perf_counter() - begin)
+    return median(times)
+
+
 def trial_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
     """``captured_seconds``; infinite for a launch that fails."""
     try:

@@ -34,6 +34,8 @@ def reference(b: Binder, op: Op) -> None:
 def _fetcher(b: Binder, tensor: Tensor) -> Callable[[], Any]:
     if tensor.role == "data":
         device = b.data(tensor)
+        if not b.store.feeds.holds(tensor):
+            return lambda: b.store.read_data(tensor)
         return lambda: np.asarray(device.get())
     held = b.home(tensor)
     return lambda: held.layout.unpack(np.asarray(held.array.get()))

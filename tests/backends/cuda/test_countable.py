@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.pictures import Pictures
 from dnnstack.backends.cuda.countable import MOST_ELEMENTS
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
@@ -67,8 +66,7 @@ def test_no_batch_helps_a_parameter() -> None:
 
 
 def test_it_is_asked_before_any_memory_is(fake_cupy, monkeypatch) -> None:
-    backend = CudaBackend.__new__(CudaBackend)
-    backend._pictures = Pictures()
+    backend = CudaBackend()
     monkeypatch.setattr(CudaBackend, "precision", lambda self, wanted: "tf32")
     with pytest.raises(ConfigError, match="in one tensor"):
         backend.compile({"train": train(MOST + 1)}, Options())

@@ -116,7 +116,7 @@ def _written(executable, tensor, draw):
     """Random values in the place that the device holds for a tensor."""
     if tensor.role == "data":
         values = np.full(tensor.shape, 0.5, tensor.dtype)
-        executable.write(tensor, values)
+        executable._store.write_data(tensor, values)
         return values
     held = executable._buffer(tensor)
     if held.layout.item[0] in "iu" and held.layout.dtype != "bfloat16":
