@@ -43,7 +43,7 @@ def test_an_augmented_batch_is_gathered_early_too(bound, sections, monkeypatch):
     launch = kernels.Kernel.launch
 
     def remembered(kernel, stream, grid, block, arguments, shared=0):
-        if kernel._function.name == "gather_augmented":
+        if kernel._name == "gather_augmented":
             launched.append((grid, arguments, shared))
         return launch(kernel, stream, grid, block, arguments, shared)
 
