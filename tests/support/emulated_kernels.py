@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,25 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from .tensor_convs import COMPILER, HERE, SOURCES
 
 
-def library(name: str, folder: Path, defines: dict[str, int]) -> ctypes.CDLL:
+def library(
+    name: str, folder: Path, defines: dict[str, int], outside: Sequence[str] = ()
+) -> ctypes.CDLL:
     """That of emulated/``name``.cpp; an address that is no multiple of what is read or written
-    there ends the process."""
+    there ends the process. ``outside``: sources whose shared memory of any size is the .cpp's."""
+    for file in outside:
+        source = (SOURCES / "sources" / file).read_text("utf-8")
+        (folder / file).write_text(source.replace("extern __shared__", "extern"), "utf-8")
     found = folder / f"{name}.so"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
     options += ["-fsanitize=alignment", "-fno-sanitize-recover=all", "-ffp-contract=off"]
     options += [f"-D{each}={value}" for each, value in defines.items()]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / f"{name}.cpp"), "-o", str(found)]
+    source = [
+        f"-I{folder}",
+        f"-I{SOURCES / 'sources'}",
+        str(HERE / f"{name}.cpp"),
+        "-o",
+        str(found),
+    ]
     subprocess.run([str(COMPILER), *options, *source], check=True)
     return ctypes.CDLL(str(found))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from ....common.errors import CudnnError
@@ -21,7 +22,7 @@ from ..fused.direct_conv import DIRECT, DirectConv, takes
 from ..fused.pattern import halves
 from ..fused.tensor_conv import POOLED, TENSOR, TensorConv, TensorFilter
 from ..libraries.conv_graph import ConvGraph
-from ..libraries.layout import FLOAT, Layout
+from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
 from .linear import column_sums, finish
@@ -31,6 +32,8 @@ from .pool import indexed, kept
 AS_FORWARD = "f"
 # The same where a forward convolution leaves bias and ReLU to the max-pool behind it.
 BARE = "b"
+# TURNED of elementwise.cu: filters and channels of which a block rotates one tap.
+TURNED = 32
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 
@@ -165,8 +168,9 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
         return
     w = _filters(b, op)
     turned = _turned(b, w)
-    kernel = ("elementwise.cu", "rotate_filters", w.dtype)
-    b.kernel(op, kernel, w.layout.size, (w, turned, *w.layout.stored))
+    kernel, (outer, inner, *taps) = ("elementwise.cu", "rotate_filters", w.dtype), w.layout.stored
+    grid = (ceil_div(outer, TURNED), ceil_div(inner, TURNED), prod(taps))
+    b.kernel(op, kernel, grid, (w, turned, outer, inner, *taps))
     b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.current else None)
 
 

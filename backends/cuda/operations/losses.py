@@ -15,6 +15,8 @@ ROWS_A_BLOCK = 4
 ROWS = "row_loss.cu"
 # Every block of a gradient counts the samples anew.
 MOST_BLOCKS = 64
+# Of a block.
+MOST_THREADS = 1024
 
 
 def _kernel(b: Binder, op: Op, name: str, blocks: int, arguments: Sequence[Any]) -> None:
@@ -57,7 +59,7 @@ def row_loss_backward(b: Binder, op: ops.RowLossBackward) -> None:
 @binds(ops.SoftmaxCrossEntropyBackward)
 def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackward) -> None:
     ends = (b.floats(op.log_p), op.target, b.output(op.dx), *op.dx.shape)
-    blocks = max(1, min(MOST_BLOCKS, op.dx.size // 1024))
+    blocks = blocks_for(op.dx.size, THREADS, MOST_BLOCKS)
     mean = op.reduction == "mean"
     _kernel(b, op, "loss_backward", blocks, (*ends, f32(op.label_smoothing), mean))
 
@@ -65,4 +67,7 @@ def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackwar
 @binds(ops.Metrics)
 def metrics(b: Binder, op: ops.Metrics) -> None:
     ends = (b.floats(op.scores), op.target, op.loss, op.sums)
-    _kernel(b, op, "metrics", 1, (*ends, *op.scores.shape, op.reduction == "mean"))
+    arguments = (*ends, *op.scores.shape, op.reduction == "mean")
+    threads = min(MOST_THREADS, 1 << max(5, (op.scores.shape[0] - 1).bit_length()))
+    kernel = ("losses.cu", "metrics")
+    b.kernel(op, kernel, (1,), arguments, block=(threads,), shared=threads * 8)

@@ -5,23 +5,29 @@
 // geometry lie on the device.
 
 struct Cast {  // sizes in the order of the target's memory, slowest first
-    int n1, n2, n3;
+    unsigned n1, n2, n3;
     int from0, from1, from2, from3, to0, to1, to2, to3;
 };
 
+// cast null: both lie alike and without gaps, at multiples of 16 bytes; then `size` counts eights.
 template <typename A, typename B>
 __device__ void convert(const A* x, B* y, i64 size, const Cast* cast) {
+    if (!cast) {
+        SHORT_LINEAR(unsigned, i, (unsigned)size) {
+            float v[8];
+            get8(x + i * 8ull, v);
+            put8(y + i * 8ull, v);
+        }
+        return;
+    }
     const Cast c = *cast;
-    LINEAR(i, size) {
-        i64 rest = i;
-        int i3 = rest % c.n3;
-        rest /= c.n3;
-        int i2 = rest % c.n2;
-        rest /= c.n2;
-        int i1 = rest % c.n1;
-        i64 i0 = rest / c.n1;
-        put(y + i0 * c.to0 + i1 * c.to1 + i2 * c.to2 + i3 * c.to3,
-            get(x[i0 * c.from0 + i1 * c.from1 + i2 * c.from2 + i3 * c.from3]));
+    SHORT_LINEAR(unsigned, i, (unsigned)size) {
+        const unsigned above = i / c.n3, higher = above / c.n2;
+        const int i3 = i - above * c.n3, i2 = above - higher * c.n2;
+        const i64 i0 = higher / c.n1;
+        const int i1 = higher - (unsigned)i0 * c.n1;
+        put(y + i0 * c.to0 + (i64)i1 * c.to1 + (i64)i2 * c.to2 + (i64)i3 * c.to3,
+            get(x[i0 * c.from0 + (i64)i1 * c.from1 + (i64)i2 * c.from2 + (i64)i3 * c.from3]));
     }
 }
 
@@ -76,15 +82,25 @@ KERNEL gather_batch(const u8* images, const int* labels, const int* order, const
     leave(come_count, turn, next, now + 1);
 }
 
-// out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last.
+// out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last: of each tap a matrix is
+// transposed. A block takes TURNED by TURNED numbers of tap blockIdx.z.
+constexpr int TURNED = 32;
 KERNEL rotate_filters(const T* filters, T* out, int outer, int inner, int height,
                       int width) {
     enter();
-    int size = outer * inner * height * width;
-    SHORT_LINEAR(int, at, size) {
-        int o = at % outer, rest = at / outer;
-        int w = rest % width, h = rest / width % height, i = rest / width / height;
-        out[at] = filters[((o * height + height - 1 - h) * width + width - 1 - w) * inner + i];
+    __shared__ T tile[TURNED][TURNED + 1];
+    const int taps = height * width, tap = blockIdx.z;
+    const int first_o = blockIdx.x * TURNED, first_i = blockIdx.y * TURNED;
+    const int first_row = threadIdx.x / TURNED, lane = threadIdx.x % TURNED;
+    for (int r = first_row; r < TURNED; r += blockDim.x / TURNED) {
+        const int o = first_o + r, i = first_i + lane;
+        if (o < outer && i < inner)
+            tile[r][lane] = filters[((i64)o * taps + taps - 1 - tap) * inner + i];
+    }
+    __syncthreads();
+    for (int r = first_row; r < TURNED; r += blockDim.x / TURNED) {
+        const int i = first_i + r, o = first_o + lane;
+        if (o < outer && i < inner) out[((i64)i * taps + tap) * outer + o] = tile[lane][r];
     }
 }
 

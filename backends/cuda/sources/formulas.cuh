@@ -20,10 +20,11 @@ struct Rule {
 };
 
 // What a row's gradient counts: 1 over the number of rows that are not masked where mean is asked.
-// Every block counts them.
+// Every block counts them then.
 __device__ __forceinline__ float row_weight(const int* target, int n, int mean, double* totals) {
+    if (!mean) return 1.0f;
     double count = 0.0;
     for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
     count = block_sum(count, totals);
-    return mean ? 1.0 / fmax(count, 1.0) : 1.0;
+    return 1.0 / fmax(count, 1.0);
 }

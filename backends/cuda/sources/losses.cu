@@ -43,15 +43,17 @@ KERNEL reduce_loss(const float* losses, const int* target, float* loss, int n, i
     if (threadIdx.x == 0) loss[0] = mean ? sum / fmax(count, 1.0) : sum;
 }
 
-// dx = e^log_p - q, over the number of rows that count where mean is asked; every block counts them.
+// dx = e^log_p - q, over the number of rows that count where mean is asked; every block counts them
+// then.
 KERNEL loss_backward(const float* log_p, const int* target, float* dx, int n,
                              int classes, float smoothing, int mean) {
     enter();
     extern __shared__ double totals[];
     const float weight = row_weight(target, n, mean, totals);
-    LINEAR(i, (i64)n * classes) {
-        int t = target[i / classes];
-        float value = log_p[i], q = wanted(i % classes, t, classes, smoothing);
+    SHORT_LINEAR(unsigned, i, (unsigned)n * classes) {
+        const unsigned row = i / classes;
+        const int t = target[row];
+        float value = log_p[i], q = wanted(i - row * classes, t, classes, smoothing);
         // Of a sure answer e^value - 1 keeps its digits.
         float slope = q > 0.5f ? expm1f(value) + (1.0f - q) : expf(value) - q;
         dx[i] = t < 0 ? 0.0f : slope * weight;
@@ -63,18 +65,23 @@ KERNEL metrics(const float* scores, const int* target, const float* loss, double
                int n, int classes, int mean) {
     enter();
     extern __shared__ double totals[];
-    double right = 0.0, count = 0.0;
+    // Right rows and all, in one number.
+    i64 found = 0;
     OF_BLOCK(row, n) {
         const float* in = scores + (i64)row * classes;
+        const int wanted = target[row];
+        float largest = in[0];
         int best = 0;
-        for (int k = 1; k < classes; ++k)
-            if (in[k] > in[best] || (isnan(in[k]) && !isnan(in[best]))) best = k;
-        right += best == target[row];
-        count += target[row] >= 0;
+#pragma unroll 8
+        for (int k = 1; k < classes; ++k) {
+            const float v = in[k];
+            if (!(v <= largest) && !isnan(largest)) largest = v, best = k;
+        }
+        found += ((i64)(best == wanted) << 32) + (wanted >= 0);
     }
-    right = block_sum(right, totals);
-    count = block_sum(count, totals);
+    found = block_sum(found, (i64*)totals);
     if (threadIdx.x == 0) {
+        const double right = found >> 32, count = found & 0xffffffff;
         sums[0] += loss[0] * (mean ? count : 1.0);
         sums[1] += right;
         sums[2] += count;

@@ -1,0 +1,39 @@
+// Changes of layouts, rotated filters and metrics on the processor.
+#define WITH_COMMON
+#include "device.hpp"
+
+#include "activations.cuh"
+#include "formulas.cuh"
+#include "elementwise.cu"
+
+#include "losses.cu"
+
+double totals[1024], partial[1024];
+
+static void of(int x, int y = 1, int z = 1) { gridDim.x = x, gridDim.y = y, gridDim.z = z; }
+
+extern "C" void narrow(const float* x, void* y, i64 size, const Cast* cast) {
+    of(3);
+    emulated::launch(64, 0, [=] { convert_to_bf16(x, (T*)y, size, cast); });
+}
+extern "C" void widen(const void* x, float* y, i64 size, const Cast* cast) {
+    of(3);
+    emulated::launch(64, 0, [=] { convert_from_bf16((const T*)x, y, size, cast); });
+}
+extern "C" void rotate(const void* filters, void* out, int outer, int inner, int height, int width,
+                       int down, int across, int taps) {
+    of(down, across, taps);
+    emulated::launch(256, 0, [=] {
+        rotate_filters((const T*)filters, (T*)out, outer, inner, height, width);
+    });
+}
+extern "C" void measure(const float* scores, const int* target, const float* loss, double* sums, int n,
+                        int classes, int mean, int threads) {
+    of(1);
+    emulated::launch(threads, 0, [=] { metrics(scores, target, loss, sums, n, classes, mean); });
+}
+extern "C" void gradient(const float* log_p, const int* target, float* dx, int n, int classes,
+                         float smoothing, int mean) {
+    of(2);
+    emulated::launch(256, 0, [=] { loss_backward(log_p, target, dx, n, classes, smoothing, mean); });
+}
