@@ -25,6 +25,8 @@ MOST_SUMS, BESIDE = 64, 48
 # multiprocessor gets in a clock, and sums of warps that it adds up.
 LAUNCH, LATENCY, PRODUCT, CHAIN = 1500, 900, 6.0, 20.0
 RATE, SUMS_RATE = 28.0, 16.0
+# The same of what its own cache has.
+CACHED_RATE = 64.0
 
 
 @dataclass(frozen=True)
@@ -82,23 +84,31 @@ class DenseGeometry:
 
 @dataclass(frozen=True)
 class DenseTiling:
-    """One way to share out a product: sixteens of rows and eights of columns of a block, warps that
-    share the depth."""
+    """One way to share out a product: sixteens of rows and eights of columns of a warp, warps that
+    share the depth, and warps of a block side by side along rows and along columns."""
 
     geometry: DenseGeometry
     a_tiles: int
     b_tiles: int
     split: int
+    a_warps: int = 1
+    b_warps: int = 1
 
     @property
     def numbers(self) -> Numbers:
         """What the kernel is compiled with."""
-        return {"A_TILES": self.a_tiles, "B_TILES": self.b_tiles, "SPLIT": self.split}
+        names = ("A_TILES", "B_TILES", "SPLIT", "A_WARPS", "B_WARPS")
+        return {name: int(getattr(self, name.lower())) for name in names}
+
+    @property
+    def parts(self) -> int:
+        """Of a block, side by side."""
+        return self.a_warps * self.b_warps
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * self.split
+        return 32 * self.split * self.parts
 
     @property
     def sums(self) -> int:
@@ -108,7 +118,7 @@ class DenseTiling:
     @property
     def shared(self) -> int:
         """Bytes of shared memory of a block: SHARED_BYTES."""
-        return 128 * self.sums * self.split if self.split > 1 else 0
+        return 128 * self.sums * self.split * self.parts if self.split > 1 else 0
 
     @property
     def turns(self) -> int:
@@ -134,7 +144,7 @@ class DenseTiling:
         """Whether the kernel can be compiled and launched like this."""
         g = self.geometry
         return (
-            min(self.a_tiles, self.b_tiles) > 0
+            min(self.a_tiles, self.b_tiles, self.a_warps, self.b_warps) > 0
             and self.split in SPLITS
             and (g.deep_a or self.a_tiles % 2 == 0)
             and (g.deep_b or self.b_tiles % 4 == 0)
@@ -148,7 +158,8 @@ class DenseTiling:
     def grid(self) -> tuple[int, int]:
         """Blocks: groups of columns, groups of rows."""
         g = self.geometry
-        return ceil_div(g.columns, 8 * self.b_tiles), ceil_div(g.rows, 16 * self.a_tiles)
+        wide, tall = 8 * self.b_tiles * self.b_warps, 16 * self.a_tiles * self.a_warps
+        return ceil_div(g.columns, wide), ceil_div(g.rows, tall)
 
     def clocks(self, processors: Processors) -> float:
         """About so many in all."""
@@ -161,14 +172,17 @@ class DenseTiling:
         here = ceil_div(across * down, processors.count)
         at_once = min(resident, here)
         spans = ceil_div(self.geometry.depth, 4 * self.geometry.chunk)
-        bytes_ = spans * 64 * (16 * self.a_tiles + 8 * self.b_tiles)
+        tall, wide = 16 * self.a_tiles, 8 * self.b_tiles
+        bytes_ = spans * 64 * (tall * self.a_warps + wide * self.b_warps)
+        cached = spans * 64 * (tall + wide) * self.parts
         waits = LATENCY * ceil_div(self.turns, self.stages)
         tiles = self.a_tiles * self.b_tiles
         alone = 2 * self.turns * max(CHAIN, PRODUCT * tiles)
-        together = 2 * spans * at_once * tiles * PRODUCT / 4
+        together = 2 * spans * at_once * tiles * self.parts * PRODUCT / 4
         busy = max(alone, together)
-        loads = at_once * bytes_ / RATE
-        added = at_once * 32 * self.sums * (self.split if self.split > 1 else 0) / SUMS_RATE
+        loads = at_once * max(bytes_ / RATE, cached / CACHED_RATE)
+        sums = 32 * self.sums * self.parts
+        added = at_once * sums * (self.split if self.split > 1 else 0) / SUMS_RATE
         return ceil_div(here, resident) * (LAUNCH + max(waits + busy, loads) + added)
 
 
@@ -176,14 +190,21 @@ class DenseTiling:
 def dense_tilings(
     geometry: DenseGeometry, most: int, processors: Processors
 ) -> tuple[DenseTiling, ...]:
-    """The ``most`` promising ways, the best first; none if nothing fits."""
+    """The ``most`` promising ways, the best first; none if nothing fits.
+
+    Half of them have one part in a block: how much parts gain from each other's loads depends on
+    the order in which these come.
+    """
     found = sorted(_every(geometry), key=lambda each: each.clocks(processors))
-    return tuple(found[:most])
+    alone = [each for each in found if each.parts == 1][: (most + 1) // 2]
+    others = [each for each in found if each not in alone][: most - len(alone)]
+    kept = {*alone, *others}
+    return tuple(each for each in found if each in kept)
 
 
 def named(geometry: DenseGeometry, values: Sequence[int]) -> DenseTiling:
     """The one of these numbers, in the order of ``numbers``. Raises ValueError if it is none."""
-    if len(values) == 3:
+    if len(values) in (3, 5):
         found = DenseTiling(geometry, *values)
         if found.sound:
             return found
@@ -195,8 +216,9 @@ def _every(g: DenseGeometry) -> Iterator[DenseTiling]:
     of_a = (1, 2) if g.deep_a else (2, 4)
     of_b = (1, 2, 4) if g.deep_b else (4, 8)
     spans = ceil_div(g.depth, 4 * g.chunk)
-    for a_tiles, b_tiles, split in product(of_a, of_b, SPLITS):
-        found = DenseTiling(g, a_tiles, b_tiles, split)
+    for a_tiles, b_tiles, split, *warps in product(of_a, of_b, SPLITS, (1, 2), (1, 2)):
+        found = DenseTiling(g, a_tiles, b_tiles, split, *warps)
         # No warp without work of its own.
-        if found.sound and split < 2 * spans:
+        beside = (warps[0] - 1) * 16 * a_tiles < g.rows and (warps[1] - 1) * 8 * b_tiles < g.columns
+        if found.sound and split < 2 * spans and beside:
             yield found

@@ -8,19 +8,24 @@
 // transposed; COUNTED columns of c are no padding, which is zero; ACTIVATION (-1 for none);
 // RESULT_BFLOAT: the type of c.
 //
-// And for one tiling: a block has A_TILES times sixteen rows and B_TILES times eight columns of c.
-// SPLIT warps share the depth; their sums are added up in shared memory, in the order of the warps.
+// And for one tiling: a warp has A_TILES times sixteen rows and B_TILES times eight columns of c, a block
+// A_WARPS times B_WARPS such parts side by side, whose warps find in the processor's cache what others
+// have asked for. SPLIT warps of a part share the depth; their sums are added up in shared memory, in
+// the order of the warps.
 
-#define THREADS (32 * SPLIT)
+#define PARTS (A_WARPS * B_WARPS)
+#define THREADS (32 * SPLIT * PARTS)
 #define TALL (16 * A_TILES)
 #define WIDE (8 * B_TILES)
+#define BLOCK_TALL (TALL * A_WARPS)
+#define BLOCK_WIDE (WIDE * B_WARPS)
 // The depth that a warp takes in at once, 64 bytes of a row: two products.
 #define SPAN (4 * CHUNK)
 #define TURNS parts(DEPTH, SPAN * SPLIT)
 // Registers of one span, and spans that are on their way from memory at the same time.
 #define SPAN_WORDS (8 * A_TILES + 4 * B_TILES)
 #define STAGES least(TURNS, most(1, least(4, 64 / SPAN_WORDS)))
-#define SHARED_BYTES (SPLIT > 1 ? SPLIT * TALL * WIDE * 4 : 0)
+#define SHARED_BYTES (SPLIT > 1 ? SPLIT * BLOCK_TALL * BLOCK_WIDE * 4 : 0)
 
 static_assert(A_PITCH % CHUNK == 0 && B_PITCH % CHUNK == 0);
 static_assert((!A_DEEP && !B_DEEP) || DEPTH % CHUNK == 0);
@@ -106,8 +111,10 @@ KERNEL __launch_bounds__(THREADS)
     tensor_dense(const T* a, const T* b, const float* bias, R* c, int depth, float alpha) {
     enter();
     const u32 base = shared_begin();
-    const int lane = threadIdx.x % 32, share = threadIdx.x / 32;
-    const int first_row = blockIdx.y * TALL, first_column = blockIdx.x * WIDE;
+    const int lane = threadIdx.x % 32, part = threadIdx.x / 32 % PARTS, share = threadIdx.x / 32 / PARTS;
+    const int down = part / B_WARPS * TALL, across = part % B_WARPS * WIDE;
+    const int block_row = blockIdx.y * BLOCK_TALL, block_column = blockIdx.x * BLOCK_WIDE;
+    const int first_row = block_row + down, first_column = block_column + across;
     const int turns = parts(depth - share * SPAN, SPAN * SPLIT);
     u32 rows[STAGES][2 * A_TILES][4], columns[STAGES][B_TILES][4];
     const int begin_k = share * SPAN + lane % 4 * CHUNK;
@@ -146,7 +153,7 @@ KERNEL __launch_bounds__(THREADS)
         const int row = place<A_DEEP>(2 * i + h, lane / 4);
         const int column = place<B_DEEP>(j, lane % 4 * 2 + which);
         if (SPLIT == 1) finish(c, first_row + row, first_column + column, v, w, bias, alpha);
-        else to_shared(base + ((share * TALL + row) * WIDE + column) * 4, v, w);
+        else to_shared(base + ((share * BLOCK_TALL + down + row) * BLOCK_WIDE + across + column) * 4, v, w);
     };
     UNROLLED(i, A_TILES)
         UNROLLED(h, 2)
@@ -158,13 +165,13 @@ KERNEL __launch_bounds__(THREADS)
             }
     if (SPLIT == 1) return;
     __syncthreads();
-    OF_BLOCK(p, TALL * WIDE / 2) {
+    OF_BLOCK(p, BLOCK_TALL * BLOCK_WIDE / 2) {
         float2 sum = make_float2(0.0f, 0.0f);
         UNROLLED(k, SPLIT) {
-            const float2 part = shared_pair(base + (k * TALL * WIDE + 2 * p) * 4);
-            sum.x += part.x, sum.y += part.y;
+            const float2 one = shared_pair(base + (k * BLOCK_TALL * BLOCK_WIDE + 2 * p) * 4);
+            sum.x += one.x, sum.y += one.y;
         }
-        const int row = p / (WIDE / 2), column = p % (WIDE / 2) * 2;
-        finish(c, first_row + row, first_column + column, sum.x, sum.y, bias, alpha);
+        const int row = p / (BLOCK_WIDE / 2), column = p % (BLOCK_WIDE / 2) * 2;
+        finish(c, block_row + row, block_column + column, sum.x, sum.y, bias, alpha);
     }
 }

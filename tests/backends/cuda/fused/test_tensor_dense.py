@@ -102,6 +102,21 @@ def test_tilings_fit_and_differ(kind, dtype):
         assert len(set(found)) == len(found)
         assert all(each.sound and each.shared <= kernels.UNASKED for each in found)
         assert all(named(g, [*each.numbers.values()]) == each for each in found)
+        # Blocks of one part and of several are timed, and the model's order is kept.
+        assert any(each.parts == 1 for each in found)
+        assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
+        single = next(each for each in found if each.parts == 1)
+        # As choices of before there were several name it.
+        assert named(g, [*single.numbers.values()][:3]) == single
+
+
+def test_parts_side_by_side_load_less():
+    g = DenseGeometry(500, 784, 256, (500, 784, 784), False, False, 784, FLOAT, FLOAT)
+    alone = named(g, [2, 4, 2])
+    beside = named(g, [2, 4, 2, 2, 2])
+    assert (beside.threads, beside.shared) == (4 * alone.threads, 4 * alone.shared)
+    assert [-(-size // 2) for size in alone.grid()] == [*beside.grid()]
+    assert beside.clocks(H200) < alone.clocks(H200)
 
 
 # ---------------------------------------------------------------- choices
