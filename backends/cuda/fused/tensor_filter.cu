@@ -105,33 +105,68 @@ INLINE void fetch_dy(u32 to, const T* dy, int group, int n, int filter) {
 }
 
 #if FROM_POOL
-// The same from the gradient of maxima.
-INLINE void spread_dy(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,
-                      int filter) {
-    const int first = group / BANDS * PICTURES, low = group % BANDS * BAND;
-    const int pooled_low = low / 2, tall = (low + BAND + 1) / 2 - pooled_low;
-    const int chunks = BLOCK_FILTERS / CHUNK, run = COLUMNS / 2 * chunks;
-    OF_BLOCK(i, PICTURES * tall * run) {
-        const int place = i % run, row = pooled_low + i / run % tall, picture = i / (run * tall);
-        const int column = place / chunks, part = place % chunks;
-        const bool exists = first + picture < n && row < ROWS / 2;
-        const i64 pixel = ((i64)(first + picture) * (ROWS / 2) + row) * (COLUMNS / 2) + column;
-        const Spread spread(dy, from, mask, pixel, filter + part * CHUNK, exists);
-        UNROLLED(tap, 4) {
-            const int line = 2 * row + tap / 2 - low;
-            if (line < 0 || line >= BAND) continue;
-            const int at = (picture * BAND + line) * DY_PITCH +
-                           ((2 * column + tap % 2) * chunks + part) * CHUNK;
-            to_shared(to + at * ITEM, spread.at(tap));
+// The same from the gradient of maxima: first asked for, then stored, between which a tile ahead leaves
+// time for the products if the chunks of a thread are few.
+#define POOL_TALL ((BAND + 1) / 2)
+#define POOL_RUN (COLUMNS / 2 * (BLOCK_FILTERS / CHUNK))
+#define SPREADS parts(PICTURES * POOL_TALL * POOL_RUN, THREADS)
+constexpr bool HELD = AHEAD && SPREADS <= 2;
+
+struct Gradients {
+    Spread chunks[least(2, SPREADS)];
+
+    // f(chunk, picture, pooled row, column times chunks of a pixel, picture exists) for those of a turn.
+    template <typename F>
+    INLINE void each(int group, int turn, F f) {
+        UNROLLED(k, least(2, SPREADS)) {
+            const int i = threadIdx.x + (2 * turn + k) * THREADS;
+            const int row = group % BANDS * BAND / 2 + i / POOL_RUN % POOL_TALL;
+            const int picture = i / (POOL_RUN * POOL_TALL);
+            f(chunks[k], picture, row, i % POOL_RUN, picture < PICTURES);
         }
     }
-}
+
+    INLINE void ask(const T* dy, const u8* from, const T* mask, int group, int n, int filter,
+                    int turn = 0) {
+        const int chunks_of = BLOCK_FILTERS / CHUNK, first = group / BANDS * PICTURES;
+        each(group, turn, [&](Spread& chunk, int picture, int row, int place, bool exists) {
+            exists = exists && first + picture < n && row < ROWS / 2;
+            const i64 line = (i64)(first + picture) * (ROWS / 2) + row;
+            chunk = Spread(dy, from, mask, line * (COLUMNS / 2) + place / chunks_of,
+                           filter + place % chunks_of * CHUNK, exists);
+        });
+    }
+
+    INLINE void store(u32 to, int group, int turn = 0) {
+        const int chunks_of = BLOCK_FILTERS / CHUNK, low = group % BANDS * BAND;
+        each(group, turn, [&](Spread& chunk, int picture, int row, int place, bool exists) {
+            UNROLLED(tap, 4) {
+                const int line = 2 * row + tap / 2 - low;
+                const int column = 2 * (place / chunks_of) + tap % 2;
+                const int at = (picture * BAND + line) * DY_PITCH +
+                               (column * chunks_of + place % chunks_of) * CHUNK;
+                if (exists && line >= 0 && line < BAND) to_shared(to + at * ITEM, chunk.at(tap));
+            }
+        });
+    }
+};
+#else
+constexpr bool HELD = false;
+struct Gradients {
+    INLINE void ask(const T*, const u8*, const T*, int, int, int) {}
+    INLINE void store(u32, int) {}
+};
 #endif
 
 INLINE void fetch_gradient(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,
                            int filter) {
 #if FROM_POOL
-    spread_dy(to, dy, from, mask, group, n, filter);
+#pragma unroll 1
+    for (int turn = 0; turn < parts(SPREADS, 2); ++turn) {
+        Gradients gradients;
+        gradients.ask(dy, from, mask, group, n, filter, turn);
+        gradients.store(to, group, turn);
+    }
 #else
     fetch_dy(to, dy, group, n, filter);
 #endif
@@ -207,10 +242,13 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         const bool more = group + gridDim.x < groups;
         arrived();
         __syncthreads();
+        Gradients ahead;
         if (AHEAD && more) {
             now ^= 1;
             fetch_x(base + X_AT + now * X_BYTES, x, group + gridDim.x, n, first_channel);
-            fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, group + gridDim.x, n, first_filter);
+            const int next = group + gridDim.x;
+            if (HELD) ahead.ask(dy, from, mask, next, n, first_filter);
+            else fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, next, n, first_filter);
         }
         const int low = group % BANDS * BAND, above = first_row(group % BANDS) + TOP;
 #pragma unroll 1
@@ -259,6 +297,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 }
             }
         }
+        if (HELD && more) ahead.store(base + DY_AT + now * DY_BYTES, group + gridDim.x);
         if (!AHEAD && more) {
             __syncthreads();
             fetch_x(base + X_AT, x, group + gridDim.x, n, first_channel);

@@ -16,38 +16,54 @@ INLINE void get2(const T* p, T* v) {
 #endif
 }
 
-// A chunk of it: the gradients of CHUNK maxima, and where these were. Beyond the channels that are
-// stored, and where a ReLU behind the maxima let nothing pass, there is none.
+INLINE u32 get_places(const u8* p) {
+#if POOLED % 2 == 0
+    return *(const unsigned short*)p;
+#else
+    return p[0] | p[1] << 8;
+#endif
+}
+
+// A chunk of it: the gradients of CHUNK maxima, and where these were, a byte each in pairs. Beyond the
+// channels that are stored, and where a ReLU behind the maxima let nothing pass, there is none.
 struct Spread {
     T v[CHUNK];
-    u32 taps[CHUNK];
+    u32 taps[CHUNK / 2];
+
+    INLINE Spread() {}
 
     // mask: the maxima, or null without a ReLU; pixel, channel: of the output.
     INLINE Spread(const T* dy, const u8* places, const T* mask, i64 pixel, int channel, bool exists) {
         const i64 first = pixel * POOLED + channel;
-        UNROLLED(k, CHUNK) v[k] = T(0), taps[k] = 4;
 #pragma unroll
         for (int k = 0; k < CHUNK; k += 2) {
+            v[k] = v[k + 1] = T(0), taps[k / 2] = 0x404;
             if (!exists || channel + k >= POOLED) continue;
-            if (channel + k + 1 < POOLED) get2(dy + first + k, v + k);
-            else v[k] = dy[first + k];
-            UNROLLED(e, 2) {
-                const i64 at = first + k + e;
-                if (channel + k + e < POOLED && (!mask || get(mask[at]) > 0.0f))
-                    taps[k + e] = places[at];
+            if (channel + k + 1 < POOLED) {
+                get2(dy + first + k, v + k);
+                taps[k / 2] = get_places(places + first + k);
+            } else {
+                v[k] = dy[first + k];
+                taps[k / 2] = places[first + k] | 0x400;
             }
+            if (!mask) continue;
+            UNROLLED(e, 2)
+                if (channel + k + e < POOLED && !(get(mask[first + k + e]) > 0.0f))
+                    taps[k / 2] = taps[k / 2] & 0xff00u >> 8 * e | 4u << 8 * e;
         }
     }
+
+    INLINE u32 tap_of(int k) const { return taps[k / 2] >> k % 2 * 8 & 255; }
 
     // Of the pixel at one place of the windows.
     INLINE uint4 at(u32 tap) const {
         u32 word[4];
         UNROLLED(q, 4) {
 #if BFLOAT
-            word[q] = (taps[2 * q] == tap ? v[2 * q] : 0) |
-                      (u32)(taps[2 * q + 1] == tap ? v[2 * q + 1] : 0) << 16;
+            word[q] = (tap_of(2 * q) == tap ? v[2 * q] : 0) |
+                      (u32)(tap_of(2 * q + 1) == tap ? v[2 * q + 1] : 0) << 16;
 #else
-            word[q] = taps[q] == tap ? __float_as_uint(v[q]) : 0;
+            word[q] = tap_of(q) == tap ? __float_as_uint(v[q]) : 0;
 #endif
         }
         return make_uint4(word[0], word[1], word[2], word[3]);

@@ -9,9 +9,14 @@ import os
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling
+from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
+from dnnstack.graph.geometry import Window
 
 from ....support.tensor_convs import (
     COMPILER,
+    Drawn,
     Emulated,
     convolved,
     draw,
@@ -172,4 +177,23 @@ def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed):
     want = gradient_of_filters(x, dy, g)
     weights, biases = kernel.gradients(x, dp, places, mask)
     close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])
+    close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
+
+
+# LeNet's second convolution: what comes with the next tile waits in registers.
+@needs_compiler
+@pytest.mark.parametrize(("bf16", "pictures"), [(False, 4), (True, 8), (False, 8)])
+def test_a_tile_ahead_through_a_max_pool(tmp_path, bf16, pictures):
+    window = Window((5, 5), padding=(0, 0, 0, 0))
+    g = Geometry((24, 12, 12), (56, 8, 8), window, False, BFLOAT if bf16 else FLOAT)
+    tiling = FilterTiling(g, pictures, 8, 8, 1, 1, 1, 3, 2, 1, True, 1)
+    drawn, rng = Drawn("filter", 3 * pictures + 1, tiling), np.random.default_rng(pictures)
+    kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, POOLED=50)
+    # Several tiles for a block.
+    assert tiling.groups(drawn.n) > kernel.grid(3)[0]
+    x = numbers(rng, (drawn.n, 12, 12, 24), bf16)
+    dp, places, _ = maxima(rng, (drawn.n, 8, 8, 56), 50, bf16)
+    dy = widened(dp, places, None, 56)
+    weights, biases = kernel.gradients(x, dp, places)
+    close(weights, gradient_of_filters(x, dy, g), 2e-5 if bf16 else LOOSE[False])
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
