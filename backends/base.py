@@ -132,6 +132,9 @@ class Executable(Protocol):
         pictures do not lie on the device, or it is not made for patches so large.
         """
 
+    def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
+        """What writes ``given``, runs the section and reads ``found``, for many calls."""
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         """The section's calls in order."""
 
@@ -153,6 +156,19 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Free everything; the executable is unusable afterwards."""
+
+
+def in_three_steps(
+    executable: Executable, section: str, given: Tensor, found: Tensor
+) -> Callable[[Array], Array]:
+    """``function`` of an executable that has nothing to look up in advance."""
+
+    def call(array: Array) -> Array:
+        executable.write(given, array)
+        executable.run(section)
+        return executable.read(found)
+
+    return call
 
 
 class Backend(Protocol):

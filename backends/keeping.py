@@ -156,6 +156,9 @@ class Lent:
         with self._watched() as held:
             return held.patch_sums(self._tables.get(images, images), rows, window)
 
+    def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
+        return self._held.function(section, given, found)
+
     def calls(self, section: str) -> Sequence[BoundCall]:
         return self._held.calls(section)
 

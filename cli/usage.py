@@ -32,6 +32,16 @@ _COMMANDS_ELSEWHERE = {
 }
 """Our commands, and the names that other tools have for them."""
 
+_TWO = "name two runs or checkpoints, as in dnnstack compare digits digits-2"
+_ARGUMENTS = {
+    "compare first": _TWO,
+    "compare second": _TWO,
+    "new folder": "name a folder with a folder for each class, as in dnnstack new flowers",
+    "predict paths": "name pictures, as in dnnstack predict 5.png",
+    "weights source": "name a run or a file, as in dnnstack weights digits",
+}
+"""What to type for the arguments that commands cannot do without."""
+
 _OPTIONS_ELSEWHERE = {
     "--gpu": "--device cuda",
     "--cuda": "--device cuda",
@@ -153,9 +163,9 @@ def _hint(error: click.UsageError, given: Sequence[str]) -> str:
             files = [word for word in given if Path(word).suffix in (".yaml", ".yml")]
             if files:
                 return f"did you mean '{ctx.command_path} --config {files[0]}'?"
-            return f"name a YAML file, as in {ctx.command_path} --config digits.yaml"
-        if error.param.name == "paths":
-            return f"name pictures, as in {ctx.command_path} 5.png"
+            example = "lenet-search.yaml" if ctx.info_name == "sweep" else "digits.yaml"
+            return f"name a YAML file, as in {ctx.command_path} --config {example}"
+        return _ARGUMENTS.get(f"{ctx.info_name} {error.param.name}", "")
     return ""
 
 

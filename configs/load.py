@@ -171,9 +171,17 @@ def _read(
     return config if folder is None else with_plugins(config, used), root
 
 
-def compose(text: str, label: str, problems: list[Problem]) -> Node | None:
-    """The root of a document, which ``label`` stands for in messages; None if it has none."""
-    return _Composer(label, problems).compose(text)
+def compose(
+    text: str,
+    label: str,
+    problems: list[Problem],
+    needed: str = "a config needs data, layers, optimizer and train",
+) -> Node | None:
+    """The root of a document, which ``label`` stands for in messages; None if it has none.
+
+    needed: what an empty one lacks.
+    """
+    return _Composer(label, problems, empty=f"the file is empty; {needed}").compose(text)
 
 
 def compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:
@@ -189,11 +197,17 @@ class _Stop(Exception):
 
 class _Composer:
     def __init__(
-        self, label: str, problems: list[Problem], path: str = "", place: Place | None = None
+        self,
+        label: str,
+        problems: list[Problem],
+        path: str = "",
+        place: Place | None = None,
+        empty: str = "expected a value, not a comment",
     ) -> None:
         self.label = label
         self.problems = problems
         self.fixed = place
+        self.empty = empty
         self.path = [path] if path else []
 
     def compose(self, text: str) -> Node | None:
@@ -221,9 +235,7 @@ class _Composer:
         first = next(events)
         if isinstance(first, yaml.StreamEndEvent):
             place = self.fixed or Place.in_file(self.label, 1, 1)
-            self._note_at(
-                place, "the file is empty; a config needs data, layers, optimizer and train"
-            )
+            self._note_at(place, self.empty)
             raise _Stop
         root = self._node(next(events), events, 1)
         next(events)

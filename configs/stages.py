@@ -37,7 +37,8 @@ def load_stages(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedS
     """
     found = find_config(reference, STAGES)
     problems: list[Problem] = []
-    root = compose(read_text(found), found.label, problems)
+    needed = "dnnstack compress needs stages, as in lenet.yaml of the package"
+    root = compose(read_text(found), found.label, problems, needed)
     if root is None:
         raise_problems(found.label, problems)
     if isinstance(root.value, dict) and "layers" in root.value and "stages" not in root.value:

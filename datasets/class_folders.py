@@ -153,7 +153,7 @@ def held_out(
         if len(pictures) < 2:
             raise DatasetError(
                 f"{pictures[0].name} is the only picture of its class, so none is left for "
-                "testing; add pictures, or name a folder of test pictures (test)"
+                "testing; add pictures, or name a folder of test pictures with the key 'test'"
             )
         ranked = sorted(pictures, key=lambda p: (sha256_bytes(os.fsencode(p.name)), p.name))
         count = min(max(round(len(pictures) * fraction), 1), len(pictures) - 1)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import Backend
+from ..backends.base import Backend, Executable
+from ..graph.graph import Graph
 from .augmentation import TEST_TIME, TestTime
 from .records.trained import Trained
+
+Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
 
 # Batches that stay compiled, each with a copy of the parameters.
 _KEPT = 3
@@ -31,9 +35,9 @@ class Forward:
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, bool], _Numbers] = {}
         self._last = 0
-        # In a call of less than a millisecond each look-up counts: the batch that was used last,
-        # if it has no other size, and the most pictures of one.
-        self._latest: tuple[int, bool, _Numbers] | None = None
+        # In a call of less than a millisecond each look-up counts: the size and type of the batch
+        # that was used last, if it has no other size, what computes it, and the most of a batch.
+        self._latest: tuple[int, np.dtype[Any], Function] | None = None
         self._most = trained.config.data.evaluation_batch_size
 
     def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
@@ -44,6 +48,9 @@ class Forward:
         """
         count, most = len(inputs), self._most
         with self._lock:
+            latest = self._latest
+            if latest is not None and latest[0] == count and latest[1] == inputs.dtype:
+                return latest[2](inputs)
             if 0 < count <= most:
                 return self._part(inputs)
             found = np.empty((count, len(self.trained.classes)), np.float32)
@@ -52,12 +59,9 @@ class Forward:
         return found
 
     def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
-        count, pixels = len(part), part.dtype == np.uint8
-        if self._latest is not None and self._latest[:2] == (count, pixels):
-            return self._latest[2](part)
-        if count == 1 and pixels:
-            part, pixels = self.trained.checkpoint.provenance.preprocessing(part), False
-        return self._batch(count, pixels)(part)
+        if len(part) == 1 and part.dtype == np.uint8:
+            part = self.trained.checkpoint.provenance.preprocessing(part)
+        return self._batch(len(part), part.dtype)(part)
 
     def close(self) -> None:
         """Free what was compiled; a later call compiles again."""
@@ -66,8 +70,9 @@ class Forward:
             while self._batches:
                 self._batches.popitem()[1].close()
 
-    def _batch(self, count: int, pixels: bool) -> _Numbers:
+    def _batch(self, count: int, dtype: np.dtype[Any]) -> _Numbers:
         """A compiled batch with room for ``count`` pictures."""
+        pixels = dtype == np.uint8
         sizes = [size for size, of_pixels in self._batches if of_pixels == pixels]
         roomy = [size for size in sizes if 1 < count <= size <= 2 * count]
         size = count if count == self._last or not roomy else min(roomy)
@@ -80,31 +85,32 @@ class Forward:
             kind = _Pixels if pixels else _Numbers
             batch = kind(self.trained, self._backend, size, self._views)
         self._batches[size, pixels] = batch
-        self._latest = (count, pixels, batch) if size == count else None
+        self._latest = (count, dtype, batch.whole) if size == count else None
         return batch
 
 
 class _Numbers:
-    """The forward pass of a batch of normalised inputs, compiled."""
+    """The forward pass of a batch of normalised inputs, compiled.
+
+    ``whole`` computes as many as in the last call, if these were all that there is room for.
+    """
 
     def __init__(self, trained: Trained, backend: Backend, size: int, views: TestTime) -> None:
         self._size = size
         self._graph = trained.network.infer_graph(size, views)
         self._executable = trained.compile(backend, self._graph)
-        self._given, self._found = self._graph["x"], self._graph["probabilities"]
+        self.whole = _function(self._executable, self._graph, "x")
 
     def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """(n, C, H, W) float32 -> (n, K), n at most the size of the batch."""
         count = len(inputs)
-        if count < self._size:
-            inputs = np.resize(inputs, (self._size, *inputs.shape[1:]))
-        self._executable.write(self._given, inputs)
-        return self._answers(count)
-
-    def _answers(self, count: int) -> NDArray[np.float32]:
-        self._executable.run(self._graph.name)
-        answers = np.asarray(self._executable.read(self._found))
+        answers = self.whole(self._fitted(inputs))
         return answers if count == self._size else answers[:count].copy()
+
+    def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        if len(inputs) == self._size:
+            return inputs
+        return np.resize(inputs, (self._size, *inputs.shape[1:]))
 
     def close(self) -> None:
         """Free it."""
@@ -121,9 +127,9 @@ class _Pixels(_Numbers):
         self._executable = trained.compile(backend, self._graph, "device")
         self._executable.write(self._graph["labels"], np.zeros(size, np.int32))
         self._executable.write(self._graph["step"], np.zeros(1, np.int64))
-        self._given, self._found = self._graph["images"], self._graph["probabilities"]
+        self.whole = _function(self._executable, self._graph, "images")
 
-    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
         count = len(inputs)
         if count != self._count:
             # Sample -1 is one of zeros.
@@ -133,5 +139,8 @@ class _Pixels(_Numbers):
             order.flags.writeable = False
             self._executable.write(self._graph["order"], order)
             self._count = count
-        self._executable.write(self._given, inputs)
-        return self._answers(count)
+        return inputs
+
+
+def _function(executable: Executable, graph: Graph, given: str) -> Function:
+    return executable.function(graph.name, graph[given], graph["probabilities"])

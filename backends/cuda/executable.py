@@ -16,7 +16,7 @@ from ...common.errors import LibraryError
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate
-from ..base import Array, BoundCall, check_array
+from ..base import Array, BoundCall, check_array, in_three_steps
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
@@ -302,6 +302,9 @@ class CudaExecutable:
             return None
         with device().stream as stream, self._explained():
             return patch_sums(self._store.data[images], rows, window, stream)
+
+    def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
+        return in_three_steps(self, section, given, found)
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [step.call for step in self._sections[section].steps if step.call is not None]

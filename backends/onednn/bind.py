@@ -25,7 +25,7 @@ from .primitive import (
     copy,
     reorder_desc,
 )
-from .store import Store
+from .store import DataSet, Store
 
 OpT = TypeVar("OpT", bound=Op)
 PartT = TypeVar("PartT")
@@ -129,9 +129,9 @@ class Binder:
 
     def data(self, tensor: Tensor) -> Callable[[], Array]:
         """A function that returns the array which was written last: data sets are exchanged."""
-        arrays = self.store.arrays
-        arrays.setdefault(tensor, np.zeros((0, *tensor.shape[1:]), tensor.dtype))
-        return lambda: arrays[tensor]
+        empty = np.zeros((0, *tensor.shape[1:]), tensor.dtype)
+        held = self.store.data.setdefault(tensor, DataSet(empty))
+        return lambda: held.array
 
     def home(self, tensor: Tensor, dtype: str = "float32") -> Memory:
         """A float tensor in its own layout: its memory, or a copy if that is of another type."""

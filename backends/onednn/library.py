@@ -178,6 +178,7 @@ class Library:
             function = getattr(self.dll, f"dnnl_{name}")
             function.argtypes, function.restype = types, c_int
         self._openmp = C.CDLL("libgomp.so.1")
+        self._openmp.omp_set_num_threads.argtypes = [c_int]
         self.execute = self.dll.dnnl_primitive_execute
         engine = self.create("engine_create", ENGINE_CPU, 0)
         self.engine = Owned(engine, self.destroyer("engine"))
@@ -207,7 +208,7 @@ class Library:
 
     def set_threads(self, count: int) -> None:
         """OpenMP threads of the calling thread's next primitives."""
-        self._openmp.omp_set_num_threads(c_int(count))
+        self._openmp.omp_set_num_threads(count)
 
     def threads(self) -> int:
         """How many they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_int, c_int64
+from ctypes import POINTER, addressof, byref, c_char, c_int, c_int64
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,11 @@ class Memory(Owned):
 
         The array must not go away before the next call reads it.
         """
-        place = array.__array_interface__["data"][0] + start
+        # What is quickest to look up, here more than once in a call of some microseconds.
+        if array.flags.writeable:
+            place = addressof(c_char.from_buffer(array)) + start  # type: ignore[arg-type]
+        else:
+            place = array.__array_interface__["data"][0] + start
         if place != self._place:
             library().call("memory_set_data_handle", self.handle, place)
             self._place = place

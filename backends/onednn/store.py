@@ -16,8 +16,15 @@ from .primitive import copy
 
 
 @dataclass
+class DataSet:
+    """The array that was written last, by reference."""
+
+    array: NDArray[np.generic]
+
+
+@dataclass
 class Store:
-    """Memories of float32 tensors, arrays of the others, and the data sets by reference.
+    """Memories of float32 tensors, arrays of the others, and the data sets.
 
     An arena is a buffer in which tensors lie one behind the other, each in its layout, 64-byte
     aligned. Padding is zero and stays zero under every update, so one call may run over all of it.
@@ -26,6 +33,7 @@ class Store:
 
     memories: dict[Tensor, Memory] = field(default_factory=dict)
     arrays: dict[Tensor, NDArray[np.generic]] = field(default_factory=dict)
+    data: dict[Tensor, DataSet] = field(default_factory=dict)
     arenas: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     spans: dict[Tensor, tuple[str, int, int]] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, Graph, Op, Tensor
 from ...graph.ops import Fused
-from ..base import Array, BoundCall
+from ..base import Array, BoundCall, in_three_steps
 from ..tuning import Tuning
 from .kernels import KERNELS
 
@@ -83,6 +83,9 @@ class ReferenceExecutable:
         self, images: Tensor, rows: Array, window: tuple[int, int]
     ) -> tuple[Array, Array] | None:
         return None
+
+    def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
+        return in_three_steps(self, section, given, found)
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [

@@ -34,7 +34,12 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("train --frobnicate", "No such option '--frobnicate'\n"),
         ("--quiet train", "it comes after the command, as in 'dnnstack train --quiet'"),
         ("train", "Missing option '--config' / '-c'; name a YAML file, as in"),
+        ("sweep", "name a YAML file, as in dnnstack sweep --config lenet-search.yaml\n"),
         ("predict", "name pictures, as in dnnstack predict 5.png"),
+        ("new", "name a folder with a folder for each class, as in dnnstack new flowers"),
+        ("compare", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
+        ("compare digits", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
+        ("weights", "name a run or a file, as in dnnstack weights digits"),
         (
             "eval --run a --checkpoint b.safetensors",
             "--run and --checkpoint cannot be used together",

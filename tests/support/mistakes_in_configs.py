@@ -243,6 +243,17 @@ CONFIGS = [
         ("tiny.yaml: describes a training, with layers; dnnstack compress takes a file with st",),
     ),
     Mistake(
+        "a comment as a value",
+        f"{TRAIN} --set 'optimizer.lr=# later'",
+        ("optimizer.lr: expected a value, not a comment",),
+    ),
+    Mistake(
+        "an empty file where stages are needed",
+        "compress --config tiny.yaml",
+        ("tiny.yaml:1:1: the file is empty; dnnstack compress needs stages, as in lenet.yaml",),
+        prepare=config(""),
+    ),
+    Mistake(
         "a packaged training where stages are needed",
         "compress --config digits.yaml",
         ("digits.yaml: describes a training, for dnnstack train; here another is needed, such as",),

@@ -109,7 +109,7 @@ def _newest(folder: Path, notice: Tell, is_live: Callable[[], bool]) -> Checkpoi
             "start a new run",
         )
     raise CheckpointError(
-        f"{folder.parent}: has no checkpoint yet; start a new run, or name another with --run"
+        f"{folder.parent}: has no checkpoint yet; start a new run, or name another"
     )
 
 

@@ -264,3 +264,37 @@ def test_pictures_in_sequence_are_read_where_they_lie(make):
             np.testing.assert_array_equal(answers(apart, rows, lasting=True), expected)
     with pytest.raises(DatasetError, match="sample 9 was requested"):
         answers(pictures, [6, 7, 8, 9], lasting=True)
+
+
+def test_a_function_of_many_calls_is_write_run_and_read(make):
+    """Each answer is an array of its own; what does not fit is refused before it is read."""
+    network, _, trained = make()
+    graph = network.classify_graph(4, PIXELS)
+    executable = OneDnnBackend(1).compile({"classify": graph})
+    for p in network.parameters():
+        executable.write(p.tensor, trained.read(p.tensor))
+    executable.write(graph["labels"], np.zeros(4, np.int32))
+    executable.write(graph["step"], np.zeros(1, np.int64))
+    order = np.arange(4, dtype=np.int32)
+    order.flags.writeable = False
+    executable.write(graph["order"], order)
+    function = executable.function("classify", graph["images"], graph["probabilities"])
+    rng = np.random.default_rng(6)
+    batches = [rng.integers(0, 256, (4, *network.input_shape), np.uint8) for _ in range(3)]
+    batches[1].flags.writeable = False
+    batches.append(batches[0][::-1])
+    found = [function(batch) for batch in batches]
+    expected = []
+    for batch in batches:
+        executable.write(graph["images"], batch)
+        executable.run("classify")
+        expected.append(executable.read(graph["probabilities"]))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ShapeError, match=r"'given\.images' has shape"):
+        function(batches[0][..., :-1])
+    with pytest.raises(ShapeError, match="uint8, not int32"):
+        function(batches[0].astype(np.int32))
+    with pytest.raises(DatasetError, match="sample 3 was requested"):
+        function(batches[0][:3])
+    scores = executable.function("classify", graph["images"], graph["x"])
+    assert scores(batches[0]).shape == (4, *network.input_shape)

@@ -82,7 +82,8 @@ def test_nothing_usable_lists_every_fault(folder: Path, save: Save) -> None:
 
 
 def test_no_checkpoint_yet(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+    # Also compare and weights say so, which have no --run.
+    with pytest.raises(CheckpointError, match=r"yet; start a new run, or name another$"):
         newest_checkpoint(folder)
     with pytest.raises(CheckpointError, match="has no checkpoint yet"):
         newest_checkpoint(folder / "missing")
