@@ -193,7 +193,7 @@ def test_a_tile_ahead_through_a_max_pool(tmp_path, bf16, pictures):
     assert tiling.groups(drawn.n) > kernel.grid(3)[0]
     x = numbers(rng, (drawn.n, 12, 12, 24), bf16)
     dp, places, _ = maxima(rng, (drawn.n, 8, 8, 56), 50, bf16)
-    dy = widened(dp, places, None, 56)
+    dy = widened(dp, places, None, g.y)
     weights, biases = kernel.gradients(x, dp, places)
     close(weights, gradient_of_filters(x, dy, g), 2e-5 if bf16 else LOOSE[False])
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
