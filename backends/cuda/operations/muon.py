@@ -87,9 +87,22 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
 
     launch("muon_momentum", *direction, partial)
     launch("muon_normalize", *direction, f32(op.EPS), partial, norms)
-    for stack in stacks:
-        stack.add()
+    _add_beside(b, stacks)
     launch("muon_update", b.data(op.rates), op.step, norms, op.rescale)
+
+
+def _add_beside(b: Binder, stacks: Sequence[_Iteration]) -> None:
+    """Append the iterations of all groups, on as many streams as compute: their products are small,
+    and each waits for the one before."""
+    own = b.current
+    lanes = [(own + turn) % b.lanes for turn in range(len(stacks))]
+    # First those on other streams, which need not wait for what is done on this one then.
+    for lane, stack in sorted(zip(lanes, stacks, strict=True), key=lambda each: each[0] == own):
+        b.current = lane
+        b.join([own])
+        stack.add()
+    b.current = own
+    b.join(set(lanes))
 
 
 class _Iteration:
