@@ -105,12 +105,10 @@ INLINE void fetch_dy(u32 to, const T* dy, int group, int n, int filter) {
 }
 
 #if FROM_POOL
-// The same from the gradient of maxima: first asked for, then stored, between which a tile ahead leaves
-// time for the products if the chunks of a thread are few.
+// The same from the gradient of maxima, in turns: two chunks of a thread are asked for, then stored.
 #define POOL_TALL ((BAND + 1) / 2)
 #define POOL_RUN (COLUMNS / 2 * (BLOCK_FILTERS / CHUNK))
 #define SPREADS parts(PICTURES * POOL_TALL * POOL_RUN, THREADS)
-constexpr bool HELD = AHEAD && SPREADS <= 2;
 
 struct Gradients {
     Spread chunks[least(2, SPREADS)];
@@ -127,7 +125,7 @@ struct Gradients {
     }
 
     INLINE void ask(const T* dy, const u8* from, const T* mask, int group, int n, int filter,
-                    int turn = 0) {
+                    int turn) {
         const int chunks_of = BLOCK_FILTERS / CHUNK, first = group / BANDS * PICTURES;
         each(group, turn, [&](Spread& chunk, int picture, int row, int place, bool exists) {
             exists = exists && first + picture < n && row < ROWS / 2;
@@ -137,7 +135,7 @@ struct Gradients {
         });
     }
 
-    INLINE void store(u32 to, int group, int turn = 0) {
+    INLINE void store(u32 to, int group, int turn) {
         const int chunks_of = BLOCK_FILTERS / CHUNK, low = group % BANDS * BAND;
         each(group, turn, [&](Spread& chunk, int picture, int row, int place, bool exists) {
             UNROLLED(tap, 4) {
@@ -149,12 +147,6 @@ struct Gradients {
             }
         });
     }
-};
-#else
-constexpr bool HELD = false;
-struct Gradients {
-    INLINE void ask(const T*, const u8*, const T*, int, int, int) {}
-    INLINE void store(u32, int) {}
 };
 #endif
 
@@ -242,13 +234,11 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         const bool more = group + gridDim.x < groups;
         arrived();
         __syncthreads();
-        Gradients ahead;
         if (AHEAD && more) {
             now ^= 1;
-            fetch_x(base + X_AT + now * X_BYTES, x, group + gridDim.x, n, first_channel);
             const int next = group + gridDim.x;
-            if (HELD) ahead.ask(dy, from, mask, next, n, first_filter);
-            else fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, next, n, first_filter);
+            fetch_x(base + X_AT + now * X_BYTES, x, next, n, first_channel);
+            fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, next, n, first_filter);
         }
         const int low = group % BANDS * BAND, above = first_row(group % BANDS) + TOP;
 #pragma unroll 1
@@ -297,7 +287,6 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 }
             }
         }
-        if (HELD && more) ahead.store(base + DY_AT + now * DY_BYTES, group + gridDim.x);
         if (!AHEAD && more) {
             __syncthreads();
             fetch_x(base + X_AT, x, group + gridDim.x, n, first_channel);
