@@ -102,8 +102,8 @@ DATA = (
     Mutant(
         "split: validation samples are trained on",
         "datasets/loader.py",
-        "    rest = order[held:]\n",
-        "    rest = order\n",
+        "in (order[held:], order[:held]))",
+        "in (order, order[:held]))",
         (f"{_LOADER}::test_the_split_is_a_partition",),
     ),
     Mutant(
