@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -193,5 +194,7 @@ def train(
             return stop.exit_status
         progress.remark("")
         progress.say(as_text(report_group(path), console.width() or 80))
+        if not ended.failed:
+            progress.remark(f"next        dnnstack eval --ensemble {shlex.quote(str(path))}")
         progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status

@@ -8,6 +8,19 @@ from .records.checkpoint import Checkpoint
 from .share import check_ranks
 
 
+# Ranks that a message lists at most.
+_LISTED = 64
+
+
+def _fitting(batch: int) -> str:
+    """Which numbers of ranks go with a batch."""
+    found = [str(ranks) for ranks in range(2, min(batch, _LISTED) + 1) if batch % ranks == 0]
+    if not found:
+        return "no number of ranks fits it, so change the batch"
+    more = f" (of up to {_LISTED})" if batch > _LISTED else ""
+    return f"numbers of ranks that fit it{more}: {', '.join(found)}"
+
+
 def shared_out(
     config: RunConfig, ranks: int, checkpoint: Checkpoint | None
 ) -> tuple[RunConfig, int]:
@@ -24,7 +37,7 @@ def shared_out(
         if config.data.batch_size % parts:
             raise ConfigError(
                 f"--ranks {ranks}: a batch of {config.data.batch_size} (data.batch_size) cannot be "
-                f"computed in {parts} parts of equal size"
+                f"computed in {parts} parts of equal size; {_fitting(config.data.batch_size)}"
             )
         train = config.train.model_copy(update={"accumulate": parts})
         config = config.model_copy(update={"train": train})

@@ -73,6 +73,7 @@ def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
     assert "an ensemble of 2 networks" in chosen.stdout, chosen.stderr
     before = (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes()
     more = run(*TRAIN, *SHORT, "--seeds", "3", "--resume")
+    assert "next        dnnstack eval --ensemble runs/tiny-seeds\n" in more.stdout
     assert "seed-3: run 3 of 3" in more.stdout, more.stderr
     assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
     listed = run("runs").stdout.splitlines()

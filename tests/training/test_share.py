@@ -49,7 +49,7 @@ def test_ranks_make_parts_where_the_config_has_one(tiny: Make) -> None:
     assert (config.train.accumulate, parts) == (8, 0)
     config, parts = shared_out(tiny(), 1, None)
     assert (config.train.accumulate, parts) == (1, 0)
-    with pytest.raises(ConfigError, match=r"--ranks 3: a batch of 16 .* in 3 parts of equal size"):
+    with pytest.raises(ConfigError, match=r"3 parts of equal size; .* that fit it: 2, 4, 8, 16$"):
         shared_out(tiny(), 3, None)
 
 
