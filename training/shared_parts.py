@@ -7,7 +7,6 @@ from ..configs import RunConfig
 from .records.checkpoint import Checkpoint
 from .share import check_ranks
 
-
 # Ranks that a message lists at most.
 _LISTED = 64
 
