@@ -4,6 +4,9 @@
 
 #include "activations.cuh"
 #include "formulas.cuh"
+#define __align__(n) __attribute__((aligned(n)))
+static void __threadfence_block() {}
+#include "slices.cuh"
 #include "elementwise.cu"
 
 #include "losses.cu"
