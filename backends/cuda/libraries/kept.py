@@ -49,6 +49,12 @@ def write(folder: str, key: bytes, content: bytes) -> None:
         atomic_write(path, parts, durable=False)
 
 
+def forget(folder: str, key: bytes) -> None:
+    """Delete a file that is of no use, if it can be."""
+    with suppress(OSError):
+        _path(folder, key).unlink()
+
+
 @cache
 def _tidy(folder: Path) -> None:
     """Delete what killed processes left, once."""

@@ -8,9 +8,10 @@ asked for (by its number, or the first that keeps its promises), and the version
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from ....common.typed_json import from_json
@@ -24,11 +25,19 @@ FOLDER = "plans"
 class RestoredPlan:
     """A plan made from its bytes, for one handle; it has neither pointers nor a workspace.
 
-    Raises what the frontend raises for bytes that it does not take.
+    ``forget``: called where it does not run, so that the next process makes the plan anew. Raises
+    what the frontend raises for bytes that it does not take.
     """
 
-    def __init__(self, handle: int, spec: ConvSpec, facts: PlanFacts, content: bytes) -> None:
-        self._handle, self._spec, self.facts = handle, spec, facts
+    def __init__(
+        self,
+        handle: int,
+        spec: ConvSpec,
+        facts: PlanFacts,
+        content: bytes,
+        forget: Callable[[], None],
+    ) -> None:
+        self._handle, self._spec, self.facts, self._forget = handle, spec, facts, forget
         self._graph: Any = frontend().pygraph(handle=handle)
         self._graph.deserialize(handle, list(content))
 
@@ -39,6 +48,7 @@ class RestoredPlan:
             # It is the only one of its graph.
             run(pointers, workspace, 0, self._handle, None, None, None)
         except Exception as error:
+            self._forget()
             raise self._spec.refusal(error) from None
 
 
@@ -53,14 +63,16 @@ class PlanFiles:
 
     def restored(self, handle: int, spec: ConvSpec, wanted: int | None) -> RestoredPlan | None:
         """The plan of a file; None if there is none that can be had."""
-        found = kept.read(FOLDER, self._key(spec, wanted))
+        key = self._key(spec, wanted)
+        found = kept.read(FOLDER, key)
         if found is None:
             return None
         head, _, content = found.partition(b"\n")
         with suppress(Exception):  # the frontend raises a type of its own for each reason
             facts = from_json(head, PlanFacts)
             if facts.workspace <= WORKSPACE_LIMIT:
-                return RestoredPlan(handle, spec, facts, content)
+                forget = partial(kept.forget, FOLDER, key)
+                return RestoredPlan(handle, spec, facts, content, forget)
         return None
 
     def keep(self, plans: ConvPlans, wanted: int | None, plan: int, verified: bool) -> None:

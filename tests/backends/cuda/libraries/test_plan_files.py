@@ -7,6 +7,7 @@ import gc
 import pytest
 from dnnstack.backends.cuda.libraries import cudnn_library, plan_files
 from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
+from dnnstack.common.errors import CudnnError
 
 from ....support.convolutions import BASE, forward
 
@@ -51,6 +52,26 @@ def test_another_process_takes_the_plan_as_it_was(another, frontend, trials, wan
     assert second.build(3)
     second.launch(3, 300)()
     assert frontend.launched[-1][1:] == (300, 3)
+
+
+def test_a_restored_plan_that_does_not_run_is_made_anew_by_the_next_process(
+    another, frontend, trials, monkeypatch
+):
+    forward(another()).choose()
+    second = forward(another())
+    second.choose()
+    second.bind({"x": 10, "w": 11, "y": 12}, 100)
+
+    def refuse(*_):
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(second._restored._graph, "_execute_plan_at_index", refuse)
+    with pytest.raises(CudnnError, match="EXECUTION_FAILED"):
+        second.run()
+    asked = frontend.asked
+    third = forward(another())
+    third.choose()
+    assert (third._restored, frontend.asked) == (None, asked + 1)
 
 
 def test_what_was_asked_for_is_part_of_it(another, frontend, trials):
