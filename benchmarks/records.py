@@ -17,7 +17,8 @@ accuracy of cifar10-airbench-muon.yaml in fewer seconds. Each takes ``--seconds`
 Seconds are of training, with whitening and with evaluation, measured as in airbench.py. A step that
 runs out of time ends with what it has. FOLDER gets the trials, every training as a line of JSON,
 and the chosen config; a table is printed. ``--chosen FOLDER/cifar10-chosen.yaml`` judges alone,
-with all of the time, for instance further seeds with ``--first``.
+with all of the time, for instance further seeds with ``--first``. ``--compare FILE...`` chooses
+among configs that were written by hand, without warming or a search.
 """
 
 from __future__ import annotations
@@ -344,6 +345,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="the first of these")
     parser.add_argument("--chosen", type=Path, help="a config to judge, without a search")
     parser.add_argument(
+        "--compare", type=Path, nargs="+", help="configs to choose from, without a search"
+    )
+    parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="change a key of the config, or of the search: search.keys.data.batch_size=[512]",
     )  # fmt: skip
@@ -358,12 +362,14 @@ def main() -> None:
         say(", ".join(f"{name} {version}" for name, version in bench.backend.versions().items()))
         if options.chosen is not None:
             chosen: Candidate | None = Candidate("chosen", str(options.chosen), ())
+        elif options.compare:
+            chosen = bench.choose([Candidate(f.stem, str(f), ()) for f in options.compare])
         else:
             bench.warm()
             trials = bench.search(Path(folder) / "runs")
             chosen = bench.choose(bench.promising(trials))
-            if chosen is not None:
-                say(f"chosen: {chosen.name}, {bench.write(chosen)}")
+        if chosen is not None and options.chosen is None:
+            say(f"chosen: {chosen.name}, {bench.write(chosen)}")
         if chosen is None:
             sys.exit("nothing was found; the messages above say how far it came")
         show(bench.part, bench.judge(chosen))
