@@ -121,7 +121,7 @@ class Emulated:
         self.drawn = drawn
         self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0} | values
+        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"
@@ -193,7 +193,11 @@ class Emulated:
         places: np.ndarray | None = None,
         mask: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """dw (K, kh, kw, C) and db (K,): the sums of the slices."""
+        """dw (K, kh, kw, C) and db (K,): the sums of the slices.
+
+        With SLOPE dy is the gradient of an activation's output, and ``mask`` what its slope is
+        taken of.
+        """
         g = self.drawn.geometry
         shape = (g.y[0], *g.window.kernel, g.x[0])
         size = int(np.prod(shape))
@@ -205,6 +209,7 @@ class Emulated:
             *(source, gradient, _pointer(places), masked, _pointer(slices)),
             ctypes.c_longlong(slices.shape[1]),
             self.drawn.n,
+            ctypes.c_float(0.3),
             (ctypes.c_int * 3)(*grid),
         )
         total = slices.astype(np.float64).sum(0)

@@ -65,7 +65,8 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Together:
-    """Convolutions that may have a max-pool in their kernels, if all of them have.
+    """Convolutions that may have a max-pool, or the gradient of one or of an activation, in their
+    kernels, if all of them have.
 
     ``spared``: what its own kernel takes, in seconds, the fastest of so many runs.
     """

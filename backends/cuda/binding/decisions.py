@@ -38,15 +38,16 @@ class Maxima(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The gradient of a max-pool's input by that of its output.
+    """The gradient of the input of a max-pool or an activation, by that of its output.
 
-    ``pool``: what would compute it. ``mask``: the maxima, where a ReLU's gradient comes in between.
+    ``op``: what would compute it. ``maxima``: of a max-pool. ``mask``: the maxima, where a ReLU's
+    gradient comes in between; what the slope of an activation is taken of.
     """
 
-    pool: Op
+    op: Op
     gradient: Buffer
-    maxima: Maxima
-    mask: Tensor | None
+    maxima: Maxima | None
+    mask: Tensor | Buffer | None
 
 
 class Ending(NamedTuple):
@@ -69,9 +70,10 @@ class Decisions:
     those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
 
     ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie
-    side by side. ``endings``: by a convolution's y. ``rotated``: by the filters. ``row_sums``: by
-    the scores of a dense tail, (2 n,) float32 on the device, from its first kernel to its second.
-    ``slices``: the sums of a convolution's filter gradient, by that.
+    side by side, and by an activation's, which filters' gradients alone read. ``endings``: by a
+    convolution's y. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail,
+    (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
+    convolution's filter gradient, by that.
     """
 
     merged: Operations = field(default_factory=Operations)

@@ -135,10 +135,17 @@ def most_slices(geometry: Geometry, processors: Processors) -> int:
 
 @cache
 def filter_tilings(
-    geometry: Geometry, n: int, most: int, processors: Processors
+    geometry: Geometry, n: int, most: int, processors: Processors, neighbours: bool = False
 ) -> tuple[FilterTiling, ...]:
-    """As ``tilings``, of the gradient of filters; ``geometry``: that of forward."""
-    return best(_filter_shapes(geometry, n), _filter_variants, n, most, processors)
+    """As ``tilings``, of the gradient of filters; ``geometry``: that of forward.
+
+    ``neighbours``: those that share a processor with another block, alone.
+    """
+    shapes = _filter_shapes(geometry, n)
+    if neighbours:
+        pairs = (replace(each, resident=2) for each in shapes)
+        return best(pairs, _neighbours, n, most, processors)
+    return best(shapes, _filter_variants, n, most, processors)
 
 
 def _filter_shapes(g: Geometry, n: int) -> Iterator[FilterTiling]:
@@ -169,3 +176,7 @@ def _filter_variants(first: FilterTiling) -> Iterator[FilterTiling]:
     for split, ahead, resident in product((1, 2, 4, 8), (False, True), (1, 2)):
         if 4 <= first.units * split <= 16:
             yield replace(first, split=split, ahead=ahead, resident=resident)
+
+
+def _neighbours(first: FilterTiling) -> Iterator[FilterTiling]:
+    return (each for each in _filter_variants(first) if each.resident > 1)

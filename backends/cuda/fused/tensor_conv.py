@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Generic
 
-from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d
+from ....graph.ops import (
+    ActivationBackward,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Pool2d,
+)
 from ...known import Kind
 from ..binding.bind import Arithmetic, Binder
 from ..binding.decisions import Maxima, Spread
@@ -26,11 +32,12 @@ from .tilings import AnyTiling, Geometry, fits
 
 # What a choice begins with where these kernels run instead of a plan of cuDNN.
 TENSOR = "t"
-# The same for one that has the max-pool beside it in the same kernel.
+# The same for one that has the max-pool beside it, or the activation's gradient in front of it, in
+# the same kernel.
 POOLED = "p"
 CONV, FILTER = "tensor_conv", "tensor_filter"
-# What a kernel without a max-pool in it is compiled with.
-ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0}
+# What a kernel with neither in it is compiled with.
+ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
 CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
 # So many of the model's first are looked through for those that a max-pool fits.
@@ -122,20 +129,25 @@ class _TensorCores(Compiled, Generic[AnyTiling]):
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         """What the kernel is given."""
 
-    def _from_pool(self) -> dict[str, int]:
+    def _in_front(self) -> dict[str, int]:
         if self._spread is None:
             return ALONE
-        return ALONE | {"FROM_POOL": 1, "POOLED": self._spread.maxima.layout.columns}
+        op, _, maxima, _ = self._spread
+        if isinstance(op, ActivationBackward):
+            return ALONE | {"SLOPE": kind_of(op.kind)}
+        return ALONE | {"FROM_POOL": 1, "POOLED": maxima.layout.columns if maxima else 0}
 
     def _through(self) -> dict[str, object]:
-        """What ``explain`` shows of a max-pool's gradient that the kernel computes on the way."""
-        return {} if self._spread is None else {"with": self._spread.pool.label()}
+        """What ``explain`` shows of another gradient that the kernel computes on the way."""
+        return {} if self._spread is None else {"with": self._spread.op.label()}
 
     def _gradient(self, ends: Pointers) -> tuple[Any, Any, Any]:
-        """What the kernel is given for y: itself, or the gradient of maxima with their places."""
+        """What the kernel is given for y: itself, or the gradient of maxima with their places, or
+        that of an activation's output with what its slope is taken of."""
         if self._spread is None or ends is not self._ends:
             return ends["y"], None, None
-        return self._spread.gradient, self._spread.maxima.places, self._spread.mask
+        _, gradient, maxima, mask = self._spread
+        return gradient, None if maxima is None else maxima.places, mask
 
     def _named(self, chosen: str) -> AnyTiling:
         """The tiling that the choices name. Raises ValueError if it is none."""
@@ -236,7 +248,7 @@ class TensorConv(_TensorCores[Tiling]):
         fixed = {"DATA": int(self._geometry.data), "ACTIVATION": kind_of(activation)}
         if self._behind is not None:
             return fixed | ALONE | {"POOL": 1, "POOLED": self._behind[2].layout.columns}
-        return fixed | self._from_pool()
+        return fixed | self._in_front()
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         op = self._op
@@ -281,25 +293,33 @@ class TensorFilter(_TensorCores[FilterTiling]):
         most = most_slices(self._geometry, self._processors)
         count = most if chosen is None else self._slices(0)
         wanted, held = count * self._stride, b.decisions.slices.get(op.dw)
-        # With a max-pool on the way or without: a search times one after the other.
+        # With another gradient on the way or without: a search times one after the other.
         self._sums = held if held is not None else b.scratch(wanted, "float32")
         b.decisions.slices[op.dw] = self._sums
 
     def _promising(self) -> tuple[FilterTiling, ...]:
-        return filter_tilings(self._geometry, self._n, CANDIDATES, self._processors)
+        given = (self._geometry, self._n, CANDIDATES, self._processors)
+        every = filter_tilings(*given)
+        if self._spread is None or self._spread.maxima is not None:
+            return every
+        # The model knows nothing of slopes: while a block waits for what it takes them of, a
+        # neighbour can compute.
+        half = CANDIDATES // 2
+        return every[:half] + filter_tilings(*given, neighbours=True)[:half]
 
     def _tiling(self, values: Sequence[int]) -> FilterTiling:
         return FilterTiling.of(self._geometry, values)
 
     def _defines(self) -> dict[str, int]:
-        return {"BIAS": int(self._bias is not None)} | self._from_pool()
+        return {"BIAS": int(self._bias is not None)} | self._in_front()
 
     def _slices(self, index: int) -> int:
         return self._every[index].grid(self._n, self._processors)[0]
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
-        gradient = self._gradient(ends)
-        return ends["x"], *gradient, self._sums, i64(self._stride), i32(self._n)
+        gradient, op = self._gradient(ends), None if self._spread is None else self._spread.op
+        alpha = f32(op.alpha if isinstance(op, ActivationBackward) else 0.0)
+        return ends["x"], *gradient, self._sums, i64(self._stride), i32(self._n), alpha
 
     def seconds(self, index: int, workspace: int, repeats: int) -> float:
         """Also about those that the sum of slices takes."""

@@ -4,7 +4,8 @@
 //
 // Compiled for one geometry: CHANNELS, HEIGHT, WIDTH of x, FILTERS, ROWS, COLUMNS of dy (channels as
 // stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as in tensor_conv.cu, of
-// dy.
+// dy. SLOPE: the activation, or -1, for whose output dy is given in place of that for its input; `mask`
+// then has what its slope is taken of.
 //
 // And for one tiling: a block has PICTURES pictures and BAND rows of dy at once, BLOCK_SIXTEENS times
 // sixteen filters and BLOCK_OCTETS times eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS
@@ -91,18 +92,73 @@ INLINE void fetch_x(u32 to, const T* x, int group, int n, int channel) {
     }
 }
 
-INLINE void fetch_dy(u32 to, const T* dy, int group, int n, int filter) {
-    const int first = group / BANDS * PICTURES, low = group % BANDS * BAND;
-    const int chunks = BLOCK_FILTERS / CHUNK, run = COLUMNS * chunks;
-    OF_BLOCK(i, PICTURES * BAND * run) {
-        const int line = i / run, picture = first + line / BAND, row = low + line % BAND;
-        const int place = i % run, f = filter + place % chunks * CHUNK;
-        const bool exists = picture < n && row < ROWS && f < FILTERS;
+// The chunks of a tile of dy, from 0 on.
+#define DY_RUN (COLUMNS * (BLOCK_FILTERS / CHUNK))
+#define DY_CHUNKS (PICTURES * BAND * DY_RUN)
+
+// Where a chunk goes in a tile, and where it is in memory: -1 if it is in no picture.
+struct Place {
+    u32 to;
+    i64 from;
+    INLINE Place(int i, int group, int n, int filter) {
+        const int first = group / BANDS * PICTURES, low = group % BANDS * BAND;
+        const int chunks = BLOCK_FILTERS / CHUNK, line = i / DY_RUN, place = i % DY_RUN;
+        const int picture = first + line / BAND, row = low + line % BAND;
+        const int f = filter + place % chunks * CHUNK;
         const i64 pixel = ((i64)picture * ROWS + row) * COLUMNS + place / chunks;
-        fetch(to + (line * DY_PITCH + place * CHUNK) * ITEM, exists ? dy + pixel * FILTERS + f : dy,
-              exists);
+        to = (line * DY_PITCH + place * CHUNK) * ITEM;
+        from = picture < n && row < ROWS && f < FILTERS ? pixel * FILTERS + f : -1;
+    }
+};
+
+#if SLOPE >= 0
+INLINE float sloped(float d, float v, float alpha) { return d * slope(SLOPE, v, alpha); }
+
+// A chunk of gradients times the slopes, rounded as the activation's own kernel rounds.
+INLINE uint4 sloped(uint4 d, uint4 v, float alpha) {
+    const u32 gradients[4] = {d.x, d.y, d.z, d.w}, values[4] = {v.x, v.y, v.z, v.w};
+    u32 found[4];
+    UNROLLED(q, 4) {
+        const u32 a = gradients[q], b = values[q];
+#if BFLOAT
+        found[q] = to_bf16_pair(
+            sloped(__uint_as_float(a << 16), __uint_as_float(b << 16), alpha),
+            sloped(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u), alpha));
+#else
+        found[q] = __float_as_uint(sloped(__uint_as_float(a), __uint_as_float(b), alpha));
+#endif
+    }
+    return make_uint4(found[0], found[1], found[2], found[3]);
+}
+
+// So many chunks of a thread are asked for before the first is stored.
+#define ASKED least(4, parts(DY_CHUNKS, THREADS))
+
+INLINE void fetch_dy(u32 to, const T* dy, const T* values, int group, int n, int filter,
+                     float alpha) {
+#pragma unroll 1
+    for (int begin = threadIdx.x; begin < DY_CHUNKS; begin += ASKED * THREADS) {
+        uint4 d[ASKED], v[ASKED];
+        UNROLLED(k, ASKED) {
+            const Place place(begin + k * THREADS, group, n, filter);
+            d[k] = v[k] = make_uint4(0, 0, 0, 0);
+            if (begin + k * THREADS >= DY_CHUNKS || place.from < 0) continue;
+            d[k] = *(const uint4*)(dy + place.from), v[k] = *(const uint4*)(values + place.from);
+        }
+        UNROLLED(k, ASKED) {
+            const Place place(begin + k * THREADS, group, n, filter);
+            if (begin + k * THREADS < DY_CHUNKS) to_shared(to + place.to, sloped(d[k], v[k], alpha));
+        }
     }
 }
+#else
+INLINE void fetch_dy(u32 to, const T* dy, const T*, int group, int n, int filter, float) {
+    OF_BLOCK(i, DY_CHUNKS) {
+        const Place place(i, group, n, filter);
+        fetch(to + place.to, place.from < 0 ? dy : dy + place.from, place.from >= 0);
+    }
+}
+#endif
 
 #if FROM_POOL
 // The same from the gradient of maxima, in turns: two chunks of a thread are asked for, then stored.
@@ -151,7 +207,7 @@ struct Gradients {
 #endif
 
 INLINE void fetch_gradient(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,
-                           int filter) {
+                           int filter, float alpha) {
 #if FROM_POOL
 #pragma unroll 1
     for (int turn = 0; turn < parts(SPREADS, 2); ++turn) {
@@ -160,7 +216,7 @@ INLINE void fetch_gradient(u32 to, const T* dy, const u8* from, const T* mask, i
         gradients.store(to, group, turn);
     }
 #else
-    fetch_dy(to, dy, group, n, filter);
+    fetch_dy(to, dy, mask, group, n, filter, alpha);
 #endif
 }
 
@@ -206,7 +262,7 @@ INLINE float pair_sum(u32 v) {
 // [FILTERS][TAPS][CHANNELS] and, behind them, [FILTERS] of the biases; `stride` numbers apart.
 KERNEL __launch_bounds__(THREADS, RESIDENT)
     tensor_filter(const T* x, const T* dy, const u8* from, const T* mask, float* slices, i64 stride,
-                  int n) {
+                  int n, float alpha) {
     enter();
     const u32 base = shared_begin();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % UNITS;
@@ -226,7 +282,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     const bool with_biases = BIAS && unit < FILTER_UNITS;
     if (blockIdx.x < groups) {
         fetch_x(base + X_AT, x, blockIdx.x, n, first_channel);
-        fetch_gradient(base + DY_AT, dy, from, mask, blockIdx.x, n, first_filter);
+        fetch_gradient(base + DY_AT, dy, from, mask, blockIdx.x, n, first_filter, alpha);
     }
     int now = 0;
     for (int group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -238,7 +294,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
             now ^= 1;
             const int next = group + gridDim.x;
             fetch_x(base + X_AT + now * X_BYTES, x, next, n, first_channel);
-            fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, next, n, first_filter);
+            fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, next, n, first_filter, alpha);
         }
         const int low = group % BANDS * BAND, above = first_row(group % BANDS) + TOP;
 #pragma unroll 1
@@ -290,7 +346,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         if (!AHEAD && more) {
             __syncthreads();
             fetch_x(base + X_AT, x, group + gridDim.x, n, first_channel);
-            fetch_gradient(base + DY_AT, dy, from, mask, group + gridDim.x, n, first_filter);
+            fetch_gradient(base + DY_AT, dy, from, mask, group + gridDim.x, n, first_filter, alpha);
         }
     }
     // biases[m][h]: of filter lane / 4 + 8 h over this lane's rows; the other rows have its neighbours.

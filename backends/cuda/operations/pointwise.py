@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ....graph import ops
 from ....graph.graph import Tensor
-from ..binding.bind import Binder, binds
+from ..binding.bind import Binder, Together, binds
+from ..binding.decisions import Spread
 from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
+from ..fused.pattern import single
+from ..fused.tensor_conv import POOLED
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
@@ -48,13 +52,17 @@ def activation(b: Binder, op: ops.Activation) -> None:
 def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     """An own kernel for every kind: cuDNN's wants forward's input and output both.
 
-    Where the sum of dx over its rows is a bias's gradient, it is taken on the way.
+    Where the sum of dx over its rows is a bias's gradient, it is taken on the way. No launch where
+    the gradient of the filters before it takes dy itself.
     """
     if _left_to_pool(b, op):
         b.decisions.masked.add(op)
         return
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
-    value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
+    value, dy = b.want(op.value, layout), b.want(op.dy, layout)
+    if _left_to_filters(b, op, value, dy):
+        return
+    dx = b.output(op.dx, layout)
     ends, alpha, shown = (value, dy, dx), f32(op.alpha), {"kind": op.kind}
     kind, dtype, size = kind_of(op.kind), dx.dtype, layout.size
     fixed = (("KIND", kind),)
@@ -91,6 +99,23 @@ def _left_to_pool(b: Binder, op: ops.ActivationBackward) -> bool:
         and pool.y == op.value
         and (pool.x, pool.y) in b.decisions.maxima
     )
+
+
+def _left_to_filters(b: Binder, op: ops.ActivationBackward, value: Buffer, dy: Buffer) -> bool:
+    """Whether the only reader is a filter gradient that is chosen to compute it on the way.
+
+    So it may be behind a first layer, which needs no gradient of its pictures.
+    """
+    reader, layout = single(b.graph.consumers(op.dx), ops.Conv2dBackwardFilter), value.layout
+    if reader is None:
+        return False
+    picture = b.geometry.picture(op.dx.shape, b.arithmetic.dtype, compact=reader.groups > 1)
+    if not (picture.nhwc and layout.same(picture) and layout.dtype == picture.dtype):
+        return False
+    b.decisions.spreads[op.dx] = Spread(op, dy, None, value)
+    key = b.choice(reader, "filter")
+    b.together.append(Together((key,), partial(b.seconds_of, op)))
+    return b.choices.get(key, "").startswith(POOLED)
 
 
 @binds(ops.Reshape)

@@ -166,6 +166,8 @@ def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     numbers |= {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": seed - 1}
     channels = drawn.geometry.x[0] if kind == "data" else drawn.geometry.y[0]
     numbers |= with_max_pool(kind, channels - seed) if pooled else ALONE
+    if kind == "filter" and not pooled:
+        numbers["SLOPE"] = seed - 1
     options = [f"-D{name}={value}" for name, value in numbers.items()]
     options += ["-std=c++17", f"--gpu-architecture={architecture}"]
     for library in libraries():

@@ -1,0 +1,148 @@
+"""A first layer's filter gradient with the gradient of the activation behind it in its kernel."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
+from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
+from dnnstack.graph.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
+    ActivationBackward,
+    Conv2d,
+    Conv2dBackwardFilter,
+    Scale,
+)
+
+from ....support.op_draft import Draft
+from ....support.tensor_convs import COMPILER, Emulated, computed, draw, numbers
+from .test_tensor_conv_emulated import close, gradient_of_filters
+
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+KEY = "one//filter"
+# Slopes by outputs, at alpha 0.3, whose products numbers of eight bits nearly hold.
+SLOPES = {
+    "relu": lambda v: (v > 0) * 1.0,
+    "leaky_relu": lambda v: np.where(v > 0, 1.0, np.float64(np.float32(0.3))),
+    "tanh": lambda v: 1.0 - v.astype(np.float64) ** 2,
+}
+
+
+def drawn_of(seed):
+    """A geometry whose pictures are padded to eights, and the choice of a tiling of it."""
+    for turn in count():
+        drawn = draw(f"{seed} {turn}", "filter")
+        if drawn.geometry.x[0] % 8 == 0:
+            found = filter_tilings(drawn.geometry, drawn.n, 40, H200)
+            tiling = random.Random(seed).choice(found)
+            return drawn, {KEY: "p" + "-".join(map(str, tiling.numbers.values()))}
+
+
+def section(drawn, kind, bias=True, data=False):
+    """A convolution with an activation, and the gradients of both, on values of bfloat16.
+
+    data: something else reads the activation's gradient.
+    """
+    g, n = drawn.geometry, drawn.n
+    draft = Draft(np.random.default_rng(n), "normal")
+    graph, large = draft.graph, (n, *g.y)
+    x, dy = draft.floats("x", n, *g.x), draft.floats("dy", *large)
+    w = draft.floats("w", g.y[0], g.x[0], *g.window.kernel, role="parameter")
+    value, dx = graph.tensor("value", large), graph.tensor("dx", large)
+    forward = kind if kind in FROM_OUTPUT else None
+    graph.add(Conv2d(x=x, w=w, y=value, window=g.window, activation=forward, activation_alpha=0.3))
+    graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=0.3))
+    dw = draft.gradient("w", g.y[0], g.x[0], *g.window.kernel)
+    db = draft.gradient("b", g.y[0]) if bias else None
+    graph.add(Conv2dBackwardFilter(x=x, dy=dx, dw=dw, window=g.window, bias_grad=db))
+    found = [dw, *([db] if bias else [])]
+    if data:
+        found.append(draft.out("twice", *large))
+        graph.add(Scale(x=dx, y=found[-1], factor=2.0))
+    for array in draft.values.values():
+        array.view(np.uint32)[...] &= 0xFFFF0000
+    return draft, found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_choice_of_it_leaves_no_other_launch(bound, seed):
+    drawn, choices = drawn_of(seed)
+    kind = ACTIVATIONS[seed % len(ACTIVATIONS)]
+    draft, _ = section(drawn, kind, bias=seed % 3 > 0)
+    precision = "bf16" if drawn.bf16 else "tf32"
+    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
+    calls = [call for call in executable.calls("one") if not call.function.startswith("convert")]
+    executable.close()
+    found = [call for call in calls if not isinstance(call.op, Conv2d)]
+    assert [call.function for call in found] == ["tensor_filter", "sum_slices"]
+    assert found[0].arguments["SLOPE"] == str(ACTIVATIONS.index(kind))
+    assert found[0].arguments["FROM_POOL"] == "0"
+    assert found[0].arguments["with"].startswith("ActivationBackward(")
+
+
+def test_it_is_offered_and_what_it_spares_counts(bound):
+    drawn, _ = drawn_of(1)
+    draft, _ = section(drawn, "relu")
+    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", CHOICES)
+    (binder,) = executable.binders()
+    assert [mark for mark, _ in binder.variants[KEY]] == ["t", "p"]
+    assert [each.names for each in binder.together] == [(KEY,)]
+    executable.close()
+
+
+def test_another_reader_of_the_gradient_needs_it_in_memory(bound):
+    drawn, _ = drawn_of(1)
+    draft, _ = section(drawn, "relu", data=True)
+    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", CHOICES)
+    (binder,) = executable.binders()
+    assert [mark for mark, _ in binder.variants[KEY]] == ["t"]
+    executable.close()
+
+
+@pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
+@pytest.mark.parametrize("kind", SLOPES)
+@pytest.mark.parametrize("seed", range(2))
+def test_emulated(tmp_path, kind, seed):
+    drawn = draw(f"{kind} {seed}", "filter")
+    kernel = Emulated(drawn, tmp_path, BIAS=1, SLOPE=ACTIVATIONS.index(kind))
+    tiling = drawn.tiling
+    assert kernel.sizes() == (tiling.shared, tiling.threads, tiling.units)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    dy, value = (numbers(rng, (drawn.n, *g.y[1:], g.y[0]), drawn.bf16) for _ in range(2))
+    if kind == "tanh":
+        value = numbers(rng, value.shape, drawn.bf16) / 4
+    sloped = dy * SLOPES[kind](value)
+    weights, biases = kernel.gradients(x, dy, mask=value)
+    close(weights, gradient_of_filters(x, sloped, g), 4e-3 if drawn.bf16 else 5e-4)
+    close(biases, sloped.sum((0, 1, 2)), 4e-3 if drawn.bf16 else 1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(30))
+def test_it_computes_what_the_reference_does(cuda, seed):
+    drawn, choices = drawn_of(seed)
+    kind = ACTIVATIONS[seed % len(ACTIVATIONS)]
+    draft, found = section(drawn, kind, bias=seed % 3 > 0)
+    precision = "bf16" if drawn.bf16 else "tf32"
+    table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
+    options = Options(precision, tuning=Tuning("cuda", choices=table))
+    got, names, notices = computed(cuda, draft, found, options)
+    assert not notices
+    assert "tensor_filter" in names
+    assert not any("activation_backward" in name for name in names)
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(cuda, draft, found, options)
+    # A product of a slope is rounded to an operand, unless the slope is 0 or 1.
+    limit = 2e-5 if kind == "relu" else 8e-3 if drawn.bf16 else 1e-3
+    for mine, right, second in zip(got, want, again, strict=True):
+        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
+        np.testing.assert_array_equal(mine, second)
