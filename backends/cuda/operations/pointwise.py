@@ -53,6 +53,8 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     if _left_to_pool(b, op):
         b.decisions.masked.add(op)
         return
+    if op.value in b.decisions.again:
+        return b.decisions.again[op.value](op)
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
     ends, alpha, shown = (value, dy, dx), f32(op.alpha), {"kind": op.kind}
