@@ -133,3 +133,13 @@ def test_forward_and_the_gradient_of_the_bias(tmp_path, seed):
         total = kernel.sums(operands, values[dy], blocks=2)
         error = 2e-4 * np.sqrt((dx**2).sum((0, 2, 3))) + 1e-5
         assert (np.abs(total - db) <= error).all()
+
+
+def test_what_is_no_number_stays_in_the_windows_that_see_it(tmp_path):
+    op, stored, values, _, _ = section(0)
+    values[op.x][1, 2, 5, 7] = np.nan
+    kernel = Emulated(op, stored, {"LINES": 31, "OCTETS": 3}, tmp_path)
+    got = kernel.forward(kernel.operands(values), blocks=2)
+    wanted = np.zeros(got.shape, bool)
+    wanted[1, :, 4:6, 6:8] = True
+    np.testing.assert_array_equal(np.isnan(got), wanted)
