@@ -9,6 +9,7 @@ from ....graph.graph import Tensor
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
+from ..fused.pattern import single
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
@@ -48,7 +49,8 @@ def activation(b: Binder, op: ops.Activation) -> None:
 def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     """An own kernel for every kind: cuDNN's wants forward's input and output both.
 
-    Where the sum of dx over its rows is a bias's gradient, it is taken on the way.
+    Where the sum of dx over its rows is a bias's gradient, it is taken on the way; and dx is not
+    stored then if nothing else reads it.
     """
     if _left_to_pool(b, op):
         b.decisions.masked.add(op)
@@ -56,15 +58,16 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     if op.value in b.decisions.again:
         return b.decisions.again[op.value](op)
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
-    value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
-    ends, alpha, shown = (value, dy, dx), f32(op.alpha), {"kind": op.kind}
-    kind, dtype, size = kind_of(op.kind), dx.dtype, layout.size
+    value, dy = b.want(op.value, layout), b.want(op.dy, layout)
+    alpha, shown = f32(op.alpha), {"kind": op.kind}
+    kind, dtype, size = kind_of(op.kind), layout.dtype, layout.size
     fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
     _, stored = row(layout)
     each = EIGHT if dtype == BFLOAT and stored % EIGHT == 0 else 4
     groups = stored // each
     if found is None or inner(layout) > 1 or stored % 4 or groups > MOST_GROUPS or layout.picture:
+        ends = (value, dy, b.output(op.dx, layout))
         if in_eights(layout):
             eights, kernel = size // EIGHT, ("activation.cu", "wide_activation_backward", dtype)
             return b.kernel(op, kernel, eights, (*ends, eights, alpha), shown, defines=fixed)
@@ -74,7 +77,10 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     rows = size // stored
     blocks = blocks_for(rows, THREADS // groups, SUMMING_BLOCKS[each])
     sums = b.scratch(blocks * stored, "float32")
-    given = (*ends, i64(rows), groups, alpha, sums)
+    alone = single(b.graph.consumers(op.dx), ops.BiasGrad) is owner
+    stored_too = not alone or op.dx in b.graph.results.values()
+    dx = b.output(op.dx, layout) if stored_too else None
+    given = (value, dy, dx, i64(rows), groups, alpha, sums)
     kernel = ("activation.cu", "activation_backward_sums", dtype)
     b.kernel(
         op, kernel, (blocks,), given, shown | {"sums": db.name}, defines=(*fixed, ("EACH", each))

@@ -39,6 +39,10 @@ def test_its_sums_are_those_of_what_it_writes(tmp_path, rows, columns, each, bf1
     want = dy * (1 - value.astype(np.float64) ** 2)
     np.testing.assert_allclose(loaded(dx, bf16, want.shape), want, rtol=2.0**-8, atol=1e-6)
     np.testing.assert_allclose(slices.sum(0), want.sum(0), rtol=1e-5, atol=1e-4)
+    alone = np.full_like(slices, np.nan)
+    ends = (*map(pointer, held), None, *ends[3:])
+    kernels.sums(*ends, ctypes.c_float(0.0), pointer(alone), BLOCKS)
+    np.testing.assert_array_equal(alone, slices)
 
 
 @pytest.mark.parametrize(
