@@ -26,6 +26,8 @@ MOST_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 # CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, _B_, _C_, _D_; what is assumed where nothing is said.
 ALIGNMENTS, MOST_ALIGNED = (5, 6, 7, 8), 256
 CANDIDATES = 16
+# Numbers that operands repeat where algorithms are verified: a prime, so that rows differ.
+DRAWN = 4099
 # Bytes of a number.
 ITEM = {BFLOAT: 2, FLOAT: 4}
 
@@ -282,11 +284,11 @@ class StackProduct(Algorithms):
     def verified(self, index: int) -> bool:
         """Whether an algorithm gives equal bits twice, on numbers that are drawn for it: a network
         that has not been trained may leave zeros."""
-        draw = np.random.default_rng(index)
+        drawn = np.random.default_rng(index).standard_normal(DRAWN, np.float32)
         with self._stream:
             for stack in self._read:
                 layout = Layout((stack.size,), (stack.size,), dtype=self._operands)
-                values = layout.pack(draw.standard_normal(stack.size, np.float32))
+                values = layout.pack(np.resize(drawn, stack.size))
                 array = self._array(stack.pointer, stack.size * ITEM[self._operands])
                 array.set(values.view("uint8"))
         return super().verified(index)
