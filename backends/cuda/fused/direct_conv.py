@@ -209,9 +209,11 @@ def shapes_of(op: Conv2d, y: Layout) -> Iterator[dict[str, int]]:
     else:
         yield {"LINES": lines, "EACH": 8, "HELD": 0}
     yield {"LINES": lines, "EACH": 4, "HELD": 0}
-    if y.nhwc and y.dtype == BFLOAT and y.columns % OCTET == 0:
-        octets = y.columns // OCTET
-        groups = ceil_div(octets, MOST_OCTETS)
+    octets = y.columns // OCTET
+    groups = ceil_div(octets, MOST_OCTETS)
+    # Each warp has one group of filters, and a block all of them.
+    fits = y.columns % OCTET == 0 and groups <= THREADS // 32
+    if y.nhwc and y.dtype == BFLOAT and fits:
         # Equal where a batch is small: the number of a shape means one that all batches have.
         for part in (ceil_div(lines, 2), lines):
             yield {"LINES": part, "OCTETS": ceil_div(octets, groups)}

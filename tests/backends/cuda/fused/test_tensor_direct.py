@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
+from dnnstack.backends.cuda.fused.direct_conv import shapes_of
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
@@ -122,6 +124,26 @@ def test_other_kernels_leave_the_activation_to_its_own(bound, precision, choice)
     assert "activation_backward_sums" in found
     assert "before" in held
     assert "dx" not in held
+
+
+@pytest.mark.parametrize(
+    ("stored", "nhwc", "dtype", "count"),
+    [
+        (24, True, BFLOAT, 4),
+        (256, True, BFLOAT, 4),
+        (264, True, BFLOAT, 2),
+        (20, True, BFLOAT, 2),
+        (24, False, BFLOAT, 2),
+        (24, True, FLOAT, 2),
+    ],
+)
+def test_shapes_on_tensor_cores_where_they_fit(stored, nhwc, dtype, count):
+    conv = chain(filters=20)[0].graph.ops[0]
+    n, _, rows, columns = conv.y.shape
+    layout = Layout(conv.y.shape, (n, stored, rows, columns), nhwc, dtype=dtype)
+    shapes = list(shapes_of(conv, layout))
+    assert len(shapes) == count
+    assert ["OCTETS" in shape for shape in shapes] == [False, False, True, True][:count]
 
 
 @pytest.mark.cuda
