@@ -17,7 +17,7 @@ from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first
 from .libraries.conv_plans import WORKSPACE_LIMIT
-from .libraries.cublas_lt import LtProduct
+from .libraries.cublas_lt import Algorithms
 from .libraries.overlap import available
 from .libraries.runtime import address_of, crowded, cupy
 
@@ -284,7 +284,7 @@ def _await(compiling: Sequence[Future[bytes]], seconds: float) -> None:
         each.cancel()
 
 
-def _algorithm(product: LtProduct) -> tuple[float, str]:
+def _algorithm(product: Algorithms) -> tuple[float, str]:
     """Seconds of a product's fastest algorithm that repeats, and its number; "" for the one that
     cuBLAS would take anyway. Nothing is faster than one of which there is no time."""
     times = {index: product.seconds(index, 5) for index in range(product.count())}

@@ -27,7 +27,7 @@ def library(
     options += [f"-D{each}={value}" for each, value in defines.items()]
     source = [
         f"-I{folder}",
-        f"-I{SOURCES / 'sources'}",
+        *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
         str(HERE / f"{name}.cpp"),
         "-o",
         str(found),

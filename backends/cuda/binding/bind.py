@@ -17,7 +17,7 @@ from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
-from ..libraries.cublas_lt import LtProduct
+from ..libraries.cublas_lt import Algorithms
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
@@ -105,7 +105,7 @@ class Binder(LaunchList):
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
         self.together: list[Together] = []
-        self.products: dict[str, LtProduct] = {}
+        self.products: dict[str, Algorithms] = {}
         # By the name of a choice: for each kernel that may run, seconds of the fastest of runs.
         self.either: dict[str, dict[str, Callable[[int], float]]] = defaultdict(dict)
         self.decisions = Decisions()

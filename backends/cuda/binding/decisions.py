@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -73,7 +74,8 @@ class Decisions:
     side by side, and by an activation's, which filters' gradients alone read. ``endings``: by a
     convolution's y. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail,
     (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
-    convolution's filter gradient, by that.
+    convolution's filter gradient, by that. ``again``: by the input of an activation that is never
+    stored, what appends its gradient's launch.
     """
 
     merged: Operations = field(default_factory=Operations)
@@ -85,3 +87,4 @@ class Decisions:
     rotated: dict[Tensor, Rotated] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
     slices: dict[Tensor, Any] = field(default_factory=dict)
+    again: dict[Tensor, Callable[[Any], None]] = field(default_factory=dict)

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ....common.errors import CublasError
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
+from .layout import BFLOAT, FLOAT, Layout
 from .runtime import address_of, cupy, gives_equal_bits, trial_seconds
 from .shared_library import Handle, loaded_by_cupy
 
@@ -23,6 +26,10 @@ MOST_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 # CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, _B_, _C_, _D_; what is assumed where nothing is said.
 ALIGNMENTS, MOST_ALIGNED = (5, 6, 7, 8), 256
 CANDIDATES = 16
+# Numbers that operands repeat where algorithms are verified: a prime, so that rows differ.
+DRAWN = 4099
+# Bytes of a number.
+ITEM = {BFLOAT: 2, FLOAT: 4}
 
 
 class _Algorithm(C.Structure):
@@ -126,8 +133,76 @@ def alignment(pointer: int) -> int:
     return min(pointer & -pointer, MOST_ALIGNED) or MOST_ALIGNED
 
 
-class LtProduct:
-    """One product bound to its pointers and a stream, with the algorithms that can compute it."""
+class Algorithms:
+    """The algorithms that can compute something, bound to its pointers and a stream.
+
+    ``descriptors``: of the product and of its matrices, at ``places`` (A, B, C, D as cuBLAS sees
+    them). ``size``: bytes of the result. workspace: a device array of WORKSPACE_BYTES that nothing
+    else uses on this stream.
+    """
+
+    def __init__(
+        self,
+        library: CublasLt,
+        stream: Any,
+        workspace: Any,
+        *,
+        descriptors: Sequence[Handle],
+        places: Sequence[int],
+        size: int,
+        shown: Mapping[str, object],
+        factors: tuple[float, float] = (1.0, 0.0),
+    ) -> None:
+        self._library = library
+        self._stream = stream
+        self._workspace = workspace
+        self._descriptors = descriptors
+        self._places = places
+        self._size = size
+        self._factors = factors
+        # What an error message and ``explain`` show.
+        self.shown = shown
+        try:
+            self._algorithms = library.algorithms(descriptors, places)
+        except CublasError:
+            # No choice to time; plain cuBLAS takes more shapes.
+            self._algorithms = []
+
+    def count(self) -> int:
+        return len(self._algorithms)
+
+    def launch(self, index: int = 0) -> Callable[[], None]:
+        """A function that computes it by one algorithm, by default the heuristics' first choice.
+
+        Raises CublasError if there is no such algorithm, as on another machine.
+        """
+        try:
+            algorithm = self._algorithms[index]
+        except IndexError:
+            missing = f"no algorithm {index}"
+            raise CublasError("cublasLt", "cublasLtMatmul", missing, self.shown) from None
+        where = (algorithm, self._workspace, self._stream, self.shown, self._factors)
+        return self._library.matmul(self._descriptors, self._places, *where)
+
+    def seconds(self, index: int, repeats: int) -> float:
+        """Device seconds of one algorithm; infinite for one that fails."""
+        return trial_seconds(self.launch(index), self._stream, repeats)
+
+    def verified(self, index: int) -> bool:
+        """Whether an algorithm gives equal bits twice on what its operands hold now."""
+        output = self._array(self._places[-1], self._size)
+        with self._stream:
+            return gives_equal_bits(self.launch(index), output)
+
+    def _array(self, pointer: int, size: int) -> Any:
+        """Bytes on the device that are held elsewhere."""
+        cp = cupy()
+        memory = cp.cuda.UnownedMemory(pointer, size, self)
+        return cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+
+
+class LtProduct(Algorithms):
+    """One product of two matrices."""
 
     def __init__(
         self,
@@ -140,44 +215,13 @@ class LtProduct:
         operands: str,
         result: str,
     ) -> None:
-        self._library = library
-        self._product = product
-        self._stream = stream
-        self._workspace = workspace
-        self._descriptors = library.describe(product, tf32, operands, result)
-        self._places = (product.b, product.a, product.c, product.c)
-        try:
-            self._algorithms = library.algorithms(self._descriptors, self._places)
-        except CublasError:
-            # No choice to time: plain cuBLAS, which takes more shapes, computes it.
-            self._algorithms = []
-        self._bytes = product.m * product.ldc * (2 if result == "bfloat16" else 4)
-
-    def count(self) -> int:
-        return len(self._algorithms)
-
-    def launch(self, index: int) -> Callable[[], None]:
-        """A function that computes the product by one algorithm.
-
-        Raises CublasError if there is no such algorithm, as on another machine.
-        """
-        shown = self._product.shown()
-        if index >= len(self._algorithms):
-            raise CublasError("cublasLt", "cublasLtMatmul", f"no algorithm {index}", shown)
-        where = (self._algorithms[index], self._workspace, self._stream)
-        return self._library.matmul(self._descriptors, self._places, *where, shown)
-
-    def seconds(self, index: int, repeats: int) -> float:
-        """Device seconds of one algorithm; infinite for one that fails."""
-        return trial_seconds(self.launch(index), self._stream, repeats)
-
-    def verified(self, index: int) -> bool:
-        """Whether an algorithm gives equal bits twice on what its operands hold now."""
-        cp = cupy()
-        memory = cp.cuda.UnownedMemory(self._product.c, self._bytes, self)
-        output = cp.ndarray((self._bytes,), "uint8", cp.cuda.MemoryPointer(memory, 0))
-        with self._stream:
-            return gives_equal_bits(self.launch(index), output)
+        super().__init__(
+            *(library, stream, workspace),
+            descriptors=library.describe(product, tf32, operands, result),
+            places=(product.b, product.a, product.c, product.c),
+            size=product.m * product.ldc * ITEM[result],
+            shown=product.shown(),
+        )
 
 
 @dataclass(frozen=True)
@@ -189,49 +233,62 @@ class Stack:
     rows: int
     columns: int
 
+    @property
+    def size(self) -> int:
+        """Numbers in all of them."""
+        return self.count * self.rows * self.columns
 
-@dataclass(frozen=True)
-class StackProduct:
+
+class StackProduct(Algorithms):
     """D = alpha A op(B) + beta C for each matrix of the stacks; operands of one type, sums float32.
 
-    ``transposed``: op(B) is B^T. C and D have one size; C may be absent where beta is 0. workspace:
-    a device array of WORKSPACE_BYTES that nothing else uses on this stream.
+    ``transposed``: op(B) is B^T. C and D have one size; C may be absent where beta is 0. D is none
+    of the operands.
     """
 
-    library: CublasLt
-    stream: Any
-    workspace: Any
-    operands: str
-    transposed: bool
-
-    def launch(
+    def __init__(
         self,
-        a: Stack,
-        b: Stack,
-        d: Stack,
+        library: CublasLt,
+        stream: Any,
+        workspace: Any,
+        operands: str,
+        stacks: tuple[Stack, Stack, Stack],
+        *,
+        transposed: bool = False,
         alpha: float = 1.0,
         c: Stack | None = None,
         beta: float = 0.0,
-    ) -> Callable[[], None]:
-        """A function that computes the products. Raises CublasError if there is no algorithm."""
-        library, shown = self.library, self.shown(a, d)
+    ) -> None:
+        a, b, d = stacks
         # Column by column the operands change places: D^T = op(B)^T A^T.
         matmul = library.new("MatmulDesc", COMPUTE_FLOAT, DATA_TYPE["float32"])
-        library.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(self.transposed))
-        kind = DATA_TYPE[self.operands]
+        library.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(transposed))
         layouts = [
-            library.matrix(kind, s.columns, s.rows, s.columns, s.count, s.rows * s.columns)
+            library.matrix(
+                *(DATA_TYPE[operands], s.columns, s.rows, s.columns, s.count, s.rows * s.columns)
+            )
             for s in (b, a, d)
         ]
-        descriptors = [matmul, *layouts]
-        places = [stack.pointer for stack in (b, a, c or d, d)]
-        found = library.algorithms(descriptors, places)
-        if not found:
-            raise CublasError("cublasLt", "cublasLtMatmul", "no algorithm", shown)
-        where = (found[0], self.workspace, self.stream)
-        return library.matmul(descriptors, places, *where, shown, (alpha, beta))
-
-    def shown(self, a: Stack, d: Stack) -> dict[str, object]:
-        """What an error message and ``explain`` show."""
+        self._operands = operands
+        self._read = tuple(dict.fromkeys(stack for stack in (a, b, c) if stack is not None))
         sizes = {"count": d.count, "m": d.rows, "n": d.columns, "k": a.columns}
-        return {**sizes, "operands": self.operands}
+        super().__init__(
+            *(library, stream, workspace),
+            descriptors=[matmul, *layouts],
+            places=[stack.pointer for stack in (b, a, c or d, d)],
+            size=d.size * ITEM[operands],
+            shown={**sizes, "operands": operands},
+            factors=(alpha, beta),
+        )
+
+    def verified(self, index: int) -> bool:
+        """Whether an algorithm gives equal bits twice, on numbers that are drawn for it: a network
+        that has not been trained may leave zeros."""
+        drawn = np.random.default_rng(index).standard_normal(DRAWN, np.float32)
+        with self._stream:
+            for stack in self._read:
+                layout = Layout((stack.size,), (stack.size,), dtype=self._operands)
+                values = layout.pack(np.resize(drawn, stack.size))
+                array = self._array(stack.pointer, stack.size * ITEM[self._operands])
+                array.set(values.view("uint8"))
+        return super().verified(index)

@@ -34,6 +34,7 @@ FURTHER = {
     "peers.cu": ("told.cuh",),
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),
+    "tensor_direct.cu": ("mma.cuh",),
     "tensor_filter.cu": ("mma.cuh", "spread.cuh"),
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),

@@ -105,14 +105,14 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
     pool = _pool_behind(b, op, layout)
     if chosen.startswith(POOLED) and pool is not None:
         return _pooled(b, op, {"x": x, "w": w, "y": Buffer(None, layout)}, pool, chosen).add()
-    y = b.output(op.y, layout)
-    bare = {"x": x, "w": w, "y": y}
-    if b.arithmetic.fusion and takes(op, y.layout):
-        direct = DirectConv(b, op, x, w, y)
+    if b.arithmetic.fusion and takes(op, layout):
+        direct = DirectConv(b, op, x, w, layout)
         b.variants[key].append((DIRECT, lambda: direct))
         if chosen.startswith(DIRECT):
             direct.choose(int(chosen.removeprefix(DIRECT)))
             return direct.add()
+    y = b.output(op.y, layout)
+    bare = {"x": x, "w": w, "y": y}
     if tensor_conv.takes(op, bare, b.arithmetic):
         if chosen.startswith(TENSOR):
             return TensorConv(b, op, bare, "forward", chosen.removeprefix(TENSOR)).add()

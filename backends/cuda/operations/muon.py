@@ -6,8 +6,9 @@ and the order of columns does not matter to the iteration. Filters of about one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -128,19 +129,34 @@ class _Iteration:
 
     def add(self) -> None:
         """Append the launches: three products an iteration."""
-        b, (first, second, third) = self._b, self._op.COEFFICIENTS
-        stream = b.stream
-        where = (stream.cublas_lt, stream.cuda, stream.cublas.workspace, self._operands)
-        across, plain = (StackProduct(*where, transposed) for transposed in (True, False))
+        _, second, third = self._op.COEFFICIENTS
         x, other = self._wide
         gram, power = self._square
-        squared = plain.launch(gram, gram, power, third, gram, second)
-        for _ in range(self._op.iterations):
-            self._launch(across.launch(x, x, gram), across.shown(x, gram))
-            self._launch(squared, plain.shown(gram, power))
-            moved = plain.launch(power, x, other, 1.0, x, first)
-            self._launch(moved, plain.shown(power, other))
-            x, other = other, x
+        across = self._product("gram", (x, x, gram), transposed=True)
+        back = self._product("gram", (other, other, gram), transposed=True)
+        squared = self._product("power", (gram, gram, power), alpha=third, c=gram, beta=second)
+        there, return_ = (self._moved(power, *ends) for ends in ((x, other), (other, x)))
+        for turn in range(self._op.iterations):
+            for launch in (back, squared, return_) if turn % 2 else (across, squared, there):
+                launch()
 
-    def _launch(self, launch: Any, shown: dict[str, object]) -> None:
-        self._b.add(self._op, "cublasLt", "cublasLtMatmul", launch, shown)
+    def _moved(self, power: Stack, x: Stack, other: Stack) -> Callable[[], None]:
+        first = self._op.COEFFICIENTS[0]
+        return self._product("step", (power, x, other), c=x, beta=first)
+
+    def _product(
+        self, role: str, stacks: tuple[Stack, Stack, Stack], **rest: Any
+    ) -> Callable[[], None]:
+        """What appends a launch, by the algorithm of the choices, or the heuristics' first.
+
+        ``role``: what products have in common of which one is timed for all.
+        """
+        b, stream = self._b, self._b.stream
+        where = (stream.cublas_lt, stream.cuda, stream.cublas.workspace, self._operands)
+        product = StackProduct(*where, stacks, **rest)
+        key = b.choice(self._op, f"newton-schulz/{self._group.short}x{self._group.long}/{role}")
+        b.products.setdefault(key, product)
+        chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
+        launch = product.launch(int(chosen or 0))
+        ends = (launch, product.shown, *((f"algorithm {chosen}",) if chosen else ()))
+        return partial(b.add, self._op, "cublasLt", "cublasLtMatmul", *ends)

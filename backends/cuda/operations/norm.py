@@ -31,6 +31,11 @@ UNITING = (8, 64)
 # Groups of channels that a block covers at most.
 MOST_GROUPS = 64
 FOUR, EIGHT = 4, 8
+# Rows that each thread of all processors must have, one by one, for eight channels at a time
+# to be faster than four in bfloat16: twice those that it asks for at once, or ENOUGH_ROWS. Moments
+# never are: what follows their rows takes longer, two sums in double for each channel.
+LEAST_TURNS = {"normalize": 8, "gradient_sums": ENOUGH_ROWS, "normalize_backward": 4}
+SEVERAL = ("gradient_sums", "normalize_backward")
 
 
 def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
@@ -57,10 +62,20 @@ class _Lines:
     each: int
 
     @classmethod
-    def of(cls, layout: Layout) -> _Lines:
+    def of(cls, layout: Layout, each: int) -> _Lines:
         stored = layout.columns
-        each = EIGHT if layout.dtype == BFLOAT and stored % EIGHT == 0 else FOUR
         return cls(layout.size // stored, stored // each, layout.shape[1], each)
+
+    @classmethod
+    def for_kernel(cls, layout: Layout, kernel: str) -> _Lines:
+        """Eights where there are, and it gains by them."""
+        fours = cls.of(layout, FOUR)
+        least = LEAST_TURNS.get(kernel)
+        if least is None or layout.dtype != BFLOAT or layout.columns % EIGHT:
+            return fours
+        eights = cls.of(layout, EIGHT)
+        at_once = eights.count * eights.most(SUMMING_PROCESSORS, kernel in SEVERAL)
+        return eights if eights.rows >= least * at_once else fours
 
     @property
     def chunks(self) -> int:
@@ -75,10 +90,15 @@ class _Lines:
         """Rows that a block takes at a time."""
         return THREADS // self.width
 
-    def blocks(self, processors: int, several: bool) -> int:
-        """So many for these processors; ``several``: of a kernel that reads several tensors."""
+    def most(self, processors: int, several: bool) -> int:
+        """Blocks of a chunk that these processors have at once; ``several``: of a kernel that reads
+        several tensors."""
         resident = RESIDENT if several and self.each == EIGHT else BLOCKS
-        return blocks_for(self.rows, self.count, processors * resident // self.chunks)
+        return max(1, processors * resident // self.chunks)
+
+    def blocks(self, processors: int, several: bool) -> int:
+        """So many for these processors."""
+        return blocks_for(self.rows, self.count, self.most(processors, several))
 
     def slices(self, several: bool = False) -> int:
         """Blocks that sum, each of which leaves a slice."""
@@ -110,26 +130,34 @@ class _Launches:
     b: Binder
     op: BatchNorm | BatchNormInference | BatchNormBackward | BatchNormInferenceBackward
     layout: Layout
-    cover: _Lines
+
+    def cover(self, name: str) -> _Lines:
+        return _Lines.for_kernel(self.layout, name)
 
     def __call__(
-        self, name: str, grid: Grid, arguments: tuple[Any, ...], block: Grid = (THREADS,)
+        self,
+        name: str,
+        cover: _Lines,
+        grid: Grid,
+        arguments: tuple[Any, ...],
+        block: Grid = (THREADS,),
     ) -> None:
         kind = None
         if not isinstance(self.op, BatchNormInferenceBackward):
             kind = self.op.activation
-        shown: dict[str, object] = {"rows": self.cover.rows, "channels": self.cover.channels}
-        defines: Defines = (("EACH", self.cover.each),)
+        shown: dict[str, object] = {"rows": cover.rows, "channels": cover.channels}
+        defines: Defines = (("EACH", cover.each),)
         if kind is not None:
             shown["activation"] = kind
             defines += (("KIND", ACTIVATIONS.index(kind)),)
         file = ("norm.cu", name, self.layout.dtype)
         self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
 
-    def writing(self, name: str, arguments: tuple[Any, ...], several: bool = False) -> None:
+    def writing(self, name: str, ends: tuple[Any, ...], known: tuple[Any, ...]) -> None:
         """One that goes once through all rows, and leaves no sums."""
-        blocks = self.cover.blocks(self.b.stream.processors.count, several)
-        self(name, (blocks, self.cover.chunks), arguments)
+        cover = self.cover(name)
+        blocks = cover.blocks(self.b.stream.processors.count, name in SEVERAL)
+        self(name, cover, (blocks, cover.chunks), (*ends, *cover.numbers, *known))
 
 
 @binds(BatchNorm)
@@ -137,16 +165,16 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     """Moments in slices, united; then one pass that normalises."""
     layout = channels_last(b, op.x, b.number(op.y))
     x, y = b.want(op.x, layout), b.output(op.y, layout)
-    cover = _Lines.of(layout)
-    launch = _Launches(b, op, layout, cover)
+    launch = _Launches(b, op, layout)
+    cover = launch.cover("moments")
     count = cover.slices()
     slices = b.scratch(2 * count * layout.columns, "float64")
-    launch("moments", (count, cover.chunks), (x, slices, *cover.numbers))
+    launch("moments", cover, (count, cover.chunks), (x, slices, *cover.numbers))
     statistics = (b.output(op.mean), b.output(op.inverse_std))
     rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
     left = None if op.var is None else b.output(op.var)
     arguments = (slices, *cover.united(count), *rule, *statistics, *running, left)
-    launch("statistics", cover.uniting, arguments, UNITING)
+    launch("statistics", cover, cover.uniting, arguments, UNITING)
     _normalize(launch, op, (x, y), statistics, -1.0)
 
 
@@ -154,7 +182,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     layout = channels_last(b, op.x, b.number(op.y))
     x, y = b.want(op.x, layout), b.output(op.y, layout)
-    launch = _Launches(b, op, layout, _Lines.of(layout))
+    launch = _Launches(b, op, layout)
     _normalize(launch, op, (x, y), (op.running_mean, op.running_var), op.eps)
 
 
@@ -163,10 +191,8 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
     """Inference of the gradient; without a mean and a shift, both are 0."""
     layout = channels_last(b, op.dy, b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
-    cover = _Lines.of(layout)
     affine = (*_floats(b, op.weight), None, f32(op.eps), f32(0.0))
-    arguments = (dy, dx, *cover.numbers, None, op.running_var, *affine)
-    _Launches(b, op, layout, cover).writing("normalize", arguments)
+    _Launches(b, op, layout).writing("normalize", (dy, dx), (None, op.running_var, *affine))
 
 
 def _normalize(
@@ -176,9 +202,9 @@ def _normalize(
     statistics: tuple[Any, Any],
     eps: float,
 ) -> None:
-    cover, affine = launch.cover, _floats(launch.b, op.weight, op.bias)
+    affine = _floats(launch.b, op.weight, op.bias)
     last = (*statistics, *affine, f32(eps), f32(op.activation_alpha))
-    launch.writing("normalize", (*ends, *cover.numbers, *last))
+    launch.writing("normalize", ends, last)
 
 
 @binds(BatchNormBackward)
@@ -188,15 +214,16 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     x, dy, dx = b.want(op.x, layout), b.want(op.dy, layout), b.output(op.dx, layout)
     value = op.y if op.activation in FROM_OUTPUT else None
     y = None if value is None else b.want(value, layout)
-    cover = _Lines.of(layout)
-    launch = _Launches(b, op, layout, cover)
+    launch = _Launches(b, op, layout)
+    cover = launch.cover("gradient_sums")
     count = cover.slices(several=True)
     slices = b.scratch(2 * count * layout.columns, "float64")
     means = b.zeros(2 * layout.columns)
     statistics = _floats(b, op.mean, op.inverse_std, op.weight, op.bias)
-    known = (*cover.numbers, *statistics, f32(op.activation_alpha))
-    launch("gradient_sums", (count, cover.chunks), (x, dy, y, slices, *known))
+    known = (*statistics, f32(op.activation_alpha))
+    arguments = (x, dy, y, slices, *cover.numbers, *known)
+    launch("gradient_sums", cover, (count, cover.chunks), arguments)
     db, dw = (None if t is None else b.output(t) for t in (op.db, op.dw))
     united = (slices, *cover.united(count), db, dw, means)
-    launch("gradient_means", cover.uniting, united, UNITING)
-    launch.writing("normalize_backward", (x, dy, y, dx, *known, means), several=True)
+    launch("gradient_means", cover, cover.uniting, united, UNITING)
+    launch.writing("normalize_backward", (x, dy, y, dx), (*known, means))

@@ -52,25 +52,28 @@ def activation(b: Binder, op: ops.Activation) -> None:
 def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     """An own kernel for every kind: cuDNN's wants forward's input and output both.
 
-    Where the sum of dx over its rows is a bias's gradient, it is taken on the way. No launch where
-    the gradient of the filters before it takes dy itself.
+    Where the sum of dx over its rows is a bias's gradient, it is taken on the way; and dx is not
+    stored then if nothing else reads it. No launch where the gradient of the filters before it
+    takes dy itself.
     """
     if _left_to_pool(b, op):
         b.decisions.masked.add(op)
-        return
+        return None
+    if op.value in b.decisions.again:
+        return b.decisions.again[op.value](op)
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy = b.want(op.value, layout), b.want(op.dy, layout)
     if _left_to_filters(b, op, value, dy):
-        return
-    dx = b.output(op.dx, layout)
-    ends, alpha, shown = (value, dy, dx), f32(op.alpha), {"kind": op.kind}
-    kind, dtype, size = kind_of(op.kind), dx.dtype, layout.size
+        return None
+    alpha, shown = f32(op.alpha), {"kind": op.kind}
+    kind, dtype, size = kind_of(op.kind), layout.dtype, layout.size
     fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
     _, stored = row(layout)
     each = EIGHT if dtype == BFLOAT and stored % EIGHT == 0 else 4
     groups = stored // each
     if found is None or inner(layout) > 1 or stored % 4 or groups > MOST_GROUPS or layout.picture:
+        ends = (value, dy, b.output(op.dx, layout))
         if in_eights(layout):
             eights, kernel = size // EIGHT, ("activation.cu", "wide_activation_backward", dtype)
             return b.kernel(op, kernel, eights, (*ends, eights, alpha), shown, defines=fixed)
@@ -80,7 +83,10 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     rows = size // stored
     blocks = blocks_for(rows, THREADS // groups, SUMMING_BLOCKS[each])
     sums = b.scratch(blocks * stored, "float32")
-    given = (*ends, i64(rows), groups, alpha, sums)
+    alone = single(b.graph.consumers(op.dx), ops.BiasGrad) is owner
+    stored_too = not alone or op.dx in b.graph.results.values()
+    dx = b.output(op.dx, layout) if stored_too else None
+    given = (value, dy, dx, i64(rows), groups, alpha, sums)
     kernel = ("activation.cu", "activation_backward_sums", dtype)
     b.kernel(
         op, kernel, (blocks,), given, shown | {"sums": db.name}, defines=(*fixed, ("EACH", each))

@@ -34,7 +34,7 @@ KERNEL wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
 }
 
 // The same over rows of `groups`, with the sums of dx over the rows of this block in slices.
-// In bfloat16 a thread asks for two rows at once.
+// In bfloat16 a thread asks for two rows at once. dx null: the sums alone.
 KERNEL __launch_bounds__(256, EACH == 8 ? 3 : 4)
 activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups, float alpha,
                          float* slices) {
@@ -64,7 +64,7 @@ activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int group
                     d[c] *= slope(KIND, v[c], alpha);
                     sum[c] += d[c];
                 }
-                store(dx + at + k * apart, d);
+                if (dx) store(dx + at + k * apart, d);
             }
         }
         UNROLLED(c, EACH) total[c] += sum[c];

@@ -120,51 +120,88 @@ KERNEL accumulate(const SumSegment* segments, const int2* where, const i64* step
     }
 }
 
+// A thread's elements of an array of a filter, all asked for at once; zeros beyond the last.
+INLINE void ask(float (&v)[4], const float* from, int first, int size) {
+    UNROLLED(k, 4) {
+        const int i = first + threadIdx.x + k * blockDim.x;
+        v[k] = i < size ? from[i] : 0.0f;
+    }
+}
+
+// The sums of both numbers over the block, known to all: of the lanes of each warp, then the warps in
+// order.
+INLINE double2 both_sums(double2 v) {
+    __shared__ double2 parts[32];
+    v.x = warp_sum(v.x), v.y = warp_sum(v.y);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+    __syncthreads();
+    double2 total = make_double2(0.0, 0.0);
+    for (int w = 0; w < blockDim.x / 32; ++w) total.x += parts[w].x, total.y += parts[w].y;
+    return total;
+}
+
 // v = m v + g; partial[block]: the squares of the direction and of p, summed over the piece.
 KERNEL muon_momentum(const FilterSegment* segments, const int2* where, float momentum,
                      int nesterov, double2* partial) {
     enter();
-    __shared__ double shared[256];
-    const FilterSegment s = segments[where[blockIdx.x].x];
-    double direct = 0.0, own = 0.0;
-    EACH(i, s.size) {
-        float g = s.g[i], v = fmaf(momentum, s.v[i], g), p = s.p[i];
-        float u = direction(g, v, momentum, nesterov);
-        s.v[i] = v;
-        direct += (double)u * u, own += (double)p * p;
+    const int2 here = where[blockIdx.x];
+    const FilterSegment s = segments[here.x];
+    float g[4], v[4], p[4];
+    ask(g, s.g, here.y, s.size), ask(v, s.v, here.y, s.size), ask(p, s.p, here.y, s.size);
+    double2 sums = make_double2(0.0, 0.0);
+    UNROLLED(k, 4) {
+        const int i = here.y + threadIdx.x + k * blockDim.x;
+        v[k] = fmaf(momentum, v[k], g[k]);
+        const float u = direction(g[k], v[k], momentum, nesterov);
+        if (i < s.size) s.v[i] = v[k];
+        sums.x += (double)u * u, sums.y += (double)p[k] * p[k];
     }
-    direct = block_sum(direct, shared), own = block_sum(own, shared);
-    if (threadIdx.x == 0) partial[blockIdx.x] = make_double2(direct, own);
+    sums = both_sums(sums);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sums;
 }
 
 // x = direction / (its norm + eps); norms[index]: that of p.
 KERNEL muon_normalize(const FilterSegment* segments, const int2* where, float momentum,
                       int nesterov, float eps, const double2* partial, float* norms) {
     enter();
-    __shared__ double shared[256];
-    const FilterSegment s = segments[where[blockIdx.x].x];
-    double direct = 0.0, own = 0.0;
+    const int2 here = where[blockIdx.x];
+    const FilterSegment s = segments[here.x];
+    float g[4], v[4];
+    ask(g, s.g, here.y, s.size), ask(v, s.v, here.y, s.size);
+    double2 sums = make_double2(0.0, 0.0);
     OF_BLOCK(b, s.blocks) {
-        double2 each = partial[s.first + b];
-        direct += each.x, own += each.y;
+        const double2 each = partial[s.first + b];
+        sums.x += each.x, sums.y += each.y;
     }
-    direct = block_sum(direct, shared), own = block_sum(own, shared);
-    if (threadIdx.x == 0 && where[blockIdx.x].y == 0) norms[s.index] = sqrt(own);
-    float by = 1.0 / (sqrt(direct) + eps);
-    EACH(i, s.size) put(s.x + place(s, i), direction(s.g[i], s.v[i], momentum, nesterov) * by);
+    sums = both_sums(sums);
+    if (threadIdx.x == 0 && here.y == 0) norms[s.index] = sqrt(sums.y);
+    const float by = 1.0 / (sqrt(sums.x) + eps);
+    UNROLLED(k, 4) {
+        const int i = here.y + threadIdx.x + k * blockDim.x;
+        if (i < s.size) put(s.x + place(s, i), direction(g[k], v[k], momentum, nesterov) * by);
+    }
 }
 
 // p = sqrt(O) p / |p| where asked for, then p = (1 - lr decay) p - lr y.
 KERNEL muon_update(const FilterSegment* segments, const int2* where, const float* rates,
                    const i64* step, const float* norms, int rescale) {
     enter();
-    const FilterSegment s = segments[where[blockIdx.x].x];
-    float lr = rates[step[0]] * s.factor, norm = norms[s.index];
+    const int2 here = where[blockIdx.x];
+    const FilterSegment s = segments[here.x];
+    float p[4], y[4];
+    ask(p, s.p, here.y, s.size);
+    UNROLLED(k, 4) {
+        const int i = here.y + threadIdx.x + k * blockDim.x;
+        y[k] = i < s.size ? get(s.y[place(s, i)]) : 0.0f;
+    }
+    const float lr = rates[step[0]] * s.factor, norm = norms[s.index];
     float keep = rescale && norm > 0.0f ? s.root / norm : 1.0f;
     keep *= 1.0f - lr * s.decay;
-    EACH(i, s.size) {
-        float p = keep * s.p[i] - lr * get(s.y[place(s, i)]);
-        s.p[i] = p;
-        if (s.copy) put(s.copy + i, p);
+    UNROLLED(k, 4) {
+        const int i = here.y + threadIdx.x + k * blockDim.x;
+        if (i >= s.size) break;
+        p[k] = keep * p[k] - lr * y[k];
+        s.p[i] = p[k];
+        if (s.copy) put(s.copy + i, p[k]);
     }
 }

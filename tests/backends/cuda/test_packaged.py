@@ -72,6 +72,18 @@ def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, 
     check(bound, choices, precision, name)
 
 
+@pytest.mark.parametrize("choices", LAYOUTS[:2], ids=lambda choices: choices["pad"])
+def test_frozen_filters_with_their_activation_on_tensor_cores(bound, choices):
+    """In the stretch that trains their bias, in the one behind it, and in validation."""
+    first, later = (f"{name}/whitening/forward" for name in ("train", "train-6"))
+    own = choices | {first: "d2", later: "d3"}
+    names = check(bound, own, "bf16", "cifar10-airbench-muon.yaml")
+    assert {"tensor_direct_conv", "tensor_direct_sums"} <= names
+    assert not {"wide_activation", "activation_backward_sums", "cudnnActivationForward"} & names
+    plain = check(bound, choices, "bf16", "cifar10-airbench-muon.yaml")
+    assert plain - names == {"wide_activation", "activation_backward_sums"}
+
+
 PRUNED = 'prune={keep: {"*.weight": 0.1}}'
 SHARED = 'share={bits: {"*.weight": 5, "*.bias": 4}}'
 SMALL = {"pruned": (PRUNED,), "shared": (PRUNED, SHARED)}

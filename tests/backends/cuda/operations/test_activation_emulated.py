@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import numpy as np
 import pytest
@@ -38,3 +39,28 @@ def test_its_sums_are_those_of_what_it_writes(tmp_path, rows, columns, each, bf1
     want = dy * (1 - value.astype(np.float64) ** 2)
     np.testing.assert_allclose(loaded(dx, bf16, want.shape), want, rtol=2.0**-8, atol=1e-6)
     np.testing.assert_allclose(slices.sum(0), want.sum(0), rtol=1e-5, atol=1e-4)
+    alone = np.full_like(slices, np.nan)
+    ends = (*map(pointer, held), None, *ends[3:])
+    kernels.sums(*ends, ctypes.c_float(0.0), pointer(alone), BLOCKS)
+    np.testing.assert_array_equal(alone, slices)
+
+
+@pytest.mark.parametrize(
+    ("bf16", "relative", "least"), [(True, 2.0**-14, 2e-6), (False, 2e-6, 3e-7)]
+)
+def test_gelu_has_more_digits_than_are_stored(tmp_path, bf16, relative, least):
+    """Of the result: bfloat16 rounds to 2^-9 of it."""
+    defines = {"BFLOAT": int(bf16), "EACH": 4, "KIND": ACTIVATIONS.index("gelu")}
+    kernels = library("activation", tmp_path, defines)
+    small = np.geomspace(1e-30, 1.0, 500)
+    x = np.concatenate([np.linspace(-20.0, 20.0, 40001), small, -small, [-3e38, 3e38]])
+    x = np.concatenate([x, [np.nan, np.inf]]).astype(np.float32)
+    y, slope = (np.empty_like(x) for _ in range(2))
+    kernels.curve(*map(pointer, (x, y, slope)), ctypes.c_longlong(x.size))
+    assert np.isnan([y[-2], slope[-2]]).all()
+    assert y[-1] == np.inf
+    v = x[:-2].astype(np.float64)
+    cdf = 0.5 * np.vectorize(math.erfc)(-v / math.sqrt(2))
+    density = np.exp(-0.5 * v * v) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(y[:-2], v * cdf, rtol=relative, atol=least)
+    np.testing.assert_allclose(slope[:-2], cdf + v * density, rtol=relative, atol=least)

@@ -1,27 +1,35 @@
-"""Muon's iterations on several streams, on the stand-in for a device."""
+"""Muon's iterations on the stand-in for a device: on several streams, by algorithms chosen."""
 
 from __future__ import annotations
 
+import ctypes
+
+import numpy as np
 import pytest
+from dnnstack.backends.cuda.libraries.cublas_lt import Stack, StackProduct
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.common.errors import CublasError
 from dnnstack.graph.ops import MuonUpdate
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 
-def steps_of_muon(bound, sections, streams):
+def steps_of_muon(bound, sections, streams, choices=None):
     """The network's filters are of two heights, so of two groups."""
     network, scaling = sections.network("cifar"), Preprocessing.standardize([0.5] * 3, [0.2] * 3)
     graph = network.train_graph(16, "data", 64, 4, 8, scaling, Muon(rest=Sgd(), iterations=2))
-    executable, _ = bound({"train": graph}, choices={"layout": "nhwc", "streams": streams})
+    plain = {"layout": "nhwc", "streams": streams}
+    executable, _ = bound({"train": graph}, choices=plain | (choices or {}))
     (binder,) = executable.binders()
     ours = [s for s in binder.steps if s.call is not None and isinstance(s.call.op, MuonUpdate)]
-    return binder.steps, ours
+    return binder, ours
 
 
 @pytest.mark.parametrize(("streams", "lanes"), [("1", {0}), ("2", {0, 1}), ("3", {0, 1})])
 def test_groups_of_filters_go_beside_each_other(streams, lanes, bound, sections):
-    steps, ours = steps_of_muon(bound, sections, streams)
+    binder, ours = steps_of_muon(bound, sections, streams)
+    steps = binder.steps
     products = [step for step in ours if step.call.function == "cublasLtMatmul"]
     assert len(products) == 2 * 2 * 3
     assert {step.stream for step in products} == lanes
@@ -40,3 +48,64 @@ def test_groups_of_filters_go_beside_each_other(streams, lanes, bound, sections)
     behind = [at for at in waits if place[id(last)] < at < place[id(update)]]
     assert [steps[at].stream for at in before] == [1]
     assert [steps[at].stream for at in behind] == [0]
+
+
+def test_an_algorithm_is_chosen_for_all_iterations(bound, sections):
+    """By a name for each of the three products of filters of one height."""
+    binder, ours = steps_of_muon(bound, sections, "1")
+    names = [name for name in binder.products if "newton-schulz" in name]
+    assert len(names) == 2 * 3
+    assert {step.call.implementation for step in ours if "Matmul" in step.call.function} == {""}
+    for turn, name in enumerate(names):
+        choices = {f"{name}/gemm": str(turn)}
+        _, ours = steps_of_muon(bound, sections, "1", choices)
+        chosen = [step.call for step in ours if step.call.implementation == f"algorithm {turn}"]
+        assert len(chosen) == 2
+        role, shown = name.rpartition("/")[2], chosen[0].arguments
+        short, long = name.split("/")[-2].split("x")
+        sizes = {"gram": (short, short, long), "power": (short, short, short)}
+        assert sizes.get(role, (short, long, short)) == tuple(shown[side] for side in "mnk")
+
+
+class Library:
+    """cublasLt with two algorithms, of which the second adds what is in D already."""
+
+    def new(self, *_):
+        return 0
+
+    set = matrix = new
+
+    def algorithms(self, descriptors, places):
+        return [0, 1]
+
+    def matmul(self, descriptors, places, algorithm, *_):
+        def run():
+            b, a, _, d = (self.held[pointer] for pointer in places)
+            values = self.layout.unpack(a) + self.layout.unpack(b)
+            assert np.abs(values).min() > 0
+            d[...] = self.layout.pack(values + algorithm * self.layout.unpack(d))
+
+        return run
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+def test_an_algorithm_is_verified_on_numbers_and_not_on_zeros(fake_cupy, dtype):
+    library, size = Library(), 3 * 8 * 8
+    library.layout = Layout((size,), (size,), dtype=dtype)
+    arrays = [fake_cupy.zeros(size, library.layout.item) for _ in range(3)]
+    library.held = {array.data.ptr: array for array in arrays}
+
+    def viewed(shape, _, pointer):
+        view = np.frombuffer((ctypes.c_uint8 * shape[0]).from_address(pointer), "uint8")
+        return view.view(type(arrays[0]))
+
+    fake_cupy.ndarray = viewed
+    fake_cupy.cuda.UnownedMemory = lambda pointer, *_: pointer
+    fake_cupy.cuda.MemoryPointer = lambda memory, _: memory
+    stacks = tuple(Stack(pointer, 3, 8, 8) for pointer in library.held)
+    product = StackProduct(library, fake_cupy.cuda.Stream(), None, dtype, stacks)
+    assert product.count() == 2
+    assert product.verified(0)
+    assert not product.verified(1)
+    with pytest.raises(CublasError, match="no algorithm 2"):
+        product.launch(2)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.operations.norm import _Lines
+from dnnstack.backends.cuda.operations.norm import EIGHT, FOUR, _Lines
 from dnnstack.graph.ops import ACTIVATIONS
 
 from ....support.emulated_kernels import library, loaded, pointer, stored
@@ -52,9 +52,9 @@ FUNCTIONS = {
 class Norm:
     """The kernels for rows of so many channels."""
 
-    def __init__(self, rows, channels, columns, bf16, kind, folder):
+    def __init__(self, rows, channels, columns, bf16, kind, each, folder):
         layout = Layout((rows, channels), (rows, columns), dtype=BFLOAT if bf16 else FLOAT)
-        self.cover, self.columns, self.bf16 = _Lines.of(layout), columns, bf16
+        self.cover, self.columns, self.bf16 = _Lines.of(layout, each), columns, bf16
         # None without rows.
         self._blocks = min(BLOCKS, self.cover.slices())
         defines = {"BFLOAT": int(bf16), "EACH": self.cover.each}
@@ -93,9 +93,18 @@ class Norm:
         return total[:, : self.cover.channels]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        (*case, each)
+        for case in CASES
+        for each in (FOUR, EIGHT)
+        if each == FOUR or (case[3] and case[2] % EIGHT == 0)
+    ],
+    ids=str,
+)
 def test_forward_and_backward(tmp_path, case):
-    rows, channels, _, bf16, kind = case
+    rows, channels, _, bf16, kind, _ = case
     f, slope = FUNCTIONS[kind]
     kernels, rng = Norm(*case, tmp_path), np.random.default_rng(rows)
     # Means from small to large, beside which the deviations keep their digits.
@@ -135,3 +144,22 @@ def test_forward_and_backward(tmp_path, case):
     want = weight * inverse * (g - averages[0, :channels] - h * averages[1, :channels])
     near = {"rtol": 2.0**-7, "atol": 2e-2} if bf16 else {"rtol": 1e-3, "atol": 5e-3}
     np.testing.assert_allclose(kernels.loaded(dx), want, **near)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "eights"),
+    [
+        (450_000, 64, {"normalize", "gradient_sums", "normalize_backward"}),
+        (98_000, 256, {"normalize", "gradient_sums", "normalize_backward"}),
+        (18_000, 256, {"normalize_backward"}),
+        (9_216, 256, set()),
+        (450_000, 20, set()),
+    ],
+)
+def test_eight_channels_a_thread_where_there_are_rows_enough(rows, columns, eights):
+    layout = Layout((rows, columns), (rows, columns), dtype=BFLOAT)
+    names = ("moments", "normalize", "gradient_sums", "normalize_backward")
+    found = {name: _Lines.for_kernel(layout, name).each for name in names}
+    assert found == {name: EIGHT if name in eights else FOUR for name in names}
+    plain = Layout((rows, columns), (rows, columns), dtype=FLOAT)
+    assert {_Lines.for_kernel(plain, name).each for name in names} == {FOUR}

@@ -141,9 +141,10 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
     ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
     op = Conv2d(**ends, window=window, activation="gelu")
     y = Layout(shape, (64, 128, *shape[2:]), True, dtype=dtype)
-    code = kernels.source_of(direct_conv.FILE)
     fixed = direct_conv.geometry_of(op, y) | {"BFLOAT": int(dtype == "bfloat16")}
     for numbers in direct_conv.shapes_of(op, y):
+        tensor = "OCTETS" in numbers
+        code = kernels.source_of(direct_conv.TENSOR_FILE if tensor else direct_conv.FILE)
         options = [f"-D{name}={value}" for name, value in (fixed | numbers).items()]
         options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
         for library in libraries():
