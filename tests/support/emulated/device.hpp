@@ -62,8 +62,12 @@ struct Thread {
     int index = 0;
     long rounds = 0;
     bool done = false;
+    // Units of 16 bytes that it has written to shared memory and not shown to products of a warpgroup.
+    std::vector<u32> hiding;
 };
 static std::vector<char> shared;
+// By units of 16 bytes, the thread that hides one, counted from 1; see warpgroup.hpp.
+static std::vector<int> hidden;
 static std::vector<Warp> warps;
 static std::vector<std::unique_ptr<Thread>> threads;
 static Thread* current;
@@ -87,6 +91,13 @@ static char* at(u32 where, int size) {
     return shared.data() + where;
 }
 
+static char* written_at(u32 where, int size) {
+    char* found = at(where, size);
+    hidden[where / 16] = current->index + 1;
+    current->hiding.push_back(where / 16);
+    return found;
+}
+
 static u32 (*exchange(const u32* mine, int count))[WORDS] {
     Warp& warp = warps[current->index / 32];
     const long round = ++current->rounds;
@@ -105,11 +116,13 @@ static void launch(int threads_of_block, size_t shared_bytes, std::function<void
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
                 // NaN, as float and as bfloat16, where nothing is written.
                 shared.assign(shared_bytes, char(0xff));
+                hidden.assign(shared_bytes / 16 + 1, 0);
                 warps.assign(threads_of_block / 32, Warp());
                 arrived = generation = 0;
                 for (int i = 0; i < threads_of_block; ++i) {
                     Thread& thread = *threads[i];
                     thread.index = i, thread.rounds = 0, thread.done = false;
+                    thread.hiding.clear();
                     getcontext(&thread.context);
                     thread.context.uc_stack.ss_sp = thread.stack.get();
                     thread.context.uc_stack.ss_size = STACK;
@@ -202,7 +215,7 @@ constexpr int most(int a, int b) { return a > b ? a : b; }
 constexpr int parts(int a, int b) { return (a + b - 1) / b; }
 INLINE u32 shared_begin() { return 0; }
 INLINE void fetch(u32 to, const void* from, bool exists) {
-    char* place = emulated::at(to, 16);
+    char* place = emulated::written_at(to, 16);
     if (exists) memcpy(place, from, 16);
     else memset(place, 0, 16);
 }
@@ -220,12 +233,12 @@ INLINE void load_words(u32* v, const void* from, bool exists) {
 #endif
 INLINE u32 shared_word(u32 at) { u32 v; memcpy(&v, emulated::at(at, 4), 4); return v; }
 INLINE float2 shared_pair(u32 at) { float2 v; memcpy(&v, emulated::at(at, 8), 8); return v; }
-INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::at(at, 4), &v, 4); }
+INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::written_at(at, 4), &v, 4); }
 INLINE void to_shared(u32 at, float a, float b) {
     const float2 v{a, b};
-    memcpy(emulated::at(at, 8), &v, 8);
+    memcpy(emulated::written_at(at, 8), &v, 8);
 }
-INLINE void to_shared(u32 at, uint4 v) { memcpy(emulated::at(at, 16), &v, 16); }
+INLINE void to_shared(u32 at, uint4 v) { memcpy(emulated::written_at(at, 16), &v, 16); }
 template <int count, bool turned = false>
 INLINE void matrices(u32* r, u32 at) {
     const auto all = emulated::exchange(&at, 1);
