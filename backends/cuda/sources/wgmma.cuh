@@ -3,26 +3,18 @@
 // bytes without a gap. Compiled for sm_90a; all operands are bfloat16, sums float.
 typedef unsigned long long u64;
 
-// Which of a descriptor's two steps is which, if a device should differ.
-#ifndef SWAP_ROWS
-#define SWAP_ROWS 0
-#endif
-#ifndef SWAP_COLUMNS
-#define SWAP_COLUMNS 0
-#endif
-
 INLINE u64 described(u32 at, u32 leading, u32 stride) {
     return (at & 0x3ffff) >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
 }
 // Where an operand lies whose rows of 16 bytes are a chunk of the depth each. deep: bytes from one
 // chunk to the next; beside: from eight rows, or columns, of the product to the next eight.
 INLINE u64 by_rows(u32 at, u32 deep, u32 beside) {
-    return SWAP_ROWS ? described(at, beside, deep) : described(at, deep, beside);
+    return described(at, deep, beside);
 }
 // Where one lies whose rows of 16 bytes are eight numbers at one depth. deep: bytes from eight depths
 // to the next eight; beside: as above. Such an operand is `turned`.
 INLINE u64 by_columns(u32 at, u32 deep, u32 beside) {
-    return SWAP_COLUMNS ? described(at, beside, deep) : described(at, deep, beside);
+    return described(at, deep, beside);
 }
 
 // Before the first product, and where registers of one have been written since the last.
@@ -42,6 +34,18 @@ INLINE void held(float (&sums)[count]) {
 }
 // What this thread has written to shared memory can be seen by products behind the next barrier.
 INLINE void show_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// What a thread has sent for by `fetch` since the last call is a group.
+INLINE void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all but the last groups of this thread are there.
+template <int groups>
+INLINE void arrived_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+// The barrier of one warpgroup of a block, counted from 0.
+INLINE void meet(int warpgroup) {
+    asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+}
 
 // The transposes of four matrices of 8 by 8 numbers of 2 bytes, from registers as `matrices` gives
 // them to rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i.

@@ -201,6 +201,12 @@ INLINE void put(float* p, float v) { *p = v; }
 INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 #endif
 
+INLINE int __shfl_sync(u32, int v, int lane) {
+    const u32 mine = v;
+    const int got = emulated::exchange(&mine, 1)[lane][0];
+    RESUMED;
+    return got;
+}
 INLINE void __syncwarp() {
     const u32 nothing = 0;
     emulated::exchange(&nothing, 1);

@@ -17,6 +17,9 @@ struct Course {
 static std::vector<Course> courses;
 // Of a warpgroup: what its products were given, one after the other.
 static std::vector<std::vector<u64>> issued;
+// Of a warpgroup: how many of its threads wait, and how often all have.
+struct Meeting { int waiting = 0; long count = 0; };
+static std::vector<Meeting> meetings;
 
 [[noreturn]] static void refuse(const char* why, u64 what) {
     fprintf(stderr, "%s (%llu)\n", why, what);
@@ -31,7 +34,7 @@ static void launch_warpgroups(int threads_of_block, size_t bytes, std::function<
     launch(threads_of_block, bytes, [=] {
         if (current->index == 0) {
             ended = 0, courses.clear(), courses.resize(threads_of_block);
-            issued.assign(threads_of_block / 128, {});
+            issued.assign(threads_of_block / 128, {}), meetings.assign(threads_of_block / 128, {});
         }
         kernel();
         const Course& mine = course();
@@ -106,6 +109,17 @@ INLINE void show_products() {
     for (u32 unit : emulated::current->hiding)
         if (emulated::hidden[unit] == emulated::current->index + 1) emulated::hidden[unit] = 0;
     emulated::current->hiding.clear();
+}
+INLINE void fetched() {}
+template <int groups>
+INLINE void arrived_but() {}
+INLINE void meet(int warpgroup) {
+    emulated::Meeting& here = emulated::meetings[warpgroup];
+    const long now = here.count;
+    if (warpgroup != threadIdx.x / 128) emulated::refuse("not its warpgroup", warpgroup);
+    if (++here.waiting == 128) here.waiting = 0, ++here.count;
+    while (here.count == now) emulated::pause();
+    RESUMED;
 }
 INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
     const auto all = emulated::exchange(&at, 1);

@@ -59,9 +59,10 @@ def as_planned(kernel):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_forward(tmp_path, seed):
-    drawn = draw(seed, "forward")
+def test_forward(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "forward", warpgroups=warpgroups)
     activation = seed % 2 - 1
     kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=activation)
     as_planned(kernel)
@@ -76,9 +77,10 @@ def test_forward(tmp_path, seed):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradient_of_pictures(tmp_path, seed):
-    drawn = draw(seed, "data")
+def test_the_gradient_of_pictures(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "data", warpgroups=warpgroups)
     kernel = Emulated(drawn, tmp_path, DATA=1, ACTIVATION=-1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
@@ -105,9 +107,10 @@ def test_the_gradients_of_filters_and_biases(tmp_path, seed):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_forward_with_its_max_pool(tmp_path, seed):
-    drawn = draw(seed, "forward", pooled=True)
+def test_forward_with_its_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "forward", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     # Of the channels that are stored the last may be padding only, which the pooled do not have.
     stored = g.y[0] - seed % 4
@@ -148,9 +151,10 @@ def widened(dp, places, mask, size):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed):
-    drawn = draw(seed, "data", pooled=True)
+def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "data", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     stored = g.x[0] - seed % 4
     defines = {"DATA": 1, "ACTIVATION": -1, "FROM_POOL": 1, "POOLED": stored}

@@ -1,0 +1,133 @@
+"""How the work of warpgroup_conv.cu may be shared out: the most promising ways first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from ..libraries.layout import BFLOAT, ceil_div, padded
+from ..libraries.runtime import Processors
+from .tilings import MOST_SUMS, Cut, Geometry, fits, sizes_of_parts
+
+# Columns of pictures side by side that a warpgroup has at once: rows of a product.
+ACROSS = 64
+# Columns of a product at most, in octets.
+MOST_OCTETS = 32
+# Clocks of a product for each of its octets, and at least, for what it reads of shared memory.
+OCTET, LEAST = 4, 24
+# Clocks between the products of one row and the next of the same warpgroup, about.
+BETWEEN = 900
+
+
+@dataclass(frozen=True)
+class WarpgroupTiling(Cut):
+    """One way to share out the work of warpgroup_conv.cu."""
+
+    block_octets: int
+    warpgroups: int
+    depth: int
+    resident: int
+
+    @property
+    def sound(self) -> bool:
+        g = self.geometry
+        octets = g.window.kernel[0] * self.block_octets
+        return (
+            serves(g)
+            and min(self.block_octets, self.warpgroups, self.resident) > 0
+            and octets <= MOST_OCTETS
+            and self.depth > 1
+        )
+
+    @property
+    def pools(self) -> bool:
+        """Whether a max-pool's windows of 2 by 2 lie within what a warpgroup has: always."""
+        return True
+
+    @property
+    def threads(self) -> int:
+        return 128 * self.warpgroups
+
+    @property
+    def units(self) -> int:
+        """Rows of y that are shared out."""
+        return self.geometry.y[1]
+
+    @property
+    def _steps(self) -> int:
+        return ceil_div(self.geometry.window.kernel[1] * self.geometry.chunks, 2)
+
+    @property
+    def _line_bytes(self) -> int:
+        chunks, line = self.geometry.chunks, ACROSS + self.geometry.window.kernel[1] - 1
+        apart = chunks % 8 if chunks % 2 else max(1, 8 // chunks)
+        while line % 8 != apart:
+            line += 1
+        return chunks * line * 16
+
+    @property
+    def shared(self) -> int:
+        filters = 8 * self.block_octets
+        half = (2 * self.geometry.window.kernel[0] - 1) * filters * 16
+        lines = self.warpgroups * self.depth * self._line_bytes
+        return 2 * self._steps * half + filters * 4 + lines
+
+    @property
+    def registers(self) -> int:
+        """With a max-pool's maxima."""
+        return (4 * self.geometry.window.kernel[0] + 2) * self.block_octets + 52
+
+    def _windows(self, n: int) -> int:
+        """So many times 64 columns."""
+        g = self.geometry
+        _, left = g.edges
+        right = g.y[2] + g.window.kernel[1] - 1 - left - g.x[2]
+        pitch = padded(g.x[2] + max(left, right), 2)
+        return ceil_div((n - 1) * pitch + g.y[2], ACROSS)
+
+    def grid(self, n: int, processors: Processors) -> tuple[int, ...]:
+        """Blocks that share the rows of y, groups of filters."""
+        filters = ceil_div(self.geometry.y[0], 8 * self.block_octets)
+        most = ceil_div(self._windows(n) * self.geometry.y[1], self.warpgroups)
+        return min(most, max(1, processors.count * self.resident // filters)), filters
+
+    def clocks(self, n: int, processors: Processors) -> float:
+        """About so many in all."""
+        blocks, filters = self.grid(n, processors)
+        height = self.geometry.window.kernel[0]
+        rows = ceil_div(self._windows(n) * self.geometry.y[1], blocks * self.warpgroups)
+        row = self._steps * max(LEAST, OCTET * height * self.block_octets)
+        at_once = self.warpgroups * min(
+            self.resident, ceil_div(blocks * filters, processors.count)
+        )
+        return (rows + height - 1) * max(at_once * row, row + BETWEEN)
+
+
+def serves(geometry: Geometry) -> bool:
+    """Whether the kernel computes this convolution of bfloat16."""
+    g = geometry
+    return (
+        g.dtype == BFLOAT
+        and g.x[0] % 8 == g.y[0] % 8 == 0
+        and g.window.kernel[0] <= MOST_OCTETS
+        and g.window.kernel[1] * g.chunks > 1
+    )
+
+
+@cache
+def warpgroup_tilings(
+    geometry: Geometry, n: int, most: int, processors: Processors
+) -> tuple[WarpgroupTiling, ...]:
+    """The ``most`` promising ways for n pictures, the best first; none if nothing fits."""
+    octets, height = ceil_div(geometry.y[0], 8), geometry.window.kernel[0]
+    every = [
+        WarpgroupTiling(geometry, bundle, warpgroups, depth, resident)
+        for bundle, warpgroups, depth, resident in product(
+            sizes_of_parts(octets, (1, 2, 3, 4)), (1, 2, 3, 4), (3, 4, 6), (1, 2, 3)
+        )
+        if 4 * bundle * height <= MOST_SUMS
+    ]
+    found = [each for each in every if fits(each, processors)]
+    order = sorted(range(len(found)), key=lambda at: (found[at].clocks(n, processors), at))
+    return tuple(found[at] for at in order[:most])
