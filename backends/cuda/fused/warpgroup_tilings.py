@@ -34,7 +34,7 @@ class WarpgroupTiling(Cut):
         g = self.geometry
         octets = g.window.kernel[0] * self.block_octets
         return (
-            serves(g)
+            serves(g.dtype, g.x[0], g.window.kernel)
             and min(self.block_octets, self.warpgroups, self.resident) > 0
             and octets <= MOST_OCTETS
             and self.depth > 1
@@ -98,21 +98,13 @@ class WarpgroupTiling(Cut):
         height = self.geometry.window.kernel[0]
         rows = ceil_div(self._windows(n) * self.geometry.y[1], blocks * self.warpgroups)
         row = self._steps * max(LEAST, OCTET * height * self.block_octets)
-        at_once = self.warpgroups * min(
-            self.resident, ceil_div(blocks * filters, processors.count)
-        )
+        at_once = self.warpgroups * min(self.resident, ceil_div(blocks * filters, processors.count))
         return (rows + height - 1) * max(at_once * row, row + BETWEEN)
 
 
-def serves(geometry: Geometry) -> bool:
-    """Whether the kernel computes this convolution of bfloat16."""
-    g = geometry
-    return (
-        g.dtype == BFLOAT
-        and g.x[0] % 8 == g.y[0] % 8 == 0
-        and g.window.kernel[0] <= MOST_OCTETS
-        and g.window.kernel[1] * g.chunks > 1
-    )
+def serves(dtype: str, channels: int, kernel: tuple[int, ...]) -> bool:
+    """Whether the kernel computes convolutions of so many channels, as stored, by this window."""
+    return dtype == BFLOAT and channels % 8 == 0 and kernel[1] * channels > 8
 
 
 @cache
