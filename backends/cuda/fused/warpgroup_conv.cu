@@ -87,9 +87,10 @@ INLINE void fetch_filters(u32 to, const T* w, int first) {
 INLINE void fetch_line(u32 to, const T* dy, const u8* from, const T* mask, int window, int row, int n) {
     // Pairs of pixels, the first of which is at an even column.
     constexpr int odd = LEFT % 2, pieces = parts(LINE + odd, 2) * CHUNKS, each = parts(pieces, 128);
+    const int thread = thread_of_warpgroup();
     Spread spread[each];
     UNROLLED(k, each) {
-        const int i = threadIdx.x % 128 + k * 128;
+        const int i = thread + k * 128;
         if (i >= pieces) continue;
         const int place = window * 64 + i / CHUNKS * 2 - odd + PITCH, picture = place / PITCH - 1;
         const int column = place % PITCH - LEFT;
@@ -98,7 +99,7 @@ INLINE void fetch_line(u32 to, const T* dy, const u8* from, const T* mask, int w
         spread[k] = Spread(dy, from, mask, pixel, i % CHUNKS * CHUNK, exists);
     }
     UNROLLED(k, each) {
-        const int i = threadIdx.x % 128 + k * 128, place = i / CHUNKS * 2 - odd;
+        const int i = thread + k * 128, place = i / CHUNKS * 2 - odd;
         if (i >= pieces) continue;
         const u32 at = to + i % CHUNKS * plane() + place * 16;
         if (place >= 0) to_shared(at, spread[k].at(row % 2 * 2));
@@ -107,8 +108,9 @@ INLINE void fetch_line(u32 to, const T* dy, const u8* from, const T* mask, int w
 }
 #else
 INLINE void fetch_line(u32 to, const T* x, const u8*, const T*, int window, int row, int n) {
+    const int thread = thread_of_warpgroup();
     UNROLLED(k, parts(LINE * CHUNKS, 128)) {
-        const int i = threadIdx.x % 128 + k * 128, place = window * 64 + i / CHUNKS;
+        const int i = thread + k * 128, place = window * 64 + i / CHUNKS;
         if (i >= LINE * CHUNKS) continue;
         const int picture = place / PITCH, column = place % PITCH - LEFT;
         const bool exists = picture < n && column >= 0 && column < WIDTH;
@@ -118,13 +120,13 @@ INLINE void fetch_line(u32 to, const T* x, const u8*, const T*, int window, int 
 }
 #endif
 
-// Rows of x, one after the other, for the units from `unit` to `end`.
+// Rows of x, one after the other, for the units from `unit` on: t of `rows` that its window needs.
 struct Walk {
-    int unit, end, count = 0, rows = 0, t = 0;
+    int unit, rows = 0, t = 0;
 
-    INLINE Walk(int unit, int end) : unit(unit), end(end) { begin(); }
-    INLINE void begin() {
-        count = least(end - unit, UNITS - unit % UNITS);
+    INLINE Walk(int unit, int end) : unit(unit) { begin(end); }
+    INLINE void begin(int end) {
+        const int count = least(end - unit, UNITS - unit % UNITS);
         rows = count > 0 ? count * TOGETHER + KERNEL_H - 1 : 0, t = 0;
     }
     INLINE int window() const { return unit / UNITS; }
@@ -132,8 +134,8 @@ struct Walk {
     INLINE int first() const { return unit % UNITS * TOGETHER; }
     INLINE int row() const { return first() - TOP + t; }
     INLINE bool real() const { return row() >= 0 && row() < FILLED; }
-    INLINE void next() {
-        if (++t == rows) unit += count, begin();
+    INLINE void next(int end) {
+        if (++t == rows) unit += (rows - (KERNEL_H - 1)) / TOGETHER, begin(end);
     }
 };
 
@@ -161,46 +163,56 @@ INLINE void take(float value, u32 tap, float& best, u32& chosen) {
     if (!(value <= best) && best == best) best = value, chosen = tap;
 }
 
-// Maxima of neighbouring columns, which neighbouring lanes have: of a thread's two groups of columns
-// each lane finishes one. Two bits of `taps` for each.
-INLINE void across(const float* sums, float (&best)[2 * BLOCK_OCTETS], u32 (&taps)[parts(BLOCK_OCTETS, 8)]) {
+// The larger of neighbouring columns, which neighbouring lanes have: of a thread's two groups of columns
+// each lane finishes one. tap: which it was.
+INLINE float across(float upper, float lower, u32& tap) {
     const bool odd = threadIdx.x / 4 % 2;
-    UNROLLED(k, parts(BLOCK_OCTETS, 8)) taps[k] = 0;
-    UNROLLED(o, BLOCK_OCTETS)
-        UNROLLED(e, 2) {
-            const float upper = sums[4 * o + e], lower = sums[4 * o + 2 + e];
-            const float own = odd ? lower : upper, other = __shfl_xor_sync(~0u, odd ? upper : lower, 4);
-            float left = odd ? other : own;
-            u32 tap = 0;
-            take(odd ? own : other, 1, left, tap);
-            best[2 * o + e] = left, taps[o / 8] |= tap << o % 8 * 4 + 2 * e;
-        }
+    const float own = odd ? lower : upper, other = __shfl_xor_sync(~0u, odd ? upper : lower, 4);
+    float left = odd ? other : own;
+    tap = 0;
+    take(odd ? own : other, 1, left, tap);
+    return left;
 }
 
-// A pair of rows of y, the maxima of the first of which are known.
-INLINE void finish(const float* sums, const float (&before)[2 * BLOCK_OCTETS],
-                   const u32 (&taps_before)[parts(BLOCK_OCTETS, 8)], int window, int row, int first_filter,
-                   u32 biases, T* y, u8* places, int n, float alpha) {
+// Of a row of y those maxima: of filter 8 o + 2 (lane % 4) + e number 2 o + e, with two bits of `taps`.
+struct Maxima {
     float best[2 * BLOCK_OCTETS];
     u32 taps[parts(BLOCK_OCTETS, 8)];
-    across(sums, best, taps);
-    const int lane = threadIdx.x % 32, odd = lane / 4 % 2;
-    const int place = window * 64 + threadIdx.x % 128 / 32 * 16 + 8 * odd + lane / 4 - odd;
+
+    INLINE void find(const float* sums) {
+        UNROLLED(k, parts(BLOCK_OCTETS, 8)) taps[k] = 0;
+        UNROLLED(o, BLOCK_OCTETS)
+            UNROLLED(e, 2) {
+                u32 tap;
+                best[2 * o + e] = across(sums[4 * o + e], sums[4 * o + 2 + e], tap);
+                taps[o / 8] |= tap << shift(o, e);
+            }
+    }
+    INLINE u32 tap(int o, int e) const { return taps[o / 8] >> shift(o, e) & 3; }
+    static INLINE int shift(int o, int e) { return o % 8 * 4 + 2 * e; }
+};
+
+// A pair of rows of y: the sums of the second, the maxima of the first.
+INLINE void finish(const float* sums, const Maxima& before, int window, int row, int first_filter,
+                   u32 biases, T* y, u8* places, int n, float alpha) {
+    const int thread = thread_of_warpgroup(), lane = thread % 32, odd = lane / 4 % 2;
+    const int place = window * 64 + thread / 32 * 16 + 8 * odd + lane / 4 - odd;
     const int picture = place / PITCH, column = place % PITCH / 2;
-    if (picture >= n || column >= COLUMNS / 2) return;
+    const bool exists = picture < n && column < COLUMNS / 2;
     const i64 pixel = ((i64)picture * (ROWS / 2) + row / 2) * (COLUMNS / 2) + column;
     UNROLLED(o, BLOCK_OCTETS) {
         const int filter = first_filter + 8 * o + lane % 4 * 2;
-        if (filter >= POOLED) continue;
         const float2 bias = shared_pair(biases + (8 * o + lane % 4 * 2) * 4);
         float v[2];
         u32 chosen[2];
         UNROLLED(e, 2) {
-            const u32 shift = o % 8 * 4 + 2 * e;
-            v[e] = before[2 * o + e], chosen[e] = taps_before[o / 8] >> shift & 3;
-            take(best[2 * o + e], 2 + (taps[o / 8] >> shift & 3), v[e], chosen[e]);
+            u32 tap;
+            const float value = across(sums[4 * o + e], sums[4 * o + 2 + e], tap);
+            v[e] = before.best[2 * o + e], chosen[e] = before.tap(o, e);
+            take(value, 2 + tap, v[e], chosen[e]);
             v[e] = ended(v[e], e ? bias.y : bias.x, alpha);
         }
+        if (!exists || filter >= POOLED) continue;
         const i64 at = pixel * POOLED + filter;
         if (POOLED % 2 == 0) {
             put2(y + at, v[0], v[1]);
@@ -215,9 +227,9 @@ INLINE void finish(const float* sums, const float (&before)[2 * BLOCK_OCTETS],
 // A row of y.
 INLINE void finish(const float* sums, int window, int row, int first_filter, u32 biases, T* y, int n,
                    float alpha) {
-    const int lane = threadIdx.x % 32;
+    const int thread = thread_of_warpgroup(), lane = thread % 32;
     UNROLLED(h, 2) {
-        const int place = window * 64 + threadIdx.x % 128 / 32 * 16 + 8 * h + lane / 4;
+        const int place = window * 64 + thread / 32 * 16 + 8 * h + lane / 4;
         const int picture = place / PITCH, column = place % PITCH;
         if (picture >= n || column >= COLUMNS) continue;
         T* to = y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS;
@@ -250,23 +262,22 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         word_to_shared(biases + i * 4, __float_as_uint(v));
     }
     Walk ahead(first, end), now(first, end);
-    int next_slot = 0, slot = 0;
-    const auto fetch_next = [&] {
+    const auto fetch_next = [&](u32 to) {
         if (ahead.rows) {
-            if (ahead.real())
-                fetch_line(lines + next_slot * LINE_BYTES, x, from, mask, ahead.window(), ahead.row(), n);
-            ahead.next();
+            if (ahead.real()) fetch_line(to, x, from, mask, ahead.window(), ahead.row(), n);
+            ahead.next(end);
         }
-        next_slot = next_slot + 1 == DEPTH ? 0 : next_slot + 1;
         fetched();
     };
-    for (int i = 0; i < DEPTH - 1; ++i) fetch_next();
+    for (int i = 0; i < DEPTH - 1; ++i) fetch_next(lines + i * LINE_BYTES);
+    int slot = 0;
     arrived();
     show_products();
     __syncthreads();
     float sums[4 * OCTETS];
-    [[maybe_unused]] float before[2 * BLOCK_OCTETS];
-    [[maybe_unused]] u32 taps[parts(BLOCK_OCTETS, 8)];
+#if POOL
+    Maxima before;
+#endif
     while (now.rows) {
         UNROLLED(i, 4 * OCTETS) sums[i] = 0.0f;
         const int rows = now.rows, window = now.window(), row = now.first() - (KERNEL_H - 1);
@@ -281,7 +292,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 const bool real = now.real();
                 // Sums of a row of y begin with the first row of the window.
                 const u32 turned = (KERNEL_H - 1 - k % KERNEL_H) * BLOCK_FILTERS * 16;
-                fetch_next();
+                // Where the row before was, of which no warp needs anything any more.
+                fetch_next(lines + (slot ? slot - 1 : DEPTH - 1) * LINE_BYTES);
                 if (real) {
                     add_line(sums, lines + slot * LINE_BYTES, base + turned);
                     products_left<0>();
@@ -290,19 +302,17 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 float* ready = sums + (k + 1) % KERNEL_H * 4 * BLOCK_OCTETS;
                 if (t >= KERNEL_H - 1) {
 #if POOL
-                    if ((k + KERNEL_H - 1) % 2 == 0) across(ready, before, taps);
-                    else finish(ready, before, taps, window, row + t, first_filter, biases, y, places, n,
-                                alpha);
+                    if ((k + KERNEL_H - 1) % 2 == 0) before.find(ready);
+                    else finish(ready, before, window, row + t, first_filter, biases, y, places, n, alpha);
 #else
                     finish(ready, window, row + t, first_filter, biases, y, n, alpha);
 #endif
                 }
                 UNROLLED(i, 4 * BLOCK_OCTETS) ready[i] = 0.0f;
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
-                ++now.t;
+                now.next(end);
             }
         }
-        now.unit += now.count, now.begin();
     }
     arrived();
 }

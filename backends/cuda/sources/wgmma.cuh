@@ -47,6 +47,14 @@ INLINE void meet(int warpgroup) {
     asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 }
 
+// The number of a thread in its warpgroup, asked again every time: what follows from it is worked out
+// where it is used and takes no registers elsewhere.
+INLINE int thread_of_warpgroup() {
+    int v;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+    return v % 128;
+}
+
 // The transposes of four matrices of 8 by 8 numbers of 2 bytes, from registers as `matrices` gives
 // them to rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i.
 INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {

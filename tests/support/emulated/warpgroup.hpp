@@ -121,6 +121,7 @@ INLINE void meet(int warpgroup) {
     while (here.count == now) emulated::pause();
     RESUMED;
 }
+INLINE int thread_of_warpgroup() { return threadIdx.x % 128; }
 INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
     const auto all = emulated::exchange(&at, 1);
     RESUMED;
