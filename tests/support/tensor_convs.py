@@ -127,7 +127,7 @@ class Emulated:
         if isinstance(drawn.tiling, WarpgroupTiling):
             self.file = "warpgroup_conv"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0} | values
+        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "BIAS": 1} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"

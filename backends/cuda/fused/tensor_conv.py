@@ -271,6 +271,9 @@ class WarpgroupConv(_Conv[WarpgroupTiling]):
 
     file = WARPGROUP_CONV
 
+    def _defines(self) -> dict[str, int]:
+        return super()._defines() | {"BIAS": int(getattr(self._op, "bias", None) is not None)}
+
     def _promising(self) -> tuple[WarpgroupTiling, ...]:
         return warpgroup_tilings(self._geometry, self._n, CANDIDATES, self._processors)
 

@@ -37,7 +37,8 @@ class WarpgroupTiling(Cut):
             serves(g.dtype, g.x[0], g.window.kernel)
             and min(self.block_octets, self.warpgroups, self.resident) > 0
             and octets <= MOST_OCTETS
-            and self.depth > 1
+            and self.block_octets <= MOST_OCTETS // 2
+            and self.depth > 2
         )
 
     @property
@@ -71,7 +72,8 @@ class WarpgroupTiling(Cut):
         filters = 8 * self.block_octets
         half = (2 * self.geometry.window.kernel[0] - 1) * filters * 16
         lines = self.warpgroups * self.depth * self._line_bytes
-        return 2 * self._steps * half + filters * 4 + lines
+        out = 4 * self.warpgroups * 16 * (self.block_octets | 1) * 16
+        return 2 * self._steps * half + filters * 4 + lines + out
 
     @property
     def registers(self) -> int:
