@@ -8,7 +8,8 @@
 // row of y is ready with it. Where a row of y has its sums in registers goes round: filters lie almost
 // twice in shared memory, for any of these places to be the first.
 //
-// A block has WARPGROUPS, each with DEPTH rows of x at once, all but one of which are on their way.
+// A block has WARPGROUPS, each with DEPTH pairs of rows of x at once, all but one of which are on their
+// way: rows 2 i and 2 i + 1, as far as they are needed.
 // RESIDENT blocks run on a processor. BIAS: there is one. The rows of y, or pairs of them, are shared out evenly. What a
 // warp has of them goes through shared memory, to be written in pieces of 16 bytes.
 
@@ -27,7 +28,7 @@
 // Rows of y that are shared out together, and how many of these there are.
 #define TOGETHER (POOL ? 2 : 1)
 #define UNITS (ROWS / TOGETHER)
-// After so many rows sums are where they were, and pairs begin.
+// After so many rows sums are where they were, and pairs of rows of y begin.
 #define PERIOD (POOL && KERNEL_H % 2 ? 2 * KERNEL_H : KERNEL_H)
 
 // Pixels of a row in shared memory, chunk by chunk: so far apart, in bytes, that chunks which lie side
@@ -42,17 +43,17 @@ __host__ __device__ constexpr int plane() {
 // its places.
 #define OUT_PITCH ((BLOCK_OCTETS | 1) * 16)
 #define PLACES_PITCH ((parts(BLOCK_OCTETS, 2) | 1) * 16)
-// Shared memory: filters by half steps, biases, rows of x, what a warp writes.
+// Shared memory: filters by half steps, biases and a zero, rows of x, what a warp writes.
 #define HALF_ROWS ((2 * KERNEL_H - 1) * BLOCK_FILTERS)
 #define HALF_BYTES (HALF_ROWS * 16)
 #define BIAS_AT (2 * STEPS * HALF_BYTES)
-#define LINES_AT (BIAS_AT + BLOCK_FILTERS * 4)
+#define LINES_AT (BIAS_AT + BLOCK_FILTERS * 4 + 16)
 #define LINE_BYTES (CHUNKS * plane())
-#define OUT_AT (LINES_AT + WARPGROUPS * DEPTH * LINE_BYTES)
+#define OUT_AT (LINES_AT + WARPGROUPS * DEPTH * 2 * LINE_BYTES)
 #define OUT_BYTES (16 * OUT_PITCH)
 #define SHARED_BYTES (OUT_AT + 4 * WARPGROUPS * OUT_BYTES)
 
-static_assert(BFLOAT && CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && OCTETS <= 32 && DEPTH > 2);
+static_assert(BFLOAT && CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && OCTETS <= 32 && DEPTH > 1);
 static_assert(KERNEL_W * CHUNKS > 1 && UNITS > 0 && BLOCK_OCTETS <= 16);
 
 // Half of a step: a chunk of a tap in the window's row. An odd one is alone, behind another whose filters
@@ -107,94 +108,87 @@ struct Walk {
     }
 };
 
-// Brings rows of x at 64 columns and what the window sees beside them, to DEPTH places in turn; all
-// pixels but those of pictures are zeros.
+// Brings rows of x at 64 columns and what the window sees beside them, to the DEPTH places of pairs in
+// turn; all pixels but those of pictures are zeros.
 struct Ahead {
     Walk walk;
     u32 lines;
     int slot = 0;
 
+    // Where this thread's pieces of row 0 are, counted in chunks, below 0 for zeros; and where they go,
+    // below 0 for what is no piece.
+    static const int each = parts(LINE * CHUNKS, 128);
+    int from[each], into[each];
+
     INLINE Ahead(int first, int end, u32 lines) : walk(first, end), lines(lines) { begin(); }
-    INLINE u32 turn() {
-        const u32 at = lines + slot * LINE_BYTES;
-        slot = slot + 1 == DEPTH ? 0 : slot + 1;
-        return at;
-    }
-#if FROM_POOL
-    // Rows that have been brought and not been used.
-    int ready = 0;
-
-    INLINE void begin() {}
-    // One or both rows of windows, where there is place.
-    INLINE void bring(const T* dy, const u8* from, const T* mask, int end, int n) {
-        if (walk.left == 0 || ready > DEPTH - 2) return;
-        const bool lower = walk.row & 1, both = !lower && walk.left > 1;
-        const u32 first = turn(), second = both ? turn() : first;
-        if (walk.real()) fetch_pair(first, second, !lower, lower || both, dy, from, mask, n);
-        ready += both ? 2 : 1;
-        walk.next(end, both ? 2 : 1);
-    }
-    INLINE void fetch_pair(u32 up, u32 low, bool upper, bool lower, const T* dy, const u8* from,
-                           const T* mask, int n) const {
-        // Pairs of pixels, the first of which is at an even column.
-        constexpr int odd = LEFT % 2, pieces = parts(LINE + odd, 2) * CHUNKS, each = parts(pieces, 128);
-        const int thread = thread_of_warpgroup();
-        const i64 line = (i64)(walk.row / 2) * (WIDTH / 2);
-        Chunk chunks[each];
-        UNROLLED(k, each) {
-            const int i = thread + k * 128;
-            const int place = walk.window * 64 + i / CHUNKS * 2 - odd + PITCH;
-            const int picture = place / PITCH - 1, column = place % PITCH - LEFT;
-            const bool exists = i < pieces && picture >= 0 && picture < n && column >= 0 &&
-                                column < WIDTH / 2 * 2;
-            const i64 pixel = (i64)picture * (HEIGHT / 2 * (WIDTH / 2)) + line + column / 2;
-            chunks[k].load(dy, from, mask, pixel, i % CHUNKS * CHUNK, exists);
-        }
-        UNROLLED(k, each) {
-            const int i = thread + k * 128, place = i / CHUNKS * 2 - odd;
-            if (i >= pieces) continue;
-            uint4 v[4];
-            chunks[k].spread(v);
-            const int at = i % CHUNKS * plane() + place * 16;
-            const bool left = !odd || place >= 0, right = LINE % 2 == odd || place + 1 < LINE;
-            if (upper && left) to_shared(up + at, v[0]);
-            if (upper && right) to_shared(up + at + 16, v[1]);
-            if (lower && left) to_shared(low + at, v[2]);
-            if (lower && right) to_shared(low + at + 16, v[3]);
-        }
-    }
-#else
-    // Where this thread's pieces of row 0 are, counted in chunks; below 0 for zeros.
-    int from[parts(LINE * CHUNKS, 128)];
-
-    INLINE void begin() {
-        const int thread = thread_of_warpgroup();
-        UNROLLED(k, parts(LINE * CHUNKS, 128)) {
-            const int i = thread + k * 128, place = walk.window * 64 + i / CHUNKS;
-            const int picture = place / PITCH, column = place % PITCH - LEFT;
-            from[k] = column >= 0 && column < WIDTH
-                          ? (picture * (HEIGHT * WIDTH) + column) * CHUNKS + i % CHUNKS
-                          : -1;
-        }
-    }
-    INLINE void bring(const T* x, const u8*, const T*, int end, int n) {
+    // Both rows of a pair, or one.
+    INLINE void bring(const T* x, const u8* places, const T* mask, int end, int n) {
         if (walk.left) {
-            const u32 to = turn();
-            if (walk.real()) fetch_line(to, x, n * (HEIGHT * WIDTH * CHUNKS));
+            const u32 to = lines + slot * (2 * LINE_BYTES);
+            slot = slot + 1 == DEPTH ? 0 : slot + 1;
+            const bool lower = walk.row & 1, both = !lower && walk.left > 1;
+#if FROM_POOL
+            if (walk.real()) fetch_pair(to, !lower, lower || both, x, places, mask, n);
+#else
+            const int size = n * (HEIGHT * WIDTH * CHUNKS);
+            if (walk.real()) fetch_line(to + lower * LINE_BYTES, walk.row, x, size);
+            if (both && walk.row + 1 < FILLED) fetch_line(to + LINE_BYTES, walk.row + 1, x, size);
+#endif
             const int window = walk.window;
-            walk.next(end);
+            walk.next(end, both ? 2 : 1);
             if (walk.window != window) begin();
         }
         fetched();
     }
-    INLINE void fetch_line(u32 to, const T* x, int size) const {
-        const int thread = thread_of_warpgroup(), line = walk.row * (WIDTH * CHUNKS);
-        UNROLLED(k, parts(LINE * CHUNKS, 128)) {
-            const int i = thread + k * 128;
-            if (i >= LINE * CHUNKS) continue;
-            const bool exists = from[k] >= 0 && from[k] < size;
-            fetch(to + i % CHUNKS * plane() + i / CHUNKS * 16,
-                  x + (i64)(exists ? from[k] + line : 0) * CHUNK, exists);
+#if FROM_POOL
+    INLINE void begin() {}
+    INLINE void fetch_pair(u32 to, bool upper, bool lower, const T* dy, const u8* places, const T* mask,
+                           int n) const {
+        // Pairs of pixels, the first of which is at an even column.
+        constexpr u32 odd = LEFT % 2, pieces = parts(LINE + odd, 2) * CHUNKS;
+        constexpr int count = parts(pieces, 128);
+        const u32 thread = thread_of_warpgroup();
+        const u32 line = (walk.row >> 1) * (WIDTH / 2);
+        Chunk chunks[count];
+        UNROLLED(k, count) {
+            const u32 i = thread + k * 128, place = walk.window * 64 + i / CHUNKS * 2 - odd + PITCH;
+            const int picture = place / PITCH - 1, column = place % PITCH - LEFT;
+            const bool exists = i < pieces && picture >= 0 && picture < n && column >= 0 &&
+                                column < WIDTH / 2 * 2;
+            const u32 pixel = picture * (HEIGHT / 2 * (WIDTH / 2)) + line + (column >> 1);
+            chunks[k].load(dy, places, mask, pixel, i % CHUNKS * CHUNK, exists);
+        }
+        UNROLLED(k, count) {
+            const u32 i = thread + k * 128, place = i / CHUNKS * 2;
+            if (i >= pieces) continue;
+            uint4 v[4];
+            chunks[k].spread(v);
+            const u32 at = to + i % CHUNKS * plane() + place * 16 - odd * 16;
+            const bool left = !odd || place > 0, right = LINE % 2 == odd || place + 1 < LINE + odd;
+            if (upper && left) to_shared(at, v[0]);
+            if (upper && right) to_shared(at + 16, v[1]);
+            if (lower && left) to_shared(at + LINE_BYTES, v[2]);
+            if (lower && right) to_shared(at + LINE_BYTES + 16, v[3]);
+        }
+    }
+#else
+    INLINE void begin() {
+        const u32 thread = thread_of_warpgroup();
+        UNROLLED(k, each) {
+            const u32 i = thread + k * 128, place = walk.window * 64 + i / CHUNKS;
+            const int column = place % PITCH - LEFT;
+            into[k] = i < LINE * CHUNKS ? (int)(i % CHUNKS * plane() + i / CHUNKS * 16) : -1;
+            from[k] = column >= 0 && column < WIDTH
+                          ? (int)((place / PITCH * (HEIGHT * WIDTH) + column) * CHUNKS + i % CHUNKS)
+                          : -1;
+        }
+    }
+    INLINE void fetch_line(u32 to, int row, const T* x, int size) const {
+        const T* line = x + row * (WIDTH * CHUNKS) * CHUNK;
+        UNROLLED(k, each) {
+            if (k + 1 == each && into[k] < 0) continue;
+            const bool exists = (u32)from[k] < (u32)size;
+            fetch(to + into[k], line + (i64)(exists ? from[k] : 0) * CHUNK, exists);
         }
     }
 #endif
@@ -202,13 +196,12 @@ struct Ahead {
 
 // A row of x, at `line`: products with filters that begin with those of one row of the window.
 INLINE void add_line(float (&sums)[4 * OCTETS], u32 line, u32 filters) {
+    const u64 b = DATA ? by_columns(filters, HALF_BYTES, 128) : by_rows(filters, HALF_BYTES, 128);
     begin_products();
     UNROLLED(q, STEPS) {
-        const int at = half_of(q, 0).at();
-        const u32 half = filters + 2 * q * HALF_BYTES;
-        const u64 b = DATA ? by_columns(half, HALF_BYTES, 128) : by_rows(half, HALF_BYTES, 128);
-        const u64 a = by_rows(line + at, half_of(q, 1).at() - at, 128);
-        Products<OCTETS>::template by_memory<true, false, DATA>(sums, a, b);
+        const int at = half_of(q, 0).at(), deep = half_of(q, 1).at() - at;
+        const u64 a = behind(by_rows(line, deep, 128), at);
+        Products<OCTETS>::template by_memory<true, false, DATA>(sums, a, behind(b, 2 * q * HALF_BYTES));
     }
     end_products();
 }
@@ -226,7 +219,7 @@ INLINE float2 biased(const float* sums, u32 biases, int o, int h) {
 // So many matrices, `apart` bytes one from the next; `at`: the row of a lane in the first of them.
 template <int count>
 INLINE void many_to_shared(u32 at, int apart, const u32* r) {
-    const int matrix = thread_of_warpgroup() % 32 / 8;
+    const u32 matrix = thread_of_warpgroup() % 32 / 8;
     UNROLLED(k, count / 4) rows_to_shared<4>(at + (4 * k + matrix) * apart, r + 4 * k);
     if (count % 4 > 1) rows_to_shared<2>(at + (count / 4 * 4 + matrix % 2) * apart, r + count / 4 * 4);
     if (count % 2) rows_to_shared<1>(at + (count - 1) * apart, r + count - 1);
@@ -245,16 +238,16 @@ template <int item>
 INLINE void write_out(u8* to, u32 at, int pitch, int window, int row, int first_filter, int n) {
     constexpr int size = piece(most(1, POOLED) * item % 16 ? POOLED * item : 8 * BLOCK_OCTETS * item);
     constexpr int each = 8 * BLOCK_OCTETS * item / size;
-    const int thread = thread_of_warpgroup(), lane = thread % 32;
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
     UNROLLED(k, parts(8 * each, 32)) {
-        const int i = lane + 32 * k, pixel = i / each, part = i % each * size;
-        const int place = window * 64 + thread / 32 * 16 + 2 * pixel;
-        const int picture = place / PITCH, column = place % PITCH / 2;
+        const u32 i = lane + 32 * k, pixel = i / each, part = i % each * size;
+        const u32 place = window * 64 + thread / 32 * 16 + 2 * pixel;
+        const u32 picture = place / PITCH, column = place % PITCH / 2;
         const bool exists = i < 8 * each && picture < n && column < COLUMNS / 2 &&
                             first_filter * item + part < POOLED * item;
-        const i64 line = ((i64)picture * (ROWS / 2) + row / 2) * (COLUMNS / 2) + column;
+        const u32 line = (picture * (ROWS / 2) + (row >> 1)) * (COLUMNS / 2) + column;
         if (exists)
-            out_of_shared<size>(to + (line * POOLED + first_filter) * item + part,
+            out_of_shared<size>(to + (u64)line * (POOLED * item) + (first_filter * item + part),
                                 at + pixel * pitch + part);
     }
 }
@@ -276,7 +269,7 @@ struct Pairs {
 INLINE void finish(const Pairs& upper, const float* sums, u32 biases, u32 out, int window, int row,
                    int first_filter, T* y, u8* places, int n, float alpha) {
     constexpr int words = parts(BLOCK_OCTETS, 8);
-    const int thread = thread_of_warpgroup(), lane = thread % 32;
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
     const bool odd = lane / 4 % 2;
     // Two bits for each octet and filter of a pair: whether the lower row's is larger.
     u32 lower[words][2], best[BLOCK_OCTETS], taps[words];
@@ -311,7 +304,7 @@ INLINE void finish(const Pairs& upper, const float* sums, u32 biases, u32 out, i
         taps[k] = ((second & right_lower) | (~second & left_lower)) * 2 | second;
     }
     // Pixels as they lie: lanes of even columns have the first four, of odd ones the others.
-    const int k = lane % 8, pixel = lane / 8 + 4 * odd;
+    const u32 k = lane % 8, pixel = lane / 8 + 4 * odd;
     __syncwarp();
     many_to_shared<BLOCK_OCTETS>(out + (k % 2 * 4 + k / 2) * OUT_PITCH, 16, best);
     const u32 beside = out + 8 * OUT_PITCH;
@@ -327,7 +320,7 @@ INLINE void finish(const Pairs& upper, const float* sums, u32 biases, u32 out, i
 // A row of y.
 INLINE void finish(const float* sums, u32 biases, u32 out, int window, int row, int first_filter, T* y,
                    int n, float alpha) {
-    const int thread = thread_of_warpgroup(), lane = thread % 32;
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
     u32 v[2][BLOCK_OCTETS];
     UNROLLED(o, BLOCK_OCTETS)
         UNROLLED(h, 2) {
@@ -342,12 +335,12 @@ INLINE void finish(const float* sums, u32 biases, u32 out, int window, int row, 
     UNROLLED(h, 2) many_to_shared<BLOCK_OCTETS>(out + (8 * h + lane % 8) * OUT_PITCH, 16, v[h]);
     __syncwarp();
     UNROLLED(k, parts(16 * BLOCK_OCTETS, 32)) {
-        const int i = lane + 32 * k, pixel = i / BLOCK_OCTETS, part = i % BLOCK_OCTETS;
-        const int place = window * 64 + thread / 32 * 16 + pixel, filter = first_filter + part * 8;
-        const int picture = place / PITCH, column = place % PITCH;
-        const i64 line = ((i64)picture * ROWS + row) * COLUMNS + column;
+        const u32 i = lane + 32 * k, pixel = i / BLOCK_OCTETS, part = i % BLOCK_OCTETS;
+        const u32 place = window * 64 + thread / 32 * 16 + pixel, filter = first_filter + part * 8;
+        const u32 picture = place / PITCH, column = place % PITCH;
+        const u32 line = (picture * ROWS + row) * COLUMNS + column;
         if (i < 16 * BLOCK_OCTETS && picture < n && column < COLUMNS && filter < FILTERS)
-            out_of_shared<16>(y + line * FILTERS + filter, out + pixel * OUT_PITCH + part * 16);
+            out_of_shared<16>(y + (u64)line * FILTERS + filter, out + pixel * OUT_PITCH + part * 16);
     }
 }
 #endif
@@ -361,7 +354,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     // The same in all lanes, as the compiler can see.
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     const int first_filter = blockIdx.y * BLOCK_FILTERS;
-    const u32 lines = base + LINES_AT + warpgroup * DEPTH * LINE_BYTES;
+    const u32 lines = base + LINES_AT + warpgroup * DEPTH * 2 * LINE_BYTES;
     const u32 out = base + OUT_AT + threadIdx.x / 32 * OUT_BYTES;
     const i64 units = (i64)parts((n - 1) * PITCH + COLUMNS, 64) * UNITS;
     const int workers = gridDim.x * WARPGROUPS, worker = blockIdx.x * WARPGROUPS + warpgroup;
@@ -371,34 +364,42 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         const float v = bias && first_filter + i < FILTERS ? bias[first_filter + i] : 0.0f;
         word_to_shared(biases + i * 4, __float_as_uint(v));
     }
+    if (threadIdx.x == 0) word_to_shared(biases + BLOCK_FILTERS * 4, 0);
     Ahead ahead(first, end, lines);
     Walk now(first, end);
     UNROLLED(i, DEPTH - 1) ahead.bring(x, from, mask, end, n);
     arrived();
     show_products();
     __syncthreads();
+    // A zero that no compiler knows takes one instruction to copy, not two.
+    const float zero = __uint_as_float(shared_word(biases + BLOCK_FILTERS * 4));
     float sums[4 * OCTETS];
 #if POOL
     Pairs upper;
 #endif
     int slot = 0;
+    u32 line = lines;
     while (now.left) {
-        UNROLLED(i, 4 * OCTETS) sums[i] = 0.0f;
+        UNROLLED(i, 4 * OCTETS) sums[i] = zero;
         const int rows = now.left, window = now.window, row = now.row + TOP - (KERNEL_H - 1);
 #pragma unroll 1
         for (int start = 0; start < rows; start += PERIOD) {
             UNROLLED(k, PERIOD) {
                 const int t = start + k;
                 if (t >= rows) break;
-                arrived_but<DEPTH - 2>();
-                show_products();
-                meet(warpgroup);
-                // To where the row before was, of which no warp needs anything any more.
-                ahead.bring(x, from, mask, end, n);
+                if (t == 0 || now.row % 2 == 0) {
+                    arrived_but<DEPTH - 2>();
+                    show_products();
+                    meet(warpgroup);
+                    // To where the pair before was, of which no warp needs anything any more.
+                    ahead.bring(x, from, mask, end, n);
+                    line = lines + slot * (2 * LINE_BYTES);
+                    slot = slot + 1 == DEPTH ? 0 : slot + 1;
+                }
                 if (now.real()) {
                     // Sums of a row of y begin with the first row of the window.
                     const u32 turned = (KERNEL_H - 1 - k % KERNEL_H) * BLOCK_FILTERS * 16;
-                    add_line(sums, lines + slot * LINE_BYTES, base + turned);
+                    add_line(sums, line + (now.row & 1) * LINE_BYTES, base + turned);
                     products_left<0>();
                     held(sums);
                 }
@@ -411,11 +412,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                     finish(done, biases, out, window, row + t, first_filter, y, n, alpha);
 #endif
                 }
-                UNROLLED(i, 4 * BLOCK_OCTETS) done[i] = 0.0f;
-                slot = slot + 1 == DEPTH ? 0 : slot + 1;
-#if FROM_POOL
-                --ahead.ready;
-#endif
+                UNROLLED(i, 4 * BLOCK_OCTETS) done[i] = zero;
                 now.next(end);
             }
         }

@@ -38,7 +38,7 @@ class WarpgroupTiling(Cut):
             and min(self.block_octets, self.warpgroups, self.resident) > 0
             and octets <= MOST_OCTETS
             and self.block_octets <= MOST_OCTETS // 2
-            and self.depth > 2
+            and self.depth > 1
         )
 
     @property
@@ -71,9 +71,9 @@ class WarpgroupTiling(Cut):
     def shared(self) -> int:
         filters = 8 * self.block_octets
         half = (2 * self.geometry.window.kernel[0] - 1) * filters * 16
-        lines = self.warpgroups * self.depth * self._line_bytes
+        lines = self.warpgroups * self.depth * 2 * self._line_bytes
         out = 4 * self.warpgroups * 16 * (self.block_octets | 1) * 16
-        return 2 * self._steps * half + filters * 4 + lines + out
+        return 2 * self._steps * half + filters * 4 + 16 + lines + out
 
     @property
     def registers(self) -> int:
@@ -118,7 +118,7 @@ def warpgroup_tilings(
     every = [
         WarpgroupTiling(geometry, bundle, warpgroups, depth, resident)
         for bundle, warpgroups, depth, resident in product(
-            sizes_of_parts(octets, (1, 2, 3, 4)), (1, 2, 3, 4), (3, 4, 6), (1, 2, 3)
+            sizes_of_parts(octets, (1, 2, 3, 4)), (1, 2, 3, 4), (2, 3), (1, 2, 3)
         )
         if 4 * bundle * height <= MOST_SUMS
     ]

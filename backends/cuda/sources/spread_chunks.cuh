@@ -5,11 +5,11 @@ struct Chunk {
     u32 v[CHUNK / 2], places[CHUNK / 4];
 
     // mask: the maxima, or null without a ReLU; pixel, channel: of the output.
-    INLINE void load(const T* dy, const u8* from, const T* mask, i64 pixel, int channel, bool exists) {
+    INLINE void load(const T* dy, const u8* from, const T* mask, u32 pixel, int channel, bool exists) {
         UNROLLED(q, 4) v[q] = 0;
         UNROLLED(q, 2) places[q] = 0;
         if (!exists || channel >= POOLED) return;
-        const i64 first = pixel * POOLED + channel;
+        const i64 first = (i64)pixel * POOLED + channel;
         if (POOLED % CHUNK == 0) {
             const uint4 g = *(const uint4*)(dy + first);
             const uint2 p = *(const uint2*)(from + first);

@@ -4,7 +4,7 @@
 typedef unsigned long long u64;
 
 INLINE u64 described(u32 at, u32 leading, u32 stride) {
-    return (at & 0x3ffff) >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
+    return (at >> 4) + ((u64)(leading >> 4) << 16) + ((u64)(stride >> 4) << 32);
 }
 // Where an operand lies whose rows of 16 bytes are a chunk of the depth each. deep: bytes from one
 // chunk to the next; beside: from eight rows, or columns, of the product to the next eight.
@@ -16,6 +16,9 @@ INLINE u64 by_rows(u32 at, u32 deep, u32 beside) {
 INLINE u64 by_columns(u32 at, u32 deep, u32 beside) {
     return described(at, deep, beside);
 }
+
+// The same of an operand that lies so many bytes behind.
+INLINE u64 behind(u64 operand, u32 bytes) { return operand + (bytes >> 4); }
 
 // Before the first product, and where registers of one have been written since the last.
 INLINE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -49,8 +52,8 @@ INLINE void meet(int warpgroup) {
 
 // The number of a thread in its warpgroup, asked again every time: what follows from it is worked out
 // where it is used and takes no registers elsewhere.
-INLINE int thread_of_warpgroup() {
-    int v;
+INLINE u32 thread_of_warpgroup() {
+    u32 v;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
     return v % 128;
 }

@@ -90,6 +90,10 @@ INLINE u64 described(u32 at, u32 leading, u32 stride) {
 }
 INLINE u64 by_rows(u32 at, u32 deep, u32 beside) { return described(at, deep, beside); }
 INLINE u64 by_columns(u32 at, u32 deep, u32 beside) { return described(at, deep, beside); }
+INLINE u64 behind(u64 operand, u32 bytes) {
+    if (bytes % 16) emulated::refuse("no multiple of 16 bytes", bytes);
+    return operand + (bytes >> 4);
+}
 INLINE void begin_products() { emulated::course().told = true; }
 INLINE void end_products() {
     auto& mine = emulated::course();
@@ -121,7 +125,7 @@ INLINE void meet(int warpgroup) {
     while (here.count == now) emulated::pause();
     RESUMED;
 }
-INLINE int thread_of_warpgroup() { return threadIdx.x % 128; }
+INLINE u32 thread_of_warpgroup() { return threadIdx.x % 128; }
 template <int count>
 INLINE void rows_to_shared(u32 at, const u32* r) {
     const auto all = emulated::exchange(&at, 1);
