@@ -9,36 +9,19 @@
 // twice in shared memory, for any of these places to be the first.
 //
 // A block has WARPGROUPS, each with DEPTH pairs of rows of x at once, all but one of which are on their
-// way: rows 2 i and 2 i + 1, as far as they are needed.
-// RESIDENT blocks run on a processor. BIAS: there is one. The rows of y, or pairs of them, are shared out evenly. What a
-// warp has of them goes through shared memory, to be written in pieces of 16 bytes.
+// way (rows_ahead.cuh). RESIDENT blocks run on a processor. The rows of y, or pairs of them, are shared
+// out evenly; what a warp has of them goes through shared memory, to be written in pieces of 16 bytes.
+// BIAS: there is one.
 
 #define TAPS (KERNEL_H * KERNEL_W)
 #define THREADS (128 * WARPGROUPS)
 #define BLOCK_FILTERS (8 * BLOCK_OCTETS)
-#define CHUNKS (CHANNELS / CHUNK)
 // Products of a row, each of two chunks of one or two taps.
 #define STEPS parts(KERNEL_W * CHUNKS, 2)
 #define OCTETS (KERNEL_H * BLOCK_OCTETS)
-#define RIGHT (COLUMNS + KERNEL_W - 1 - LEFT - WIDTH)
-#define EVEN (POOL || FROM_POOL ? 2 : 1)
-#define PITCH (parts(WIDTH + most(LEFT, RIGHT), EVEN) * EVEN)
-// Rows of x that are not zero: windows of 2 by 2 leave the last of an odd number.
-#define FILLED (FROM_POOL ? HEIGHT / 2 * 2 : HEIGHT)
-// Rows of y that are shared out together, and how many of these there are.
-#define TOGETHER (POOL ? 2 : 1)
-#define UNITS (ROWS / TOGETHER)
 // After so many rows sums are where they were, and pairs of rows of y begin.
 #define PERIOD (POOL && KERNEL_H % 2 ? 2 * KERNEL_H : KERNEL_H)
 
-// Pixels of a row in shared memory, chunk by chunk: so far apart, in bytes, that chunks which lie side
-// by side in memory are written to different banks.
-#define LINE (64 + KERNEL_W - 1)
-__host__ __device__ constexpr int plane() {
-    int units = LINE;
-    while (units % 8 != (CHUNKS % 2 ? CHUNKS % 8 : most(1, 8 / CHUNKS))) ++units;
-    return units * 16;
-}
 // In bytes: of a pixel of y on its way out, so that eight of them begin in different banks; the same of
 // its places.
 #define OUT_PITCH ((BLOCK_OCTETS | 1) * 16)
@@ -48,7 +31,6 @@ __host__ __device__ constexpr int plane() {
 #define HALF_BYTES (HALF_ROWS * 16)
 #define BIAS_AT (2 * STEPS * HALF_BYTES)
 #define LINES_AT (BIAS_AT + BLOCK_FILTERS * 4 + 16)
-#define LINE_BYTES (CHUNKS * plane())
 #define OUT_AT (LINES_AT + WARPGROUPS * DEPTH * 2 * LINE_BYTES)
 #define OUT_BYTES (16 * OUT_PITCH)
 #define SHARED_BYTES (OUT_AT + 4 * WARPGROUPS * OUT_BYTES)
@@ -56,8 +38,8 @@ __host__ __device__ constexpr int plane() {
 static_assert(BFLOAT && CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && OCTETS <= 32 && DEPTH > 1);
 static_assert(KERNEL_W * CHUNKS > 1 && UNITS > 0 && BLOCK_OCTETS <= 16);
 
-// Half of a step: a chunk of a tap in the window's row. An odd one is alone, behind another whose filters
-// are zeros then.
+// Half of a step: a chunk of a tap in the window's row. An odd one is alone, behind another whose
+// filters are zeros then.
 struct Half {
     int tap, chunk;
     bool real;
@@ -88,111 +70,6 @@ INLINE void fetch_filters(u32 to, const T* w, int first) {
         fetch(to + i * 16, exists ? w + from : w, exists);
     }
 }
-
-// Rows of x, one after the other, for the units from `unit` on; `row` is the next of `left` that its
-// window needs.
-struct Walk {
-    int unit, window = 0, row = 0, left = 0;
-
-    INLINE Walk(int unit, int end) : unit(unit) { begin(end); }
-    INLINE void begin(int end) {
-        if (unit >= end) return;
-        const int first = unit % UNITS, count = least(end - unit, UNITS - first);
-        window = unit / UNITS, row = first * TOGETHER - TOP;
-        left = count * TOGETHER + KERNEL_H - 1, unit += count;
-    }
-    INLINE bool real() const { return row >= 0 && row < FILLED; }
-    INLINE void next(int end, int rows = 1) {
-        row += rows, left -= rows;
-        if (left == 0) begin(end);
-    }
-};
-
-// Brings rows of x at 64 columns and what the window sees beside them, to the DEPTH places of pairs in
-// turn; all pixels but those of pictures are zeros.
-struct Ahead {
-    Walk walk;
-    u32 lines;
-    int slot = 0;
-
-    // Where this thread's pieces of row 0 are, counted in chunks, below 0 for zeros; and where they go,
-    // below 0 for what is no piece.
-    static const int each = parts(LINE * CHUNKS, 128);
-    int from[each], into[each];
-
-    INLINE Ahead(int first, int end, u32 lines) : walk(first, end), lines(lines) { begin(); }
-    // Both rows of a pair, or one.
-    INLINE void bring(const T* x, const u8* places, const T* mask, int end, int n) {
-        if (walk.left) {
-            const u32 to = lines + slot * (2 * LINE_BYTES);
-            slot = slot + 1 == DEPTH ? 0 : slot + 1;
-            const bool lower = walk.row & 1, both = !lower && walk.left > 1;
-#if FROM_POOL
-            if (walk.real()) fetch_pair(to, !lower, lower || both, x, places, mask, n);
-#else
-            const int size = n * (HEIGHT * WIDTH * CHUNKS);
-            if (walk.real()) fetch_line(to + lower * LINE_BYTES, walk.row, x, size);
-            if (both && walk.row + 1 < FILLED) fetch_line(to + LINE_BYTES, walk.row + 1, x, size);
-#endif
-            const int window = walk.window;
-            walk.next(end, both ? 2 : 1);
-            if (walk.window != window) begin();
-        }
-        fetched();
-    }
-#if FROM_POOL
-    INLINE void begin() {}
-    INLINE void fetch_pair(u32 to, bool upper, bool lower, const T* dy, const u8* places, const T* mask,
-                           int n) const {
-        // Pairs of pixels, the first of which is at an even column.
-        constexpr u32 odd = LEFT % 2, pieces = parts(LINE + odd, 2) * CHUNKS;
-        constexpr int count = parts(pieces, 128);
-        const u32 thread = thread_of_warpgroup();
-        const u32 line = (walk.row >> 1) * (WIDTH / 2);
-        Chunk chunks[count];
-        UNROLLED(k, count) {
-            const u32 i = thread + k * 128, place = walk.window * 64 + i / CHUNKS * 2 - odd + PITCH;
-            const int picture = place / PITCH - 1, column = place % PITCH - LEFT;
-            const bool exists = i < pieces && picture >= 0 && picture < n && column >= 0 &&
-                                column < WIDTH / 2 * 2;
-            const u32 pixel = picture * (HEIGHT / 2 * (WIDTH / 2)) + line + (column >> 1);
-            chunks[k].load(dy, places, mask, pixel, i % CHUNKS * CHUNK, exists);
-        }
-        UNROLLED(k, count) {
-            const u32 i = thread + k * 128, place = i / CHUNKS * 2;
-            if (i >= pieces) continue;
-            uint4 v[4];
-            chunks[k].spread(v);
-            const u32 at = to + i % CHUNKS * plane() + place * 16 - odd * 16;
-            const bool left = !odd || place > 0, right = LINE % 2 == odd || place + 1 < LINE + odd;
-            if (upper && left) to_shared(at, v[0]);
-            if (upper && right) to_shared(at + 16, v[1]);
-            if (lower && left) to_shared(at + LINE_BYTES, v[2]);
-            if (lower && right) to_shared(at + LINE_BYTES + 16, v[3]);
-        }
-    }
-#else
-    INLINE void begin() {
-        const u32 thread = thread_of_warpgroup();
-        UNROLLED(k, each) {
-            const u32 i = thread + k * 128, place = walk.window * 64 + i / CHUNKS;
-            const int column = place % PITCH - LEFT;
-            into[k] = i < LINE * CHUNKS ? (int)(i % CHUNKS * plane() + i / CHUNKS * 16) : -1;
-            from[k] = column >= 0 && column < WIDTH
-                          ? (int)((place / PITCH * (HEIGHT * WIDTH) + column) * CHUNKS + i % CHUNKS)
-                          : -1;
-        }
-    }
-    INLINE void fetch_line(u32 to, int row, const T* x, int size) const {
-        const T* line = x + row * (WIDTH * CHUNKS) * CHUNK;
-        UNROLLED(k, each) {
-            if (k + 1 == each && into[k] < 0) continue;
-            const bool exists = (u32)from[k] < (u32)size;
-            fetch(to + into[k], line + (i64)(exists ? from[k] : 0) * CHUNK, exists);
-        }
-    }
-#endif
-};
 
 // A row of x, at `line`: products with filters that begin with those of one row of the window.
 INLINE void add_line(float (&sums)[4 * OCTETS], u32 line, u32 filters) {
@@ -407,7 +284,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 if (t >= KERNEL_H - 1) {
 #if POOL
                     if ((k + KERNEL_H - 1) % 2 == 0) upper.take(done, biases);
-                    else finish(upper, done, biases, out, window, row + t, first_filter, y, places, n, alpha);
+                    else finish(upper, done, biases, out, window, row + t, first_filter, y, places, n,
+                                alpha);
 #else
                     finish(done, biases, out, window, row + t, first_filter, y, n, alpha);
 #endif

@@ -100,8 +100,8 @@ INLINE void out_of_shared(void* to, u32 at) {
     }
 }
 
-// Pairs of bfloat16. Of a number and a NaN the larger is a NaN; none is above or equal to a NaN. What is
-// true has all bits of its half set.
+// Pairs of bfloat16. Of a number and a NaN the larger is a NaN; none is above or equal to a NaN. What
+// is true has all bits of its half set.
 INLINE u32 pair_max(u32 a, u32 b) {
     asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
     return a;

@@ -4,6 +4,7 @@
 
 #include "activations.cuh"
 #include "spread_chunks.cuh"
+#include "rows_ahead.cuh"
 #include "warpgroup_conv.cu"
 
 extern "C" void sizes(int* bytes, int* threads, int* units) {
