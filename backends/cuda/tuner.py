@@ -238,8 +238,8 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
             for mark, candidates in variants.get(name, ()):
                 other, other_index = _best(candidates, pointer, left / count)
                 choice = f"{mark}{candidates.choice(other_index)}"
-                if mark == POOLED:
-                    pooled[name] = other, choice
+                if mark.startswith(POOLED):
+                    pooled[name] = min(pooled.get(name, (other, choice)), (other, choice))
                 elif other < GAIN * seconds:
                     plans[name], seconds = choice, other
             fastest[name] = seconds

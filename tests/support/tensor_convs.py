@@ -16,6 +16,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, cupy
@@ -37,7 +38,7 @@ class Drawn:
 
     kind: str
     n: int
-    tiling: Tiling | FilterTiling
+    tiling: Tiling | FilterTiling | WarpgroupTiling
 
     @property
     def geometry(self) -> Geometry:
@@ -54,10 +55,11 @@ class Drawn:
         return f"{self.kind} {number} {self.n} x {g.x} to {g.y}, {g.window}, {numbers}"
 
 
-def draw(seed: int, kind: str, pooled: bool = False) -> Drawn:
+def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -> Drawn:
     """A geometry with anything odd, and one of its tilings.
 
-    pooled: one that a max-pool of 2 by 2 may follow in the same kernel.
+    pooled: one that a max-pool of 2 by 2 may follow in the same kernel. warpgroups: for the kernel
+    that has its products done by these.
     """
     dice = random.Random(f"{seed} {kind}")
     while True:
@@ -72,12 +74,15 @@ def draw(seed: int, kind: str, pooled: bool = False) -> Drawn:
         geometry = Geometry(*((y, x) if data else (x, y)), window, data, dtype)
         n = dice.randint(1, 9)
         find = filter_tilings if kind == "filter" else tilings
+        if warpgroups:
+            # So many rows that places of those before are used again.
+            find, n = warpgroup_tilings, 3 * n
         found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or pools(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))
 
 
-def pools(tiling: Tiling | FilterTiling) -> bool:
+def pools(tiling: Tiling | FilterTiling | WarpgroupTiling) -> bool:
     """Whether there are windows of 2 by 2, which lie within what a warp computes of forward."""
     g = tiling.geometry
     if isinstance(tiling, Tiling) and not g.data and not tiling.pools:
@@ -120,8 +125,10 @@ class Emulated:
     def __init__(self, drawn: Drawn, folder: Path, **defines: int) -> None:
         self.drawn = drawn
         self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
+        if isinstance(drawn.tiling, WarpgroupTiling):
+            self.file = "warpgroup_conv"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1} | values
+        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1, "BIAS": 1} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"
@@ -157,6 +164,8 @@ class Emulated:
         """Few blocks, so that some have several groups where they may."""
         first, *others = self.drawn.tiling.grid(self.drawn.n, H200)
         once = isinstance(self.drawn.tiling, Tiling) and self.drawn.tiling.once
+        if isinstance(self.drawn.tiling, WarpgroupTiling):
+            most = 1
         return (first if once else min(first, most), *others)
 
     def convolve(

@@ -9,14 +9,23 @@ from itertools import product
 
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
-from .tilings import MOST_SUMS, Cut, Geometry, Rates, Work, best, columns_of_a_warp, sizes_of_parts
+from .tilings import (
+    MOST_SUMS,
+    Geometry,
+    Modelled,
+    Rates,
+    Work,
+    best,
+    columns_of_a_warp,
+    sizes_of_parts,
+)
 
 # Fitted to 2,099 ways.
 RATES = Rates(3230, 50.0, 0.93, 1.0, 6.2, 2380, 7.7, 20.2, 6.8, 0.69)
 
 
 @dataclass(frozen=True)
-class Tiling(Cut):
+class Tiling(Modelled):
     """One way to cut the loops of tensor_conv.cu."""
 
     rates = RATES

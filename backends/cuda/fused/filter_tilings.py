@@ -9,7 +9,7 @@ from itertools import product
 
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
-from .tilings import Cut, Geometry, Rates, Work, best, columns_of_a_warp, sizes_of_parts
+from .tilings import Geometry, Modelled, Rates, Work, best, columns_of_a_warp, sizes_of_parts
 
 # Fitted to 1,299 ways.
 RATES = Rates(4760, 21.8, 2.0, 2.14, 1.0, 3230, 12.4, 5.7, 11.1, 3.05)
@@ -18,7 +18,7 @@ MOST_SLICE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class FilterTiling(Cut):
+class FilterTiling(Modelled):
     """One way to cut the loops of tensor_filter.cu; ``geometry``: that of forward."""
 
     rates = RATES

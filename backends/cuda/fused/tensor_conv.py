@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from ....graph.ops import (
     ActivationBackward,
@@ -29,13 +29,16 @@ from .conv_tilings import Tiling, tilings
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
 from .pattern import defines
 from .tilings import AnyTiling, Geometry, fits
+from .warpgroup_tilings import WarpgroupTiling, serves, warpgroup_tilings
 
 # What a choice begins with where these kernels run instead of a plan of cuDNN.
 TENSOR = "t"
 # The same for one that has the max-pool beside it, or the activation's gradient in front of it, in
 # the same kernel.
 POOLED = "p"
-CONV, FILTER = "tensor_conv", "tensor_filter"
+# Where products of warpgroups do it, behind POOLED if both are so.
+WARPGROUPS = "w"
+CONV, FILTER, WARPGROUP_CONV = "tensor_conv", "tensor_filter", "warpgroup_conv"
 # What a kernel with neither in it is compiled with.
 ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
@@ -209,14 +212,12 @@ class _TensorCores(Compiled, Generic[AnyTiling]):
         )
 
 
-class TensorConv(_TensorCores[Tiling]):
+class _Conv(_TensorCores[AnyTiling]):
     """Forward with bias and any activation, or the gradient of pictures.
 
     ``behind``: the max-pool that follows, with what it leaves its maxima and their places in;
     forward with it writes no y.
     """
-
-    file = CONV
 
     def __init__(
         self,
@@ -230,18 +231,6 @@ class TensorConv(_TensorCores[Tiling]):
     ) -> None:
         self._behind = behind
         super().__init__(b, op, ends, kind, chosen, spread)
-
-    def _promising(self) -> tuple[Tiling, ...]:
-        if self._behind is None:
-            return tilings(self._geometry, self._n, CANDIDATES, self._processors)
-        every = tilings(self._geometry, self._n, FURTHER, self._processors)
-        return tuple(each for each in every if each.pools)[:CANDIDATES]
-
-    def _tiling(self, values: Sequence[int]) -> Tiling:
-        found = Tiling.of(self._geometry, values)
-        if self._behind is not None and not found.pools:
-            raise TypeError("no windows of 2 by 2")
-        return found
 
     def _defines(self) -> dict[str, int]:
         activation = self._op.activation if isinstance(self._op, Conv2d) else None
@@ -269,6 +258,83 @@ class TensorConv(_TensorCores[Tiling]):
             self._b.decisions.merged.add(self._behind[0])
             shown = {"with": self._behind[0].label()}
         self._added(self._arguments(self._ends), shown)
+
+
+class TensorConv(_Conv[Tiling]):
+    """By tensor_conv.cu."""
+
+    file = CONV
+
+    def _promising(self) -> tuple[Tiling, ...]:
+        if self._behind is None:
+            return tilings(self._geometry, self._n, CANDIDATES, self._processors)
+        every = tilings(self._geometry, self._n, FURTHER, self._processors)
+        return tuple(each for each in every if each.pools)[:CANDIDATES]
+
+    def _tiling(self, values: Sequence[int]) -> Tiling:
+        found = Tiling.of(self._geometry, values)
+        if self._behind is not None and not found.pools:
+            raise TypeError("no windows of 2 by 2")
+        return found
+
+
+class WarpgroupConv(_Conv[WarpgroupTiling]):
+    """By warpgroup_conv.cu."""
+
+    file = WARPGROUP_CONV
+
+    def _defines(self) -> dict[str, int]:
+        return super()._defines() | {"BIAS": int(getattr(self._op, "bias", None) is not None)}
+
+    def _promising(self) -> tuple[WarpgroupTiling, ...]:
+        return warpgroup_tilings(self._geometry, self._n, CANDIDATES, self._processors)
+
+    def _tiling(self, values: Sequence[int]) -> WarpgroupTiling:
+        if not self._processors.warpgroups:
+            raise TypeError("no products of warpgroups")
+        return WarpgroupTiling.of(self._geometry, values)
+
+
+Convolving = TensorConv | WarpgroupConv
+
+
+class Way(NamedTuple):
+    """A kernel's candidates, and what choices of them begin with: alone, and with a max-pool."""
+
+    alone: str
+    pooled: str
+    make: type[Convolving]
+
+
+def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]) -> list[Way]:
+    """Those for a convolution that ``takes`` lets pass."""
+    found = [Way(TENSOR, POOLED, TensorConv)]
+    x, y = (ends[name].layout for name in ("x", "y"))
+    source = x if isinstance(op, Conv2d) else y
+    # Chunks are counted in 32 bits there.
+    counted = max(x.size, y.size) // 8 < MOST_INDEX
+    has = counted and b.stream.processors.warpgroups
+    if has and serves(x.dtype, source.columns, op.window.kernel):
+        found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupConv))
+    return found
+
+
+def conv_of(
+    b: Binder,
+    op: Conv2d | Conv2dBackwardData,
+    ends: Mapping[str, Buffer],
+    chosen: str,
+    spread: Spread | None = None,
+    behind: tuple[Pool2d, Buffer, Maxima] | None = None,
+) -> Convolving:
+    """What a choice names, which begins with WARPGROUPS for the one of these.
+
+    Raises ValueError for a choice that cannot be had.
+    """
+    kind: Kind = "forward" if isinstance(op, Conv2d) else "data"
+    if chosen.startswith(WARPGROUPS):
+        return WarpgroupConv(b, op, ends, kind, chosen.removeprefix(WARPGROUPS), spread, behind)
+    return TensorConv(b, op, ends, kind, chosen, spread, behind)
 
 
 class TensorFilter(_TensorCores[FilterTiling]):

@@ -131,13 +131,9 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut(ABC):
-    """One way to cut the loops of a kernel; its fields are what the kernel is compiled with.
-
-    rates: those of its model.
-    """
+    """One way to cut the loops of a kernel; its fields are what the kernel is compiled with."""
 
     geometry: Geometry
-    rates: ClassVar[Rates]
 
     @property
     def numbers(self) -> Numbers:
@@ -151,11 +147,6 @@ class Cut(ABC):
         many or too few."""
         made: Callable[..., Self] = cls
         return made(geometry, *values)
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """What the tile is, whichever warps share it."""
 
     @property
     @abstractmethod
@@ -181,12 +172,24 @@ class Cut(ABC):
     def grid(self, n: int, processors: Processors) -> tuple[int, ...]:
         """Blocks for n pictures, along each axis."""
 
+
+class Modelled(Cut):
+    """One whose time a model tells; rates: those of the model."""
+
+    rates: ClassVar[Rates]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """What the tile is, whichever warps share it."""
+
     @abstractmethod
     def work(self, n: int, processors: Processors) -> Work:
         """What the model of the time knows."""
 
 
 AnyTiling = TypeVar("AnyTiling", bound=Cut)
+AnyModelled = TypeVar("AnyModelled", bound=Modelled)
 
 
 def fits(tiling: Cut, processors: Processors) -> bool:
@@ -203,15 +206,15 @@ def fits(tiling: Cut, processors: Processors) -> bool:
 
 
 def best(
-    shapes: Iterable[AnyTiling],
-    variants: Callable[[AnyTiling], Iterable[AnyTiling]],
+    shapes: Iterable[AnyModelled],
+    variants: Callable[[AnyModelled], Iterable[AnyModelled]],
     n: int,
     most: int,
     processors: Processors,
-) -> tuple[AnyTiling, ...]:
+) -> tuple[AnyModelled, ...]:
     """The best variants of the best shapes, few of each."""
     first = ranked(shapes, n, processors)[:SHAPES]
-    kept: list[AnyTiling] = []
+    kept: list[AnyModelled] = []
     seen: Counter[tuple[int, ...]] = Counter()
     for tiling in ranked((v for shape in first for v in variants(shape)), n, processors):
         shape = tiling.shape
@@ -221,7 +224,7 @@ def best(
     return tuple(kept)
 
 
-def ranked(every: Iterable[AnyTiling], n: int, processors: Processors) -> list[AnyTiling]:
+def ranked(every: Iterable[AnyModelled], n: int, processors: Processors) -> list[AnyModelled]:
     """Those that fit, the fastest by the model first."""
     found = [
         (tiling.work(n, processors).clocks(processors.count, tiling.rates), at, tiling)

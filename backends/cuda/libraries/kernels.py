@@ -39,7 +39,10 @@ FURTHER = {
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),
     "sgd.cu": ("slices.cuh",),
+    "warpgroup_conv.cu": ("mma.cuh", "wgmma.cuh", "spread_chunks.cuh", "rows_ahead.cuh"),
 }
+# What a file has in front that only code for its own kind of GPU can hold: -arch=sm_90a.
+OF_ONE_KIND = "wgmma.cuh"
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
@@ -52,7 +55,8 @@ Defines = tuple[tuple[str, int], ...]
 def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) -> Module:
     switches = (("BFLOAT", int(dtype == BFLOAT)), *defines)
     options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
-    return Module(file, source_of(file, formula), options)
+    own = OF_ONE_KIND in FURTHER.get(file, ())
+    return Module(file, source_of(file, formula), options, own)
 
 
 def source_of(file: str, formula: Formula | None = None) -> str:

@@ -57,10 +57,12 @@ def toolchain() -> Toolchain:
 
 
 class Module:
-    """One source, compiled once. ``file``: what an error calls it."""
+    """One source, compiled once. ``file``: what an error calls it; ``own``: with instructions that
+    no other kind of GPU has, not even a newer one."""
 
-    def __init__(self, file: str, source: str, options: Sequence[str]) -> None:
+    def __init__(self, file: str, source: str, options: Sequence[str], own: bool = False) -> None:
         self._file, self._source, self._given = file, source, tuple(options)
+        self._own = own
         self._coming: Future[bytes] | None = None
         self._loaded: Any = None
         self._functions: dict[str, Any] = {}
@@ -112,7 +114,7 @@ class Module:
 
     @cached_property
     def _options(self) -> tuple[str, ...]:
-        return (*self._given, *COMMON, toolchain().architecture)
+        return (*self._given, *COMMON, toolchain().architecture + ("a" if self._own else ""))
 
     @cached_property
     def _key(self) -> bytes:

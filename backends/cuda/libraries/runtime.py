@@ -136,15 +136,19 @@ def loaded_library(part: str) -> str | None:
 
 @dataclass(frozen=True)
 class Processors:
-    """How many multiprocessors, and their bytes of shared memory: in all, and of a block."""
+    """How many multiprocessors, and their bytes of shared memory: in all, and of a block.
+
+    warpgroups: whether their tensor cores do products of these: compute capability 9.0 alone.
+    """
 
     count: int
     shared: int
     shared_of_block: int
+    warpgroups: bool = False
 
 
 # What is taken for the device where there is none.
-H200 = Processors(132, 228 << 10, 227 << 10)
+H200 = Processors(132, 228 << 10, 227 << 10, warpgroups=True)
 
 
 class Device:
@@ -174,6 +178,7 @@ class Device:
             int(properties["multiProcessorCount"]),
             int(properties["sharedMemPerMultiprocessor"]),
             int(properties["sharedMemPerBlockOptin"]),
+            self.capability == (9, 0),
         )
         self.stream = cp.cuda.Stream(non_blocking=True)
         self._streams = [self.stream]

@@ -20,7 +20,14 @@ from ..binding.store import Buffer
 from ..fused import tensor_conv
 from ..fused.direct_conv import DIRECT, DirectConv, takes
 from ..fused.pattern import halves
-from ..fused.tensor_conv import POOLED, TENSOR, TensorConv, TensorFilter
+from ..fused.tensor_conv import (
+    POOLED,
+    TENSOR,
+    WARPGROUPS,
+    Convolving,
+    TensorFilter,
+    conv_of,
+)
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
@@ -89,7 +96,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     """
     key = b.choice(op, "forward")
     chosen, trained = b.choices.get(key, ""), b.in_training(op, "forward")
-    if not chosen and trained.startswith((DIRECT, TENSOR, POOLED)):
+    if not chosen and trained.startswith((DIRECT, TENSOR, WARPGROUPS, POOLED)):
         try:
             return _conv2d(b, op, key, trained)
         except ValueError:
@@ -114,11 +121,15 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
     y = b.output(op.y, layout)
     bare = {"x": x, "w": w, "y": y}
     if tensor_conv.takes(op, bare, b.arithmetic):
-        if chosen.startswith(TENSOR):
-            return TensorConv(b, op, bare, "forward", chosen.removeprefix(TENSOR)).add()
-        b.variants[key].append((TENSOR, partial(TensorConv, b, op, bare, "forward")))
+        if chosen.startswith((TENSOR, WARPGROUPS)):
+            return conv_of(b, op, bare, chosen.removeprefix(TENSOR)).add()
+        ways = tensor_conv.ways(b, op, bare)
+        for way in ways:
+            b.variants[key].append((way.alone, partial(way.make, b, op, bare, "forward")))
         if pool is not None and halves(pool):
-            b.variants[key].append((POOLED, partial(_pooled, b, op, bare, pool)))
+            for way in ways:
+                through = partial(_with_pool, b, op, bare, pool, way.make)
+                b.variants[key].append((way.pooled, through))
             b.together.append(Together((key,), partial(b.seconds_of, pool)))
     if (op.bias is not None or relu) and pool is not None:
         alone = partial(_bound, b, "forward", op.window, bare)
@@ -145,14 +156,20 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
 
 
 def _pooled(
-    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: str = ""
-) -> TensorConv:
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: str
+) -> Convolving:
     """Forward with the max-pool behind it. Raises ValueError for a choice that cannot be had."""
     if not (tensor_conv.takes(op, ends, b.arithmetic) and halves(pool)):
         raise ValueError(f"{op.label()}: the tuning's max-pool in one kernel with it cannot be had")
     behind = (pool, *kept(b, pool, ends["y"].layout))
-    named = chosen.removeprefix(POOLED) if chosen else None
-    return TensorConv(b, op, ends, "forward", named, behind=behind)
+    return conv_of(b, op, ends, chosen.removeprefix(POOLED), behind=behind)
+
+
+def _with_pool(
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, make: type[Convolving]
+) -> Convolving:
+    """The candidates for that."""
+    return make(b, op, ends, "forward", behind=(pool, *kept(b, pool, ends["y"].layout)))
 
 
 def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
@@ -215,19 +232,20 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     dx = b.output(op.dx, _picture(b, op, op.dx))
     if spread is not None and chosen.startswith(POOLED):
         ends = {"y": Buffer(None, _picture(b, op, op.dy)), "w": w, "x": dx}
-        return TensorConv(b, op, ends, "data", chosen.removeprefix(POOLED), spread).add()
+        return conv_of(b, op, ends, chosen.removeprefix(POOLED), spread).add()
     dy = b.want(op.dy, _picture(b, op, op.dy))
     if forward:
         ends = {"x": dy, "w": turned, "y": dx}
         return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen.removeprefix(AS_FORWARD))
     ends = {"y": dy, "w": w, "x": dx}
     if tensor_conv.takes(op, ends, b.arithmetic):
-        if chosen.startswith(TENSOR):
-            return TensorConv(b, op, ends, "data", chosen.removeprefix(TENSOR)).add()
-        b.variants[key].append((TENSOR, partial(TensorConv, b, op, ends, "data")))
-        if spread is not None:
-            through = partial(TensorConv, b, op, ends, "data", None, spread)
-            b.variants[key].append((POOLED, through))
+        if chosen.startswith((TENSOR, WARPGROUPS)):
+            return conv_of(b, op, ends, chosen.removeprefix(TENSOR)).add()
+        for way in tensor_conv.ways(b, op, ends):
+            b.variants[key].append((way.alone, partial(way.make, b, op, ends, "data")))
+            if spread is not None:
+                through = partial(way.make, b, op, ends, "data", None, spread)
+                b.variants[key].append((way.pooled, through))
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:

@@ -62,8 +62,14 @@ struct Thread {
     int index = 0;
     long rounds = 0;
     bool done = false;
+    // Units of 16 bytes that it has written to shared memory and not shown to products of a warpgroup.
+    std::vector<u32> hiding;
+    // Those that are on their way there, by groups, the last of which is open.
+    std::vector<std::vector<u32>> coming{{}};
 };
 static std::vector<char> shared;
+// By units of 16 bytes, the thread that hides one, counted from 1; see warpgroup.hpp.
+static std::vector<int> hidden;
 static std::vector<Warp> warps;
 static std::vector<std::unique_ptr<Thread>> threads;
 static Thread* current;
@@ -87,6 +93,13 @@ static char* at(u32 where, int size) {
     return shared.data() + where;
 }
 
+static char* written_at(u32 where, int size) {
+    char* found = at(where, size);
+    hidden[where / 16] = current->index + 1;
+    current->hiding.push_back(where / 16);
+    return found;
+}
+
 static u32 (*exchange(const u32* mine, int count))[WORDS] {
     Warp& warp = warps[current->index / 32];
     const long round = ++current->rounds;
@@ -105,23 +118,33 @@ static void launch(int threads_of_block, size_t shared_bytes, std::function<void
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
                 // NaN, as float and as bfloat16, where nothing is written.
                 shared.assign(shared_bytes, char(0xff));
+                hidden.assign(shared_bytes / 16 + 1, 0);
                 warps.assign(threads_of_block / 32, Warp());
                 arrived = generation = 0;
                 for (int i = 0; i < threads_of_block; ++i) {
                     Thread& thread = *threads[i];
                     thread.index = i, thread.rounds = 0, thread.done = false;
+                    thread.hiding.clear(), thread.coming.assign(1, {});
                     getcontext(&thread.context);
                     thread.context.uc_stack.ss_sp = thread.stack.get();
                     thread.context.uc_stack.ss_size = STACK;
                     thread.context.uc_link = nullptr;
                     makecontext(&thread.context, begin, 0);
                 }
+                // A warp goes on as long as none of it waits for another: as far ahead as it can be.
                 for (int left = threads_of_block; left;)
-                    for (int i = 0; i < threads_of_block; ++i) {
-                        if (threads[i]->done) continue;
-                        current = threads[i].get(), threadIdx.x = i;
-                        swapcontext(&scheduler, &current->context);
-                        left -= current->done;
+                    for (int first = 0; first < threads_of_block; first += 32) {
+                        const int end = std::min(first + 32, threads_of_block);
+                        for (long before = -1, rounds = 0; before != rounds;) {
+                            before = rounds, rounds = 0;
+                            for (int i = first; i < end; ++i) {
+                                rounds += threads[i]->rounds;
+                                if (threads[i]->done) continue;
+                                current = threads[i].get(), threadIdx.x = i;
+                                swapcontext(&scheduler, &current->context);
+                                left -= current->done;
+                            }
+                        }
                     }
             }
 }
@@ -188,6 +211,12 @@ INLINE void put(float* p, float v) { *p = v; }
 INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 #endif
 
+INLINE int __shfl_sync(u32, int v, int lane) {
+    const u32 mine = v;
+    const int got = emulated::exchange(&mine, 1)[lane][0];
+    RESUMED;
+    return got;
+}
 INLINE void __syncwarp() {
     const u32 nothing = 0;
     emulated::exchange(&nothing, 1);
@@ -203,10 +232,21 @@ constexpr int parts(int a, int b) { return (a + b - 1) / b; }
 INLINE u32 shared_begin() { return 0; }
 INLINE void fetch(u32 to, const void* from, bool exists) {
     char* place = emulated::at(to, 16);
+    emulated::hidden[to / 16] = emulated::current->index + 1;
+    emulated::current->coming.back().push_back(to / 16);
     if (exists) memcpy(place, from, 16);
     else memset(place, 0, 16);
 }
-INLINE void arrived() {}
+// All but the last groups, the open one not counted, are there.
+static void arrive(size_t groups) {
+    auto& mine = *emulated::current;
+    for (; mine.coming.size() > groups + 1; mine.coming.erase(mine.coming.begin()))
+        mine.hiding.insert(mine.hiding.end(), mine.coming[0].begin(), mine.coming[0].end());
+}
+INLINE void arrived() {
+    emulated::current->coming.push_back({});
+    arrive(0);
+}
 #ifndef WITH_COMMON
 template <int words>
 INLINE void load_words(u32* v, const void* from, bool exists) {
@@ -220,12 +260,12 @@ INLINE void load_words(u32* v, const void* from, bool exists) {
 #endif
 INLINE u32 shared_word(u32 at) { u32 v; memcpy(&v, emulated::at(at, 4), 4); return v; }
 INLINE float2 shared_pair(u32 at) { float2 v; memcpy(&v, emulated::at(at, 8), 8); return v; }
-INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::at(at, 4), &v, 4); }
+INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::written_at(at, 4), &v, 4); }
 INLINE void to_shared(u32 at, float a, float b) {
     const float2 v{a, b};
-    memcpy(emulated::at(at, 8), &v, 8);
+    memcpy(emulated::written_at(at, 8), &v, 8);
 }
-INLINE void to_shared(u32 at, uint4 v) { memcpy(emulated::at(at, 16), &v, 16); }
+INLINE void to_shared(u32 at, uint4 v) { memcpy(emulated::written_at(at, 16), &v, 16); }
 template <int count, bool turned = false>
 INLINE void matrices(u32* r, u32 at) {
     const auto all = emulated::exchange(&at, 1);

@@ -15,7 +15,8 @@ from dnnstack.backends.cuda.binding.bind import Together
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
+from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
@@ -37,20 +38,22 @@ HALVES = Window((2, 2), (2, 2))
 
 
 def numbers(tiling):
-    return "p" + "-".join(map(str, tiling.numbers.values()))
+    mark = "pw" if isinstance(tiling, WarpgroupTiling) else "p"
+    return mark + "-".join(map(str, tiling.numbers.values()))
 
 
-def chosen(seed):
+def chosen(seed, warpgroups=False):
     """A convolution that a max-pool may follow in its kernel, and choices of tilings for it and its
     gradients; in one case of four windows do not cover the picture."""
+    find = warpgroup_tilings if warpgroups else tilings
     for turn in count():
-        drawn = draw(f"{seed} {turn}", "forward", pooled=True)
+        drawn = draw(f"{seed} {turn}", "forward", pooled=True, warpgroups=warpgroups)
         g, dice = drawn.geometry, random.Random(seed)
         forward = {"one//forward": numbers(drawn.tiling)}
         covered = g.y[1] % 2 == g.y[2] % 2 == 0
         if covered == (seed % 4 == 0):
             continue
-        back = tilings(Geometry(g.y, g.x, g.window, True, g.dtype), drawn.n, 40, H200)
+        back = find(Geometry(g.y, g.x, g.window, True, g.dtype), drawn.n, 40, H200)
         filters = filter_tilings(g, drawn.n, 40, H200)
         if back and filters:
             gradients = {"one//data": back, "one//filter": filters}
@@ -90,9 +93,10 @@ def functions(executable, name="one"):
     return [call.function for call in executable.calls(name)]
 
 
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_choice_of_them_leaves_no_other_launch(bound, seed):
-    drawn, choices = chosen(seed)
+def test_a_choice_of_them_leaves_no_other_launch(bound, seed, warpgroups):
+    drawn, choices = chosen(seed, warpgroups)
     draft, _ = section(drawn, seed % 2 > 0, seed % 3 > 0)
     precision = "bf16" if drawn.bf16 else "tf32"
     executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
@@ -101,7 +105,8 @@ def test_a_choice_of_them_leaves_no_other_launch(bound, seed):
     pooled = [call.arguments["POOL"] == "1" for call in found if "POOL" in call.arguments]
     assert pooled[0]
     names = [call.function for call in found]
-    assert names == ["tensor_conv", "tensor_filter", "tensor_conv", "sum_slices"]
+    kernel = "warpgroup_conv" if warpgroups else "tensor_conv"
+    assert names == [kernel, "tensor_filter", kernel, "sum_slices"]
     assert [call.arguments.get("FROM_POOL") for call in found] == ["0", "1", "1", None]
     assert found[0].arguments["with"] == "Pool2d()"
     assert {found[at].arguments["with"] for at in (1, 2)} == {"Pool2dBackward()"}
@@ -210,10 +215,28 @@ def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
     assert tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
 
 
+def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
+    times = {"p": 4.0, "pw": 3.0, "t": 5.0}
+    binder = SimpleNamespace(
+        products={},
+        convolutions={"a": Timed(5.0)},
+        either={},
+        variants={"a": [(mark, lambda t=t: Timed(t)) for mark, t in times.items()]},
+        tails={},
+        together=[Together(("a",), lambda repeats: 1.0)],
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    assert tuner._plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
+
+
 @pytest.mark.cuda
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_they_compute_what_the_reference_does(cuda, seed):
-    drawn, choices = chosen(seed)
+def test_they_compute_what_the_reference_does(cuda, seed, warpgroups):
+    if warpgroups and not device().processors.warpgroups:
+        pytest.skip("products of warpgroups need a GPU of compute capability 9.0")
+    drawn, choices = chosen(seed, warpgroups)
     draft, found = section(drawn, seed % 2 > 0, seed % 3 > 0)
     precision = "bf16" if drawn.bf16 else "tf32"
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
@@ -241,8 +264,9 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     executable = cuda.compile({"one": draft.graph}, options)
     binder = executable.binders()[0]
-    made = [make() for found in binder.variants.values() for mark, make in found if mark == "p"]
-    assert len(made) == 3
+    found = [each for variants in binder.variants.values() for each in variants]
+    made = [make() for mark, make in found if mark in ("p", "pw")]
+    assert len(made) >= 3
     for candidates in made:
         for index in range(candidates.plans()):
             assert candidates.build(index)

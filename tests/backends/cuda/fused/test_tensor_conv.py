@@ -19,8 +19,9 @@ from dnnstack.backends.cuda.fused.filter_tilings import (
     most_slices,
 )
 from dnnstack.backends.cuda.fused.tilings import Geometry, fits
+from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
@@ -33,6 +34,8 @@ from ....support.tensor_convs import computed, draw
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
 KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_filter"}
+# Which kernel computes what, and whether by products of warpgroups.
+WAYS = [*((kind, False) for kind in KINDS), ("forward", True), ("data", True)]
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
@@ -95,6 +98,15 @@ def test_tilings_fit_and_differ(n, dtype):
         assert all(each.of(each.geometry, [*each.numbers.values()]) == each for each in found)
 
 
+@pytest.mark.parametrize("n", [16, 64, 1024])
+def test_work_is_shared_out_in_several_ways_that_fit(n):
+    geometry = replace(LENET, dtype=BFLOAT)
+    for each in (geometry, replace(geometry, x=LENET.y, y=LENET.x, data=True)):
+        found = warpgroup_tilings(each, n, 8, H200)
+        assert len(set(found)) == 8
+        assert all(fits(way, H200) for way in found)
+
+
 def test_the_slices_of_a_gradient_take_no_more_than_planned():
     wide = Geometry((64, 32, 32), (64, 32, 32), Window((3, 3), padding=(1, 1, 1, 1)), False, FLOAT)
     for geometry in (LENET, wide):
@@ -105,13 +117,13 @@ def test_the_slices_of_a_gradient_take_no_more_than_planned():
             assert each.grid(4096, H200)[0] <= most
 
 
-def offered(executable):
+def offered(executable, wanted="t"):
     """The candidates of the first section's convolutions, by their names."""
     return {
         name: make()
         for name, variants in executable.binders()[0].variants.items()
         for mark, make in variants
-        if mark == "t" and not name.endswith("/gemm")
+        if mark == wanted and not name.endswith("/gemm")
     }
 
 
@@ -152,23 +164,53 @@ def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
     other.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_geometry_within_the_limits_is_taken(bound, kind, seed):
-    drawn = draw(seed, kind)
-    draft, _ = section(drawn, None, False)
+def choice_of(drawn):
+    """The tiling as choices name it, and its kernel."""
     tiling = "-".join(map(str, drawn.tiling.numbers.values()))
-    choices = CHOICES | {f"one//{kind}": f"t{tiling}"}
+    warpgroups = isinstance(drawn.tiling, WarpgroupTiling)
+    return f"{'w' if warpgroups else 't'}{tiling}", (
+        "warpgroup_conv" if warpgroups else KERNELS[drawn.kind]
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(("kind", "warpgroups"), WAYS)
+def test_any_geometry_within_the_limits_is_taken(bound, kind, warpgroups, seed):
+    drawn = draw(seed, kind, warpgroups=warpgroups)
+    draft, _ = section(drawn, None, False)
+    choice, kernel = choice_of(drawn)
+    choices = CHOICES | {f"one//{kind}": choice}
     executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", choices)
-    assert KERNELS[kind] in [call.function for call in executable.calls("one")]
+    assert kernel in [call.function for call in executable.calls("one")]
     executable.close()
+
+
+@pytest.mark.parametrize(
+    ("precision", "has", "given", "marks"),
+    [
+        ("bf16", True, {}, ["t", "w"]),
+        ("bf16", False, {}, ["t"]),
+        ("tf32", True, {}, ["t"]),
+        # One chunk of one column is half as deep as a product.
+        ("bf16", True, {"x": (4, 8, 12, 12), "window": Window((3, 1))}, ["t"]),
+        ("bf16", True, {"x": (4, 8, 12, 12), "window": Window((1, 2))}, ["t", "w"]),
+    ],
+)
+def test_where_products_of_warpgroups_serve(precision, has, given, marks):
+    """On one kind of device alone, of bfloat16."""
+    op, found = ends(precision, **given)
+    stream = SimpleNamespace(processors=replace(H200, warpgroups=has))
+    ways = tensor_conv.ways(SimpleNamespace(stream=stream), op, found)
+    assert [way.alone for way in ways] == marks
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_trials_are_given_pointers(bound, sections, precision):
     """Of other operands, for which the result is known."""
     executable, _ = bound(sections("lenet"), precision, CHOICES)
-    for candidates in offered(executable).values():
+    found = (*offered(executable).values(), *offered(executable, "w").values())
+    assert len(found) == (5 if precision == "bf16" else 3)
+    for candidates in found:
         assert candidates.plans() == tensor_conv.CANDIDATES
         assert all(map(candidates.build, range(candidates.plans())))
         candidates._launch(0, {"x": 16, "w": 32, "y": 48})()
@@ -191,7 +233,14 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
     executable.close()
 
 
-@pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "t2-8-8-8-2-2-2-5-1-0-0", f"t{'9-' * 10}9"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *("t", "t1-2", "tx", "t2-8-8-8-2-2-2-5-1-0-0", f"t{'9-' * 10}9"),
+        # In float32 there are no products of warpgroups.
+        *("w", "wx", "w4-2-3-1"),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
     """One that compiling for the device answers with a search."""
@@ -232,18 +281,20 @@ def section(drawn, activation, bias):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("kind", KINDS)
-def test_they_compute_what_the_reference_does(cuda, kind, seed):
-    drawn = draw(seed, kind)
+@pytest.mark.parametrize(("kind", "warpgroups"), WAYS)
+def test_they_compute_what_the_reference_does(cuda, kind, warpgroups, seed):
+    if warpgroups and not device().processors.warpgroups:
+        pytest.skip("products of warpgroups need a GPU of compute capability 9.0")
+    drawn = draw(seed, kind, warpgroups=warpgroups)
     activation = (None, "relu", "tanh", "gelu")[seed % 4]
     draft, found = section(drawn, activation, seed % 3 > 0)
     precision = "bf16" if drawn.bf16 else "tf32"
-    tiling = "-".join(map(str, drawn.tiling.numbers.values()))
-    choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": f"t{tiling}"}
+    choice, kernel = choice_of(drawn)
+    choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": choice}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     got, functions, notices = computed(cuda, draft, found, options)
     assert not notices
-    assert KERNELS[kind] in functions
+    assert kernel in functions
     want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
     again, _, _ = computed(cuda, draft, found, options)
     for mine, right, second in zip(got, want, again, strict=True):
@@ -264,7 +315,7 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     choices = {**DEFAULT_CHOICES[precision], "pad": "8"}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     executable = cuda.compile({"one": draft.graph}, options)
-    for candidates in offered(executable).values():
+    for candidates in (*offered(executable).values(), *offered(executable, "w").values()):
         for index in range(candidates.plans()):
             assert candidates.build(index)
             assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")

@@ -59,9 +59,10 @@ def as_planned(kernel):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_forward(tmp_path, seed):
-    drawn = draw(seed, "forward")
+def test_forward(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "forward", warpgroups=warpgroups)
     activation = seed % 2 - 1
     kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=activation)
     as_planned(kernel)
@@ -76,9 +77,10 @@ def test_forward(tmp_path, seed):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradient_of_pictures(tmp_path, seed):
-    drawn = draw(seed, "data")
+def test_the_gradient_of_pictures(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "data", warpgroups=warpgroups)
     kernel = Emulated(drawn, tmp_path, DATA=1, ACTIVATION=-1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
@@ -105,9 +107,10 @@ def test_the_gradients_of_filters_and_biases(tmp_path, seed):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_forward_with_its_max_pool(tmp_path, seed):
-    drawn = draw(seed, "forward", pooled=True)
+def test_forward_with_its_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "forward", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     # Of the channels that are stored the last may be padding only, which the pooled do not have.
     stored = g.y[0] - seed % 4
@@ -130,6 +133,31 @@ def test_forward_with_its_max_pool(tmp_path, seed):
     close(np.choose(places, [each[..., :stored] for each in windows]), best[..., :stored], 1e-3)
 
 
+@needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_of_equal_maxima_the_first_is_told(tmp_path, warpgroups):
+    """And a NaN is larger than any number."""
+    drawn = draw(1, "forward", pooled=True, warpgroups=warpgroups)
+    while not drawn.bf16:
+        drawn = draw(f"{drawn.geometry}", "forward", pooled=True)
+    g, rng = drawn.geometry, np.random.default_rng(1)
+    kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=-1, POOL=1, POOLED=g.y[0])
+    # Small whole numbers: sums are exact, and many are equal.
+    x = rng.integers(0, 2, (drawn.n, *g.x[1:], g.x[0])).astype(np.float32)
+    w = np.zeros((g.y[0], *g.window.kernel, g.x[0]), np.float32)
+    w[:, g.window.kernel[0] // 2, g.window.kernel[1] // 2, 0] = 1.0
+    right = convolved(x, w, g.window)
+    want, first = pooled(right)
+    places = np.full(want.shape, 77, np.uint8)
+    np.testing.assert_array_equal(kernel.convolve(x, w, None, places), want)
+    np.testing.assert_array_equal(places, first)
+    x[0, g.x[1] // 2, g.x[2] // 2] = np.nan
+    right = convolved(x, w, g.window)
+    got = kernel.convolve(x, w, None, places)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(pooled(right)[0]))
+    assert places.max() < 4
+
+
 def maxima(rng, shape, stored, bf16):
     """A gradient of maxima, their places and themselves, for so many stored channels."""
     n, rows, columns, _ = shape
@@ -148,9 +176,10 @@ def widened(dp, places, mask, size):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed):
-    drawn = draw(seed, "data", pooled=True)
+def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "data", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     stored = g.x[0] - seed % 4
     defines = {"DATA": 1, "ACTIVATION": -1, "FROM_POOL": 1, "POOLED": stored}

@@ -93,6 +93,11 @@ def test_the_next_process_needs_no_compiler(chain, cache):
     assert len(stored(cache)) == 1
 
 
+def test_instructions_of_one_kind_of_gpu_need_its_own_architecture(chain):
+    Module("a.cu", "source", OPTIONS, own=True).function("f")
+    assert asked[0][1] == (*OPTIONS, *modules.COMMON, "-arch=sm_90a")
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -100,6 +105,7 @@ def test_the_next_process_needs_no_compiler(chain, cache):
         (CHAIN, module(options=("-std=c++17", "-DBFLOAT=1"))),
         (replace(CHAIN, mark="NVRTC 13.0, 8 bytes"), module()),
         (replace(CHAIN, architecture="-arch=sm_80"), module()),
+        (CHAIN, Module("a.cu", "source", OPTIONS, own=True)),
     ],
 )
 def test_whatever_differs_has_a_code_of_its_own(chain, cache, other):
