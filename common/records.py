@@ -9,24 +9,48 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
 _Values = Callable[[Any], tuple[Any, ...]]
+_defining = threading.local()
+
+
+class _Parameters:
+    """What a record says of itself to a dataclass that derives from it: it is frozen.
+
+    To the dataclass of which a record is made, frozen only later, its bases must not be.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    @property
+    def frozen(self) -> bool:
+        return not getattr(_defining, "record", False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
 
 
 def record(cls: Any, *, kw_only: bool = False) -> None:
     """Make a class a frozen dataclass, as ``dataclass(frozen=True)`` does.
 
-    Its bases may be records, and no other dataclasses. There are no ``InitVar``, and no fields that
-    ``__init__`` does not take.
+    Its bases may be records, and no other dataclasses; any frozen dataclass may derive from it.
+    There are no ``InitVar``, and no fields that ``__init__`` does not take.
     """
     own = vars(cls)
     # Otherwise dataclass takes long to write one.
     cls.__doc__ = own.get("__doc__") or cls.__name__
-    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    _defining.record = True
+    try:
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    finally:
+        _defining.record = False
+    cls.__dataclass_params__ = _Parameters(cls.__dataclass_params__)
     fields = dataclasses.fields(cls)
     compared = _values([each.name for each in fields if each.compare])
     hashed = _values([e.name for e in fields if (e.compare if e.hash is None else e.hash)])

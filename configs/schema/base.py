@@ -7,7 +7,6 @@ the YAML file (short forms included, unset keys left out), and validating that g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import GroupedMetadata, Interval
@@ -27,6 +26,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
+from ...common.records import dataclass
 
 PROBLEM = "config"
 """The type of the errors that ``problem`` makes."""

@@ -138,3 +138,20 @@ def test_own_methods_stay_and_pickling() -> None:
 def test_a_record_is_frozen() -> None:
     with pytest.raises(TypeError, match="frozen"):
         records.dataclass(frozen=False)
+
+
+def test_a_frozen_dataclass_may_derive_from_a_record() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Derived(Kept):
+        other: int = 2
+
+    @records.dataclass(frozen=True)
+    class Record(Kept):
+        other: int = 2
+
+    for kind in (Derived, Record):
+        assert vars(kind(1)) == {"value": 1, "other": 2}
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            kind(1).other = 3  # type: ignore[misc]
+    with pytest.raises(TypeError, match="non-frozen"):
+        dataclasses.dataclass(type("Thawed", (Kept,), {}))
