@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -75,3 +76,23 @@ def test_one_of_several_processes_is_not_alone(monkeypatch: pytest.MonkeyPatch) 
     assert ranks.is_alone()
     monkeypatch.setenv("PMI_SIZE", "2")
     assert not ranks.is_alone()
+
+
+def _fail_inside() -> None:
+    with early.without_collection():
+        assert not gc.isenabled()
+        with early.without_collection():
+            pass
+        assert not gc.isenabled()
+        raise KeyError
+
+
+def test_collection_goes_on_where_it_was_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(early, "_left", [None])
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    assert gc.isenabled()
+    with pytest.raises(KeyError):
+        _fail_inside()
+    assert gc.isenabled()
+    assert frozen == [1]
