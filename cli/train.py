@@ -147,6 +147,8 @@ def train(
                 # The config may be a pipe that nobody writes to.
                 with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
                     loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
+                if resume is None and team is None:
+                    early.read_data(loaded.config, data_dir)
                 backend = open_device(
                     loaded,
                     resume is not None,
