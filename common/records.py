@@ -77,14 +77,14 @@ def _values(names: Sequence[str]) -> _Values:
 
 
 def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
-    names = tuple(each.name for each in fields)
-    places = tuple(each.name for each in fields if not each.kw_only)
     missing = dataclasses.MISSING
-    defaults = {each.name: each.default for each in fields if each.default is not missing}
+    places = tuple(each.name for each in fields if not each.kw_only)
+    # In the order of the fields, in which vars(self) shows what is given, too.
+    defaults = {each.name: each.default for each in fields}
     made = {
         each.name: each.default_factory for each in fields if each.default_factory is not missing
     }
-    known = frozenset(names)
+    needed = {name for name, value in defaults.items() if value is missing and name not in made}
 
     def initialise(self: Any, *given: Any, **named: Any) -> None:
         if given:
@@ -94,18 +94,17 @@ def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None
             if both := placed.keys() & named.keys():
                 raise TypeError(f"{_called(self)} got several values for {_listed(both)}")
             named.update(placed)
-        if named.keys() != known:
-            if unknown := named.keys() - known:
-                raise TypeError(f"{_called(self)} got unexpected arguments: {_listed(unknown)}")
-            if absent := known - named.keys() - defaults.keys() - made.keys():
-                raise TypeError(f"{_called(self)} lacks arguments: {_listed(absent)}")
-            named = {
-                **defaults,
-                **{name: make() for name, make in made.items() if name not in named},
-                **named,
-            }
-        # In the order of the fields, which vars(self) shows.
-        self.__dict__.update({name: named[name] for name in names})
+        values = {**defaults, **named}
+        if len(values) != len(defaults):
+            unknown = named.keys() - defaults.keys()
+            raise TypeError(f"{_called(self)} got unexpected arguments: {_listed(unknown)}")
+        if not named.keys() >= needed:
+            absent = needed - named.keys()
+            raise TypeError(f"{_called(self)} lacks arguments: {_listed(absent)}")
+        for name, make in made.items():
+            if name not in named:
+                values[name] = make()
+        self.__dict__.update(values)
         if finish := getattr(self, "__post_init__", None):
             finish()
 
