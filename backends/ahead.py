@@ -25,13 +25,14 @@ class Opening:
         self.capture = capture
         self._backend: CudaBackend | None = None
         self._error: Exception | None = None
-        # The end of the program waits for both: the driver must not be left at work.
+        # The end of the program waits for them: the driver must not be left at work.
         threading.Thread(target=_make_context, name="driver").start()
         self._thread = threading.Thread(target=self._open, name="open the GPU")
         self._thread.start()
 
     def _open(self) -> None:
         try:
+            _begin_libraries()
             from .cuda.backend import CudaBackend
 
             backend = CudaBackend(self.capture)
@@ -47,6 +48,15 @@ class Opening:
             raise self._error
         assert self._backend is not None
         return self._backend
+
+
+def _begin_libraries() -> None:
+    """Open the device; let a thread prepare cublasLt while the rest of the backend is imported."""
+    from .cuda.libraries.cublas_lt import cublas_lt
+    from .cuda.libraries.runtime import device
+
+    given = (device().has_tf32,)
+    threading.Thread(target=cublas_lt().warm, args=given, name="cublasLt").start()
 
 
 def _make_context() -> None:

@@ -10,12 +10,13 @@ loss = executable.read(graph["loss"])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
 from ..common.errors import ShapeError
+from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.rewrites import Rewrite
 from .tuning import Tuning

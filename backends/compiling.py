@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Generic, TypeVar
 
+from ..common.records import dataclass
 from ..graph.graph import Graph
 from ..graph.rewrites import rewritten
 from .base import Backend, Options, Precision

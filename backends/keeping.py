@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
+from ..common.records import dataclass
 from ..graph.graph import Graph, Tensor
 from ..graph.rewrites import Rewrite
 from .base import Array, Backend, BoundCall, Executable, Limits, Options, Precision

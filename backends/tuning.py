@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from importlib import resources
 from typing import Any
 
+from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.ops import Accumulate, Exchange
 from ..graph.ops.formulas import Formula

@@ -20,7 +20,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..common.errors import LockedError
@@ -33,6 +33,7 @@ from ..common.files import (
     write_new,
 )
 from ..common.locks import lock
+from ..common.records import dataclass
 from ..common.typed_json import Count, from_json
 from .tuning import Tuning
 

@@ -24,7 +24,9 @@ from typing import Any
 # When the process was asked for, by time.time().
 BEGIN = "STARTUP_BEGIN"
 WATCHED: Mapping[str, tuple[str, ...]] = {
-    "dnnstack.backends.ahead": ("_make_context", "Opening._open", "Opening.backend"),
+    "dnnstack.backends.ahead": (
+        *("_make_context", "_begin_libraries", "Opening._open", "Opening.backend"),
+    ),
     "dnnstack.backends.compiling": ("compiled",),
     "dnnstack.backends.cuda.backend": ("CudaBackend.__init__", "CudaBackend.make_ready"),
     "dnnstack.backends.cuda.binding.launch_list": ("LaunchList.compile",),
@@ -36,7 +38,7 @@ WATCHED: Mapping[str, tuple[str, ...]] = {
     "dnnstack.backends.cuda.libraries.conv_graph": ("ConvGraph.choose",),
     "dnnstack.backends.cuda.libraries.conv_plans": ("ConvPlans.__init__", "ConvPlans.build"),
     "dnnstack.backends.cuda.libraries.cublas": ("Cublas.__init__",),
-    "dnnstack.backends.cuda.libraries.cublas_lt": ("CublasLt.algorithms",),
+    "dnnstack.backends.cuda.libraries.cublas_lt": ("CublasLt.algorithms", "CublasLt.warm"),
     "dnnstack.backends.cuda.libraries.cudnn_library": ("Cudnn.__init__",),
     "dnnstack.backends.cuda.libraries.modules": ("toolchain", "Module._code"),
     "dnnstack.backends.cuda.memory_plan": ("choose_residency",),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from .early import without_collection
+
 
 def run() -> int:
     """Run the command line and return its exit status; Ctrl-C is handled during imports too."""
     try:
-        from .main import main
+        with without_collection():
+            from .main import main
 
         return main()
     except KeyboardInterrupt:

@@ -221,11 +221,10 @@ def _keys_of(
     model: type[BaseModel], before: str = "", chosen: BaseModel | None = None
 ) -> Iterator[str]:
     """Dotted names of all keys: of each section those of the ``chosen`` kind, else of every one."""
+    from ..configs.schema.shape import sections_of
+
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        sections: list[Any] = [
-            one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")
-        ]
+        sections: list[Any] = sections_of(field.annotation)
         now = getattr(chosen, name, None)
         taken: list[Any] = [one for one in sections if type(now) is one]
         for section in taken or sections:

@@ -96,15 +96,16 @@ def train(
     """
     if (seeds, folds, ranks) == (None, None, None) and several.is_alone():
         early.open_gpu(device, reference, overrides, not no_graph)
-    from ..common.errors import Interrupted
-    from ..common.text import versions_text
-    from ..configs import load_config
-    from ..fitting import find_resume, fit, open_device
-    from ..reports.plots import draw_curves
-    from ..reports.staleness import draw_staleness
-    from ..reports.training_text import summary
-    from ..training.interrupt import NOTHING_SAVED
-    from . import downloading, progress
+    with early.without_collection():
+        from ..common.errors import Interrupted
+        from ..common.text import versions_text
+        from ..configs import load_config
+        from ..fitting import find_resume, fit, open_device
+        from ..reports.plots import draw_curves
+        from ..reports.staleness import draw_staleness
+        from ..reports.training_text import summary
+        from ..training.interrupt import NOTHING_SAVED
+        from . import downloading, progress
 
     wanted = many.planned(seeds, folds, stratified, workers, ranks)
     team = several.joined(ranks, asynchronous)
@@ -144,8 +145,10 @@ def train(
         try:
             with nullcontext() if team is None else team.together():
                 # The config may be a pipe that nobody writes to.
-                with stop.raising(Interrupted(NOTHING_SAVED)):
+                with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
                     loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
+                if resume is None and team is None:
+                    early.read_data(loaded.config, data_dir)
                 backend = open_device(
                     loaded,
                     resume is not None,

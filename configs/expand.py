@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..common.options import LARGEST
+from ..common.records import dataclass
 from .blocks import PARAMETER, REPEAT, Block, read_blocks
 from .document import Node, Place, Problem
 from .layer_places import shown_path

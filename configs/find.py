@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from .suggest import nearest
 
 LARGEST_FILE = 2**20

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from .document import Node, Place, Problem
 from .expand import Expander
 from .find import Found, find_config, read_text

@@ -7,12 +7,12 @@ person, say. Without that, as for the config in a checkpoint, a plugin that is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from .document import Node
 from .schema.plugins import PluginConfig
 from .schema.plugins import Plugins as Written

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..common.errors import ConfigError
 from ..common.options import is_number, is_whole
+from ..common.records import dataclass
 from .dimension import Dimension as Dimension
 from .dimension import last_of
 from .document import Node, Place, Problem

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from .document import Place, Problem
 from .find import STAGES, find_config, packaged_configs, read_text
 from .load import compose, compose_value

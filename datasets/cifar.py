@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.records import dataclass
 from .archive import check_archive, read_members
 from .decoded import Arrays, checked, decoded, read_once
 from .download import Downloads, Origin, RemoteFile, obtain

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.records import dataclass
 from ..common.text import listed
 from .image_set import unreadable
 from .picture_files import SUFFIXES

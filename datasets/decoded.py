@@ -14,8 +14,10 @@ import hashlib
 import io
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,33 @@ _LONGEST = 1 << 28
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int32]
 Arrays = tuple[Images, Labels]
+_only_kept: ContextVar[bool] = ContextVar("only_kept", default=False)
+_verified: dict[Path, tuple[list[Any], Arrays]] = {}
+_READING = threading.Lock()
+
+
+class NotKeptError(Exception):
+    """The cache does not have what ``only_kept`` allows alone."""
+
+
+@contextlib.contextmanager
+def only_kept() -> Iterator[None]:
+    """Let this thread load what the cache has, silently; the next load of it need not verify it.
+
+    What the cache does not have raises NotKeptError.
+    """
+    own = threading.get_ident()
+
+    def foreign(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    _LOG.addFilter(foreign)
+    mark = _only_kept.set(True)
+    try:
+        yield
+    finally:
+        _only_kept.reset(mark)
+        _LOG.removeFilter(foreign)
 
 
 def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
@@ -56,6 +85,8 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
     if found is not None:
         _LOG.info("%s: %d pictures, from the cache %s", name, len(found[0]), folder)
         return found
+    if _only_kept.get():
+        raise NotKeptError
     begin = time.perf_counter()
     images, labels = build()
     seconds = time.perf_counter() - begin
@@ -84,6 +115,8 @@ def remembered(
     known = _json(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
         return known
+    if _only_kept.get():
+        raise NotKeptError
     result = compute()
     try:
         make_folder(file.parent)
@@ -174,6 +207,26 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 def _read(folder: Path) -> Arrays | None:
     """The entry's arrays, or None if they are missing or not what was written."""
+    with _READING:
+        now = _files(folder)
+        before, found = _verified.pop(folder, ([], None))
+        if found is None or before != now:
+            found = _compared(folder)
+            if found is not None and _only_kept.get():
+                _verified[folder] = (now, found)
+        return found
+
+
+def _files(folder: Path) -> list[tuple[int, ...]]:
+    """What changes when the files of an entry are written anew."""
+    with contextlib.suppress(OSError):
+        found = [(folder / f"{name}.npy").lstat() for name in ("images", "labels")]
+        return [(each.st_ino, each.st_mode, each.st_size, each.st_mtime_ns) for each in found]
+    return []
+
+
+def _compared(folder: Path) -> Arrays | None:
+    """The same, compared with its hashes."""
     entry = _json(folder / _ENTRY)
     if entry is None:
         return None

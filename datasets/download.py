@@ -7,12 +7,13 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ..common.errors import DatasetError, LockedError
 from ..common.files import make_folder, sha256_file
 from ..common.locks import NO_LOCKS, lock
+from ..common.records import dataclass
 from .gzip_file import GzipError, unpacked
 
 _LOCK = ".download.lock"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_file
+from ..common.records import dataclass
 from .decoded import Arrays, checked, decoded, read_once
 from .download import Downloads, Origin, RemoteFile, obtain
 from .idx import read_idx

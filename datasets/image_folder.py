@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -23,6 +22,7 @@ from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import available_threads, main_memory
 from ..common.printable import printable
+from ..common.records import dataclass
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .decoded import Arrays, Images, decoded, read_once

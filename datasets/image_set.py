@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from ..common.records import dataclass
 from .download import Downloads
 
 Split = Literal["train", "test"]

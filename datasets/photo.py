@@ -7,11 +7,10 @@ interpolated. What then differs from the paper by more than the noise is ink.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.records import dataclass
 from .components import bounds, label_regions
 from .ruling import without_lines
 

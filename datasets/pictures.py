@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from ..common.records import dataclass
 from .centring import FIELD
 from .digit_pictures import is_prepared, prepare_digit
 from .picture_files import open_picture, upright_picture

@@ -7,11 +7,11 @@ is used. Training and test digits are drawn with different keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.errors import DatasetError
 from ..common.random import key
+from ..common.records import dataclass
 from .decoded import Arrays, decoded
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.records import dataclass
 from .strokes_skeletons import DIGITS
 
 # Points along the pen's path: about half a pixel apart for the longest digit in the 20-pixel box.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from ..common.records import dataclass
 from ..common.text import listed
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .image_set import unreadable

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from ..common.errors import DatasetError
+from ..common.records import dataclass
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split
 

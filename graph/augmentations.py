@@ -17,7 +17,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,6 +27,7 @@ from typing_extensions import dataclass_transform
 
 from ..common.options import Check, Count, OptionError, Positive, kinds_of
 from ..common.random import Key, key
+from ..common.records import record
 
 Padding = Literal["zero", "reflect"]
 
@@ -43,7 +43,7 @@ class Augmentation:
     interpolates: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+        record(cls)
 
     def misfit(self, height: int, width: int) -> str:
         return ""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
 
+from ..common import records
 from ..common.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -73,7 +74,7 @@ InOut = Annotated[Tensor, "InOut"]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-@dataclass(frozen=True, kw_only=True)
+@records.dataclass(frozen=True, kw_only=True)
 class Op:
     """One operation; every class that derives from this one is a frozen dataclass.
 
@@ -94,7 +95,7 @@ class Op:
     origin: tuple[Origin, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        records.record(cls, kw_only=True)
         words = {field.name: re.findall(r"\w+", str(field.type)) for field in fields(cls)}
         for names, role in (("inputs", "In"), ("outputs", "Out"), ("updates", "InOut")):
             # A class may state another order than that of its fields.

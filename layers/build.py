@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..common.errors import ConfigError, ShapeError
 from ..common.options import kinds_in
+from ..common.records import dataclass
 from ..graph.graph import Shape
 from .layer import Layer
 

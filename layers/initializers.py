@@ -9,7 +9,6 @@ draws from +-gain / fan_in (LeCun et al. 1998, appendix A, with gain 2.4), torch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..common import random
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from ..graph.graph import Shape
 
 FanIn = int | tuple[int, ...]

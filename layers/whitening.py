@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import ShapeError
 from ..common.random import Key
+from ..common.records import dataclass
 from ..graph.graph import Shape
 from .conv import Conv2dLayer
 from .initializers import TORCH_UNIFORM, FanIn, Initializer

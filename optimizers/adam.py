@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 from ..common.options import Form, NotNegative, OptionError, Positive, Share
+from ..common.records import dataclass
 from ..graph.ops import AdamUpdate
 from .rules import Decaying, Member
 

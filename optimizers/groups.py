@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from ..common.text import listed
 from ..layers.layer import Parameter
 from .rules import Rule

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 from ..common.options import Count, NotNegative, Share
+from ..common.records import dataclass
 from ..graph.ops import MuonUpdate
 from ..layers.layer import Parameter
 from .rules import Decaying, Member, Rule

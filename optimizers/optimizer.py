@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import (
     Accumulate,

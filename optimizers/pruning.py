@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from ..common.text import listed
 from ..graph.graph import Tensor
 from ..layers.layer import Parameter

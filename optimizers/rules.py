@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from ..common.options import NotNegative
+from ..common.records import dataclass
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import ElementwiseUpdate, UpdateFormula
 from ..graph.ops.updates import ParameterUpdate

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..common.options import Check, OptionError, Share
+from ..common.records import dataclass
 from ..graph.ops import SgdUpdate
 from .rules import Decaying, Member
 

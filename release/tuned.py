@@ -1,20 +1,25 @@
 """Writes the tables of choices that ship with the package, on a machine with the card.
 
     python3 release/tuned.py [--config lenet.yaml ...] [--precision tf32 ...] [--thorough]
+                             [--missing] [--seconds 500]
 
-Compiles every packaged config that can be trained in each precision, as ``dnnstack explain`` does,
-and writes what was chosen to backends/cuda/tuned/, in a file for this card and these libraries;
-what the file has of other networks stays. Choices of the machine's cache are taken as they are, so
-that searches made before, with ``run.tune: true`` say, count; what ships already does not. Let
-nothing else use the GPU.
+Compiles every packaged config that can be trained, with its batch, in each precision, as ``dnnstack
+explain`` does, and writes what was chosen to backends/cuda/tuned/, in a file for this card and
+these libraries; what the file has of other networks stays. Choices of the machine's cache are taken
+as they are, so that searches made before, with ``run.tune: true`` say, count; what ships already
+does not. With ``--missing`` those that the file has a table for are passed over, and with
+``--seconds`` none begins after this time, so that several calls can share the work. Let nothing
+else use the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +33,9 @@ from dnnstack.configs import load_config, packaged_configs, placed
 from dnnstack.reports.explain import explain
 
 FOLDER = Path(__file__).parents[1] / "backends/cuda/tuned"
-PRECISIONS = ("tf32", "bf16")
+PRECISIONS = ("tf32", "bf16", "fp32")
+# What is made unless others are asked for: those that trainings choose for their speed.
+USUAL = ("tf32", "bf16")
 
 
 class Noting:
@@ -92,12 +99,25 @@ def merged(before: Iterable[Shipped], new: Sequence[Shipped]) -> tuple[Shipped, 
     return tuple(sorted(tables.values(), key=lambda each: (each.config, each.precision)))
 
 
+def wanted(
+    configs: Sequence[str], precisions: Sequence[str], there: Sequence[Shipped]
+) -> list[tuple[str, str]]:
+    """The configs in each precision, without those that are there."""
+    names = {(each.config, each.precision) for each in there}
+    every = [(config, precision) for precision in precisions for config in configs]
+    return [each for each in every if each not in names]
+
+
+def present(environment: Mapping[str, str], folder: Path) -> tuple[Shipped, ...]:
+    """What the file of this environment has."""
+    path = folder / file_name(portable(environment))
+    return from_json(path.read_bytes(), Card).tables if path.exists() else ()
+
+
 def written(found: Sequence[tuple[Shipped, Tuning]], folder: Path) -> Path:
     """Write the file of this environment, with what it had of other networks."""
     environment = portable(found[0][1].environment)
-    path, before = folder / file_name(environment), tuple[Shipped, ...]()
-    if path.exists():
-        before = from_json(path.read_bytes(), Card).tables
+    path, before = folder / file_name(environment), present(environment, folder)
     card = Card(environment, merged(before, [table for table, _ in found]))
     path.write_text(json.dumps(asdict(card), indent=1) + "\n", encoding="utf-8")
     return path
@@ -106,27 +126,36 @@ def written(found: Sequence[tuple[Shipped, Tuning]], folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", action="append", choices=packaged_configs())
-    parser.add_argument("--precision", action="append", choices=PRECISIONS)
+    parser.add_argument(
+        "--precision", action="append", choices=PRECISIONS, help=f"default: {' and '.join(USUAL)}"
+    )
     parser.add_argument("--thorough", action="store_true", help="search without a time limit")
+    parser.add_argument("--missing", action="store_true", help="pass over what the file has")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin none after this time")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
-    backend, found = CudaBackend(), []
-    for reference in options.config or packaged_configs():
-        for precision in options.precision or PRECISIONS:
-            try:
-                table, made = table_of(reference, precision, backend, options.thorough)
-            except DnnstackError as error:
-                print(f"{reference}, {precision}: left out: {error}")
-                continue
-            if not table.graph:
-                print(f"{reference}, {precision}: left out: nothing trains")
-                continue
-            found.append((table, made))
-            print(f"{reference}, {precision}: {len(table.choices)} choices")
-            # After each: what was found stays if the rest is stopped.
-            path = written(found, options.folder)
+    backend, found, begin = CudaBackend(), [], time.perf_counter()
+    there = present(backend.versions(), options.folder) if options.missing else ()
+    for reference, precision in wanted(
+        options.config or packaged_configs(), options.precision or USUAL, there
+    ):
+        if time.perf_counter() - begin > options.seconds:
+            print(f"{reference}, {precision}: left for another call, with --missing")
+            continue
+        try:
+            table, made = table_of(reference, precision, backend, options.thorough)
+        except DnnstackError as error:
+            print(f"{reference}, {precision}: left out: {error}")
+            continue
+        if not table.graph:
+            print(f"{reference}, {precision}: left out: nothing trains")
+            continue
+        found.append((table, made))
+        print(f"{reference}, {precision}: {len(table.choices)} choices", flush=True)
+        # After each: what was found stays if the rest is stopped.
+        path = written(found, options.folder)
     if found:
-        print(f"{len(found)} tables in {path}")
+        print(f"{len(found)} tables in {path}, {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

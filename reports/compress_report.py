@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..common.printable import paragraph
+from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..training.compressed.arrays import Cost
 from ..training.compressed.file import Compressed

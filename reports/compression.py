@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import CheckpointError, DatasetError
 from ..common.files import make_folder
 from ..common.printable import paragraph
+from ..common.records import dataclass
 from ..configs.schema.stages import PaperConfig
 from ..training.compressed.file import read_compressed
 from ..training.compressed.place import Record, is_compression, read_record

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
 from ..graph.augmentations import Augmentation

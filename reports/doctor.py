@@ -12,12 +12,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..common.errors import BackendUnavailableError
 from ..common.files import cache_dir
+from ..common.records import dataclass
 from ..common.text import versions_text
 from . import doctor_gpu
 from .doctor_machine import instruction_sets, memory, processor

@@ -6,8 +6,9 @@ import importlib.metadata as metadata
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..common.records import dataclass
 
 _DRIVER = Path("/proc/driver/nvidia")
 _SECONDS = 10

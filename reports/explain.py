@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ..common.errors import DatasetError
 from ..common.printable import printable
+from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs.scalars import as_yaml
 from ..configs.validate import safe_name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from ..common.errors import ConfigError
 from ..common.files import atomic_write, write_new
 from ..common.printable import paragraph
+from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs import parse_config
 from ..configs.validate import safe_name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from ..common.errors import CheckpointError
 from ..common.files import read_regular
 from ..common.locks import is_locked
 from ..common.printable import paragraph
+from ..common.records import dataclass
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs

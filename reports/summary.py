@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo
 from ..graph.graph import Graph, Op, Shape, Tensor

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..common.records import dataclass
 from ..configs.search import Search
 from ..training.groups.journal import Journal, Trial
 from ..training.groups.outcome import outcome

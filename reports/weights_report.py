@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..common.printable import paragraph
+from ..common.records import dataclass
 from ..common.text import shape_text
 from ..training.weights.source import Source
 from ..training.weights.start import Start

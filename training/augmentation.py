@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..graph.augmentations import (
     AUGMENTATIONS,

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
 from ..backends.base import Array, Executable
 from ..common.errors import NonFiniteError
+from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
 from .session import Section, Session, Snapshot
 

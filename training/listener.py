@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..common.records import dataclass
 from .metrics import Metrics
 from .plan import Plan
 from .preprocessing import Preprocessing

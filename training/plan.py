@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
 from ..common.machine import main_memory
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..configs.schema.optimizer import SwaConfig
 from ..configs.schema.run import TrainConfig

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..configs.schema.training import ScheduleConfig
 from ..optimizers.groups import RATES

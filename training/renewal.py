@@ -9,12 +9,12 @@ Izmailov et al. 2018, section 3.2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Executable
+from ..common.records import dataclass
 from ..graph.graph import Graph, Moved, Tensor
 
 # Batches whose statistics are kept until they are read.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
 from ..graph.graph import Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from time import perf_counter
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..backends.base import Backend, Executable, Options
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor

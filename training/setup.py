@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
 from ..common.machine import available_threads
+from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 
 
 @dataclass(frozen=True)

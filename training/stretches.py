@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..backends.base import Executable
+from ..common.records import dataclass
 from ..graph.graph import Graph
 from .share import ALONE, Share
 

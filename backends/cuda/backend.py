@@ -19,7 +19,7 @@ from .binding.pictures import Pictures
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
-from .libraries.cublas_lt import CublasLt
+from .libraries.cublas_lt import cublas_lt
 from .libraries.cudnn_library import Cudnn
 from .libraries.modules import toolchain
 from .libraries.runtime import (
@@ -61,7 +61,6 @@ class CudaBackend:
         self.device = device()
         self._capture = capture
         self._streams: dict[tuple[int, bool], Stream] = {}
-        self._cublas_lt: CublasLt | None = None
         self._pictures = Pictures()
 
     def make_ready(self) -> None:
@@ -77,8 +76,7 @@ class CudaBackend:
             with cuda:
                 other = self._streams.get((index, not tf32))
                 cudnn = other.cudnn if other is not None else Cudnn(cuda)
-                self._cublas_lt = self._cublas_lt or CublasLt()
-                libraries = (Cublas(tf32, cuda), cudnn, self._cublas_lt)
+                libraries = (Cublas(tf32, cuda), cudnn, cublas_lt())
                 made = Stream(cuda, *libraries, processors=device().processors)
                 self._streams[index, tf32] = made
         return self._streams[index, tf32]

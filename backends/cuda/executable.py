@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import LibraryError
+from ...common.records import dataclass
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate

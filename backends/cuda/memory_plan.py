@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from ...common.errors import ConfigError
+from ...common.records import dataclass
 from ...graph.graph import Graph
 from ...graph.ops import GatherBatch
 from ..base import Options, Precision

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 
 from ...common.errors import CudnnError, LibraryError
+from ...common.records import dataclass
 from ..base import Options
 from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...common.records import dataclass
 from ..base import Array
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc

@@ -6,11 +6,11 @@ For twenty of them side by side it takes little longer than for one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...common.records import dataclass
 from ..base import Array
 from .bind import Binder
 

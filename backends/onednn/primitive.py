@@ -6,11 +6,11 @@ import ctypes as C
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ctypes import Array, byref, c_char_p, c_float, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
+from ...common.records import dataclass
 from ...graph.graph import Graph
 from ..base import BoundCall
 from .constants import (

@@ -8,13 +8,14 @@ thousand numbers are left, NumPy adds them in float64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.records import dataclass
 from ...graph.graph import Op
 from .bind import Binder
 from .constants import AVERAGE_WITH_PADDING, FORWARD_INFERENCE

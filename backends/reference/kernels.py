@@ -10,9 +10,9 @@ precision of its arguments, so one function serves float32 and float64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...common.records import dataclass
 from ...graph.graph import Op
 from ..registry import Registry
 

@@ -7,8 +7,7 @@ the YAML file (short forms included, unset keys left out), and validating that g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import GroupedMetadata, Interval
 from pydantic import (
@@ -18,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationInfo,
@@ -28,11 +26,15 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
+from ...common.records import dataclass
+
+PROBLEM = "config"
+"""The type of the errors that ``problem`` makes."""
 
 
 def problem(message: str, **context: Any) -> PydanticCustomError:
     """An error whose text is ``message``; ``key=`` names the key of a mapping that it is about."""
-    return PydanticCustomError("config", "{message}", {"message": message, **context})
+    return PydanticCustomError(PROBLEM, "{message}", {"message": message, **context})
 
 
 class Model(BaseModel):
@@ -112,26 +114,23 @@ class NamedModel(Model):
 class Normalised:
     """Makes the long form of what may be written shorter, before pydantic validates it."""
 
-    def normalise(self, value: Any, known: Collection[str]) -> Any:
-        """known: the types of the union that follows, if it is one."""
+    def normalise(self, value: Any) -> Any:
         raise NotImplementedError
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        known = _kinds(source)
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.normalise(value, known), handler(source)
-        )
+        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
 
 
 @dataclass(frozen=True)
-class Typed(Normalised):
-    """Accepts ``name`` for ``{type: name}`` in front of a union of TypedModels."""
+class Typed:
+    """Accepts ``name`` for ``{type: name}`` where one of several TypedModels is expected."""
 
     kind: str
 
     def normalise(self, value: Any, known: Collection[str]) -> Any:
+        """The long form of what may be written shorter. known: the types that there are."""
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, (Mapping, TypedModel)):
@@ -140,22 +139,21 @@ class Typed(Normalised):
             raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        # The members may be incomplete, as layers contain layers: json_schema.py writes the rest.
-        written = handler(schema)
-        return {"x-typed": written.get("oneOf", [written])}
+    def described(self, members: list[dict[str, Any]]) -> dict[str, Any]:
+        """The JSON Schema of one of these members, which json_schema.py completes."""
+        # The members may be incomplete, as layers contain layers.
+        return {"x-typed": members}
 
 
 @dataclass(frozen=True)
-class Named(Normalised):
-    """Accepts ``name`` and ``{name: {options}}`` in front of a union of NamedModels."""
+class Named:
+    """Accepts ``name`` and ``{name: {options}}`` where one of several NamedModels is expected."""
 
     kind: str
     example: str
 
     def normalise(self, value: Any, known: Collection[str]) -> Any:
+        """The long form of what may be written shorter. known: the types that there are."""
         if isinstance(value, NamedModel):
             return value
         if isinstance(value, str):
@@ -187,18 +185,9 @@ class Named(Normalised):
         found = ", ".join(map(str, value))
         return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"x-named": self.kind, "x-members": handler(schema)["oneOf"]}
-
-
-def _kinds(annotation: Any) -> list[str]:
-    """The types of all models of a union."""
-    if get_origin(annotation) is not None:
-        return [kind for part in get_args(annotation) for kind in _kinds(part)]
-    field = getattr(annotation, "model_fields", {}).get("type")
-    return list(get_args(field.annotation)) if field else []
+    def described(self, members: list[dict[str, Any]]) -> dict[str, Any]:
+        """The JSON Schema of one of these members, which json_schema.py completes."""
+        return {"x-named": self.kind, "x-members": members}
 
 
 def written_kinds(model: dict[str, Any]) -> list[str]:

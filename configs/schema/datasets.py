@@ -16,7 +16,8 @@ from pydantic import (
 
 from ...common.options import Count, is_whole
 from .base import Named, NamedModel, Pair, numbers, problem, tupled
-from .declared import config_models, one_of
+from .declared import config_models
+from .one_of import Models, already, one_of
 
 
 def _path(value: str) -> str:
@@ -189,20 +190,23 @@ class ImageFolderConfig(DatasetConfig):
     ] = "stop"
 
 
-_MODELS: dict[str, type[DatasetConfig]] = {
-    "mnist": MnistConfig,
-    "fashion_mnist": FashionMnistConfig,
-    "cifar10": Cifar10Config,
-    "cifar100": Cifar100Config,
-    "strokes": StrokesConfig,
-    "table": TableConfig,
-    "image_folder": ImageFolderConfig,
-}
+_MODELS: Models[DatasetConfig] = already(
+    {
+        "mnist": MnistConfig,
+        "fashion_mnist": FashionMnistConfig,
+        "cifar10": Cifar10Config,
+        "cifar100": Cifar100Config,
+        "strokes": StrokesConfig,
+        "table": TableConfig,
+        "image_folder": ImageFolderConfig,
+    }
+)
 
 
 def dataset_type(kinds: Mapping[str, type]) -> Any:
     """The type of a data set in a config: one of those known before, or one of these kinds."""
-    _MODELS.update(config_models(kinds, DatasetConfig))
+    global _MODELS
+    _MODELS = _MODELS.with_others(config_models(kinds, DatasetConfig))
     return one_of(_MODELS, Named("dataset", "mnist or strokes: {train_count: 20000}"))
 
 

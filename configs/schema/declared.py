@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -20,7 +20,8 @@ from ...common.options import (
     options_of,
     summary_of,
 )
-from .base import Formed, Model, Named, Typed, checked
+from .base import Formed, Model, checked
+from .one_of import Models
 
 M = TypeVar("M", bound=Model)
 Types = Mapping[Any, Any]
@@ -28,18 +29,13 @@ Types = Mapping[Any, Any]
 
 def config_models(
     kinds: Mapping[str, type], base: type[M], types: Types | None = None, suffix: str = "Config"
-) -> dict[str, type[M]]:
+) -> Models[M]:
     """A model for each kind, called by its name in camel case and ``suffix``.
 
     types: the config types that replace the types of objects that a kind takes.
     """
-    return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
-
-
-def one_of(models: Mapping[str, type[Model]], form: Typed | Named) -> Any:
-    """A field for one of these models, told apart by their types and written in this form."""
-    union: Any = reduce(or_, models.values())
-    return Annotated[Annotated[union, Field(discriminator="type")], form]
+    how = (base, types or {}, suffix)
+    return Models({kind: partial(_model, kind, each, *how) for kind, each in kinds.items()})
 
 
 def _model(kind: str, declared: type, base: type[M], types: Types, suffix: str) -> type[M]:

@@ -35,8 +35,8 @@ def check_options(word: str, kind: str, declared: type) -> None:
     """Raise whatever is wrong with the options of a class that is to be such a kind."""
     made = {kind: declared}
     types = {Decaying: Any}
-    models = layer_models(made) if word == "layer" else config_models(made, Model, types)
-    models[kind].model_rebuild(force=True, _types_namespace={"Layer": Any})
+    models = layer_models(made, Any) if word == "layer" else config_models(made, Model, types)
+    models[kind].model_rebuild(force=True)
 
 
 def extend(kinds: Kinds) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler
@@ -31,7 +31,7 @@ class InitFromConfig(Model):
 class _OrSource(Normalised):
     """Accepts ``x`` for ``{source: x}``."""
 
-    def normalise(self, value: Any, known: Collection[str]) -> Any:
+    def normalise(self, value: Any) -> Any:
         if isinstance(value, str):
             return {"source": value}
         if not isinstance(value, (Mapping, InitFromConfig)):

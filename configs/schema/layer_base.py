@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import AfterValidator, PrivateAttr
 
 from ...common.options import Count, Positive
 from ...layers.initializers import SCALED
 from .base import Named, NamedModel, problem
+from .one_of import already, one_of
 
 if TYPE_CHECKING:
     ScaledName = str
@@ -79,20 +80,24 @@ class WhitenConfig(InitializerConfig):
     eps: Annotated[Positive, "Added to the variance of each direction."] = 5e-4
 
 
-Initializer = Annotated[
-    Annotated[
-        ScaledInitializerConfig
-        | NormalConfig
-        | TruncatedNormalConfig
-        | UniformConfig
-        | FanInUniformConfig
-        | ConstantConfig
-        | DiracConfig
-        | WhitenConfig,
-        Field(discriminator="type"),
-    ],
-    Named("initializer", "he_normal or normal: {std: 0.01}"),
-]
+if TYPE_CHECKING:
+    Initializer = InitializerConfig
+else:
+    Initializer = one_of(
+        already(
+            {
+                **dict.fromkeys(get_args(ScaledName), ScaledInitializerConfig),
+                "normal": NormalConfig,
+                "truncated_normal": TruncatedNormalConfig,
+                "uniform": UniformConfig,
+                "fan_in_uniform": FanInUniformConfig,
+                "constant": ConstantConfig,
+                "dirac": DiracConfig,
+                "whiten": WhitenConfig,
+            }
+        ),
+        Named("initializer", "he_normal or normal: {std: 0.01}"),
+    )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, get_args
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -21,10 +22,12 @@ from ...layers.initializers import Initializer as InitializerObject
 from ...layers.layer import Layer as LayerObject
 from ...layers.shortcut import Shortcut
 from .base import Named, problem, tupled
-from .declared import config_models, one_of
+from .declared import config_models
 from .layer_base import Initializer, LayerConfig
+from .one_of import Models, one_of
 
 SHORTCUTS = get_args(Shortcut)
+_OURS = f"{__package__.partition('.')[0]}.layers."
 
 
 def _branches(value: Any) -> Any:
@@ -52,40 +55,54 @@ def _written(value: Any) -> Any:
 
 WRITTEN = PlainSerializer(_written)
 
-_LAYER = ForwardRef("Layer")
-_STACK = tuple[_LAYER, ...]  # type: ignore[valid-type]  # pydantic resolves it, mypy cannot
-_NESTED: dict[Any, Any] = {
-    Sequence[LayerObject]: Annotated[_STACK, Field(min_length=1), BeforeValidator(tupled), WRITTEN],
-    Shortcut | Sequence[LayerObject]: Annotated[_STACK, WrapValidator(_shortcut), WRITTEN],
-    Sequence[Sequence[LayerObject]]: Annotated[
-        tuple[_STACK, ...], BeforeValidator(_branches), WRITTEN
-    ],
-}
+_STACK, _STACK_OR_WORD, _BRANCHES = (
+    Sequence[LayerObject],
+    Shortcut | Sequence[LayerObject],
+    Sequence[Sequence[LayerObject]],
+)
+"""The types of the options that hold layers."""
 NESTED: dict[str, tuple[str, ...]] = {}
 """The options that hold layers, or lists of layers, in the order in which layers are counted."""
 
-_MODELS: dict[str, type[LayerConfig]] = {}
-LAYER_KINDS = _MODELS.keys()
+_MODELS = Models[LayerConfig]({})
+_KINDS: dict[str, None] = {}
+LAYER_KINDS = _KINDS.keys()
 
 
-def layer_models(kinds: Mapping[str, type]) -> dict[str, type[LayerConfig]]:
-    """Models of these layers; those of composites take layers once ``layer_type`` knows them."""
-    return config_models(kinds, LayerConfig, {InitializerObject: Initializer, **_NESTED})
+def layer_models(kinds: Mapping[str, type], layer: Any) -> Models[LayerConfig]:
+    """Models of these layers; ``layer``: the type of those that a composite takes."""
+    stack = tuple[layer, ...]
+    nested: dict[Any, Any] = {
+        _STACK: Annotated[(stack, Field(min_length=1), BeforeValidator(tupled), WRITTEN)],
+        _STACK_OR_WORD: Annotated[(stack, WrapValidator(_shortcut), WRITTEN)],
+        _BRANCHES: Annotated[(tuple[stack, ...], BeforeValidator(_branches), WRITTEN)],
+    }
+    return config_models(kinds, LayerConfig, {InitializerObject: Initializer, **nested})
 
 
 def layer_type(kinds: Mapping[str, type]) -> Any:
     """The type of a layer in a config: one of those known before, or one of these kinds."""
+    global _MODELS
     for kind, layer in kinds.items():
         NESTED.pop(kind, None)
-        if found := tuple(each.name for each in options_of(layer) if each.type in _NESTED):
+        if found := _holding(layer):
             NESTED[kind] = found
+    union = one_of(Models({}), Named("layer", "relu or dense: {units: 10}"))
     # What holds layers is made anew: it may hold the new ones too.
-    _MODELS.update(layer_models({kind: LAYERS[kind] for kind in NESTED.keys() - kinds.keys()}))
-    _MODELS.update(layer_models(kinds))
-    union = one_of(_MODELS, Named("layer", "relu or dense: {units: 10}"))
-    for kind in NESTED:
-        _MODELS[kind].model_rebuild(_types_namespace={"Layer": union})
+    new = {**{kind: LAYERS[kind] for kind in NESTED if kind not in kinds}, **kinds}
+    _MODELS = union.models = _MODELS.with_others(layer_models(new, union))
+    _KINDS.update(dict.fromkeys(kinds))
     return union
+
+
+def _holding(layer: type) -> tuple[str, ...]:
+    """The names of the options that hold layers."""
+    # To evaluate the hints of all kinds takes long; those of the package's layers hide no Layer.
+    hints = [hint for each in layer.__mro__ for hint in get_annotations(each).values()]
+    if layer.__module__.startswith(_OURS) and not any("Layer" in str(hint) for hint in hints):
+        return ()
+    holding = (_STACK, _STACK_OR_WORD, _BRANCHES)
+    return tuple(each.name for each in options_of(layer) if each.type in holding)
 
 
 def stack_of(layer: Any) -> Any:

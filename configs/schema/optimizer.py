@@ -25,7 +25,8 @@ from ...common.options import (
 from ...optimizers import RULES
 from ...optimizers.rules import Decaying
 from .base import Epochs, Model, Typed, TypedModel, checked, one_or_more, problem, short, tupled
-from .declared import config_models, one_of
+from .declared import config_models
+from .one_of import Models, one_of
 from .training import Schedule
 
 Kind = Literal["kernel", "bias", "scale", "shift"]
@@ -180,9 +181,14 @@ def optimizer_type(rules: Mapping[str, type], base: type[OptimizerConfig] = Opti
     rests = {kind: rule for kind, rule in rules.items() if issubclass(rule, Decaying)}
     rest = one_of(config_models(rests, RuleConfig, suffix="Rule"), Typed("optimizer"))
     models = config_models(rules, base, {Decaying: rest})
-    # Configs keep the order in which earlier versions wrote them.
-    models["muon"].written_last = (*base.written_last[2:], "weight_decay")
-    return one_of(models, Typed("optimizer"))
+
+    def muon() -> type[OptimizerConfig]:
+        model = models["muon"]
+        # Configs keep the order in which earlier versions wrote them.
+        model.written_last = (*base.written_last[2:], "weight_decay")
+        return model
+
+    return one_of(models.with_others(Models({"muon": muon})), Typed("optimizer"))
 
 
 def groups_of(group: Any) -> Any:

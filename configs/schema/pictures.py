@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -25,7 +25,8 @@ from .base import (
     problem,
     short,
 )
-from .declared import config_models, one_of
+from .declared import config_models
+from .one_of import Models, one_of
 
 _MEASURED = "measured"
 
@@ -74,7 +75,7 @@ class NormalizeConfig(Model):
 class _OrMeasured(Normalised):
     """Accepts ``measured`` for ``{measured: true}``."""
 
-    def normalise(self, value: Any, known: Collection[str]) -> Any:
+    def normalise(self, value: Any) -> Any:
         if isinstance(value, str):
             if value != _MEASURED:
                 raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
@@ -95,12 +96,14 @@ class AugmentationConfig(NamedModel):
     type: str
 
 
-_MODELS: dict[str, type[AugmentationConfig]] = {}
+_MODELS = Models[AugmentationConfig]({})
 
 
 def augmentation_type(kinds: Mapping[str, type]) -> Any:
     """The type of an augmentation in a config: one known before, or one of these kinds."""
-    _MODELS.update(config_models(kinds, AugmentationConfig, suffix="Augmentation"))
+    global _MODELS
+    new = config_models(kinds, AugmentationConfig, suffix="Augmentation")
+    _MODELS = _MODELS.with_others(new)
     return one_of(_MODELS, Named("augmentation", "random_flip or random_crop: {padding: 4}"))
 
 

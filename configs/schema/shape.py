@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from .base import Model, NamedModel, TypedModel, in_order
+from .one_of import OneOf
 
 
 def models_in(annotation: Any) -> list[type[Model]]:
     """The models that a field's annotation is made of: several for a union, else one or none."""
     if get_origin(annotation) is None and isinstance(annotation, type):
+        if issubclass(annotation, OneOf):
+            return list(dict.fromkeys(annotation.models.values()))
         return [annotation] if issubclass(annotation, Model) else []
     return [model for part in get_args(annotation) for model in models_in(part)]
+
+
+def sections_of(annotation: Any) -> list[type[Model]]:
+    """The models of a field that is a section; none for a list of layers or augmentations."""
+    parts = (annotation, *get_args(annotation))
+    return [
+        model
+        for each in parts
+        if get_origin(each) in (None, Annotated) and get_origin(annotation) is not tuple
+        for model in models_in(each)
+    ]
 
 
 def field_models(model: type[Model], key: str) -> list[type[Model]]:

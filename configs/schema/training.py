@@ -16,7 +16,8 @@ from ...common.options import Count, Fraction, either, is_number
 from ...layers.losses import LOSSES
 from ...optimizers.schedules import SCHEDULES
 from .base import Epochs, Model, Typed, TypedModel, checked, problem
-from .declared import config_models, one_of
+from .declared import config_models
+from .one_of import Models, one_of
 
 
 class WarmupConfig(Model):
@@ -39,12 +40,13 @@ class ScheduleConfig(TypedModel):
     warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
 
 
-_SCHEDULES: dict[str, type[ScheduleConfig]] = {}
+_SCHEDULES = Models[ScheduleConfig]({})
 
 
 def schedule_type(kinds: Mapping[str, type]) -> Any:
     """The type of a schedule in a config: one of those known before, or one of these kinds."""
-    _SCHEDULES.update(config_models(kinds, ScheduleConfig))
+    global _SCHEDULES
+    _SCHEDULES = _SCHEDULES.with_others(config_models(kinds, ScheduleConfig))
     return one_of(_SCHEDULES, Typed("schedule"))
 
 
@@ -106,12 +108,13 @@ class LossConfig(TypedModel):
     ] = None
 
 
-_LOSSES: dict[str, type[LossConfig]] = {}
+_LOSSES = Models[LossConfig]({})
 
 
 def loss_type(kinds: Mapping[str, type]) -> Any:
     """The type of a loss in a config: one of those known before, or one of these kinds."""
-    _LOSSES.update(config_models(kinds, LossConfig))
+    global _LOSSES
+    _LOSSES = _LOSSES.with_others(config_models(kinds, LossConfig))
     return one_of(_LOSSES, Typed("loss"))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...common.errors import ShapeError
 from ...common.random import Key
+from ...common.records import dataclass
 from ..augmentations import Augmentation, OwnAugmentation, disorder
 from ..graph import In, Op, Out
 from .step import GatherBatch

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import dataclass_transform
+
+from ...common.records import record
 
 Array = NDArray[Any]
 
@@ -29,7 +30,7 @@ class Formula(ABC):  # noqa: B024  # those that derive from it have abstract met
     cuda: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+        record(cls)
 
     @property
     def name(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...common.records import dataclass
 from ..geometry import Window
 from ..graph import In, Op, Out, Tensor
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import dataclass_transform
 
+from ...common import records
+
 Rates = NDArray[np.float64]
 Steps = NDArray[np.int64]
 
@@ -75,7 +77,7 @@ class Warmup:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-@dataclass(frozen=True, kw_only=True)
+@records.dataclass(frozen=True, kw_only=True)
 class Schedule(ABC):
     """A learning rate for every step; what derives from it is a frozen dataclass of options.
 
@@ -86,7 +88,7 @@ class Schedule(ABC):
     warmup: Warmup | None = None
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        records.record(cls, kw_only=True)
 
     @abstractmethod
     def rates(self, lr: float, length: Length) -> Rates:

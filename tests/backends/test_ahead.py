@@ -39,7 +39,8 @@ def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.setattr(module, "NVIDIA_DRIVER", driver)
     found = SimpleNamespace(CudaBackend=Opened)
     monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.backend", found)
-    monkeypatch.setattr(ahead, "_make_context", lambda: None)
+    for name in ("_make_context", "_begin_libraries"):
+        monkeypatch.setattr(ahead, name, lambda: None)
     monkeypatch.setattr(Opened, "error", None)
     yield
     assert ahead.taken(True) is None
@@ -100,3 +101,21 @@ def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch: pytest.Mon
     monkeypatch.undo()
     monkeypatch.setattr(ctypes, "CDLL", missing)
     ahead._make_context()
+
+
+def test_cublas_lt_is_prepared_beside_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    asked: list[tuple[bool, bool]] = []
+    ready = threading.Event()
+
+    def warm(tf32: bool) -> None:
+        asked.append((tf32, threading.current_thread() is threading.main_thread()))
+        ready.set()
+
+    library, device = SimpleNamespace(warm=warm), SimpleNamespace(has_tf32=True)
+    for module, name, found in (("cublas_lt", "cublas_lt", library), ("runtime", "device", device)):
+        stub = SimpleNamespace(**{name: lambda found=found: found})
+        monkeypatch.setitem(sys.modules, f"dnnstack.backends.cuda.libraries.{module}", stub)
+    ahead._begin_libraries()
+    assert ready.wait(60)
+    assert asked == [(True, False)]

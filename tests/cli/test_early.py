@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from dnnstack.backends import ahead
 from dnnstack.cli import early, ranks
+from dnnstack.common.errors import DatasetError
+from dnnstack.configs import RunConfig, load_config
+from dnnstack.datasets import Downloads
+from dnnstack.training import assemble
 
 
 @pytest.fixture
@@ -75,3 +81,42 @@ def test_one_of_several_processes_is_not_alone(monkeypatch: pytest.MonkeyPatch) 
     assert ranks.is_alone()
     monkeypatch.setenv("PMI_SIZE", "2")
     assert not ranks.is_alone()
+
+
+def _fail_inside() -> None:
+    with early.without_collection():
+        assert not gc.isenabled()
+        with early.without_collection():
+            pass
+        assert not gc.isenabled()
+        raise KeyError
+
+
+def test_collection_goes_on_where_it_was_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(early, "_left", [None])
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    assert gc.isenabled()
+    with pytest.raises(KeyError):
+        _fail_inside()
+    assert gc.isenabled()
+    assert frozen == [1]
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("mnist", True), ("strokes", False)])
+def test_a_data_set_of_few_files_is_read_by_a_thread(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, wanted: bool
+) -> None:
+    asked: list[tuple[str, Path, bool, bool]] = []
+    done = threading.Event()
+
+    def load_data(config: RunConfig, split: str, root: Path, downloads: Downloads) -> None:
+        inside = threading.current_thread() is threading.main_thread()
+        asked.append((split, root, downloads.offline, inside))
+        done.set()
+        raise DatasetError("no such file")
+
+    monkeypatch.setattr(assemble, "load_data", load_data)
+    early.read_data(load_config("lenet.yaml", [f"data.dataset={kind}"]).config, tmp_path)
+    assert done.wait(60 if wanted else 0.2) == wanted
+    assert asked == [("train", tmp_path, True, False)] * wanted

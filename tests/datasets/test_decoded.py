@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.common.files import atomic_write
-from dnnstack.datasets import load
+from dnnstack.datasets import decoded, load
+from dnnstack.datasets.decoded import NotKeptError, only_kept
 
 from ..support.mnist_files import LABELS, PICTURES, write
 
@@ -246,3 +247,71 @@ def test_what_killed_writers_left_in_the_cache_is_deleted(root: Path, cache: Pat
         assert {kind for kind, name in names.items() if name in left} == {
             *("alive", "new", "of another")
         }
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the array files that are compared with their hashes."""
+    found: list[str] = []
+
+    def sha256(path: Path) -> str:
+        found.append(path.name)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(decoded, "sha256_file", sha256)
+    return found
+
+
+def _kept(root: Path) -> None:
+    with only_kept():
+        load("mnist", "train", root=root)
+
+
+def test_what_was_read_ahead_is_verified_once(
+    root: Path, hashed: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    write(root)
+    first = load("mnist", "train", root=root)
+    hashed.clear()
+    caplog.clear()
+    caplog.set_level("INFO")
+    _kept(root)
+    assert hashed == ["images.npy", "labels.npy"]
+    assert not caplog.records
+    again = load("mnist", "train", root=root)
+    assert len(hashed) == 2
+    assert "from the cache" in caplog.text
+    np.testing.assert_array_equal(again.images, first.images)
+    load("mnist", "train", root=root)
+    assert len(hashed) == 4
+
+
+def test_what_was_read_ahead_and_changed_is_rebuilt(
+    root: Path, cache: Path, hashed: list[str]
+) -> None:
+    write(root)
+    first = load("mnist", "train", root=root)
+    expected = first.images.copy()
+    _kept(root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 0x10
+    path.unlink()
+    path.write_bytes(content)
+    hashed.clear()
+    again = load("mnist", "train", root=root)
+    assert hashed
+    np.testing.assert_array_equal(again.images, expected)
+
+
+def test_nothing_is_made_ahead(root: Path, cache: Path) -> None:
+    write(root)
+    with pytest.raises(NotKeptError):
+        _kept(root)
+    assert not list(cache.rglob("*.npy"))
+    load("mnist", "train", root=root)
+    for path in cache.rglob("*.npy"):
+        path.unlink()
+    with pytest.raises(NotKeptError):
+        _kept(root)
+    assert not list(cache.rglob("*.npy"))

@@ -9,13 +9,14 @@ stored zero.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.records import dataclass
 from ...graph.graph import Shape
 from .huffman import MOST_SYMBOLS, decode, encode, text_bits, word_lengths
 

@@ -9,7 +9,7 @@ import logging
 import os
 import struct
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import isfinite, prod
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ from ...backends.tuning import Tuning
 from ...common.errors import CheckpointError
 from ...common.files import atomic_write, open_regular
 from ...common.machine import main_memory
+from ...common.records import dataclass
 from ...common.typed_json import Count, Name, from_json
 from ...graph.ops import Quantization
 from ..preprocessing import Preprocessing

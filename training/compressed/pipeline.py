@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.base import Backend
 from ...common.errors import CheckpointError, ConfigError
 from ...common.files import atomic_write
+from ...common.records import dataclass
 from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
+from ...common.records import dataclass
 from ...common.typed_json import Count, Finite, Name, from_json
 from ...datasets import ImageSet, evaluation_order
 from ...graph.graph import Tensor

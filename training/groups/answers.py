@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
+from ...common.records import dataclass
 from ...datasets import ImageSet
 from ..evaluate import Evaluation, Part, Scores, evaluate
 from ..records.trained import Trained

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +20,7 @@ from ...common.files import (
     sync_folder,
 )
 from ...common.locks import NO_LOCKS, Lock, lock
+from ...common.records import dataclass
 from ...common.typed_json import Name, from_json
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
 

@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ...common.errors import CheckpointError, Interrupted, LockedError
 from ...common.files import append, open_regular, read_regular
 from ...common.locks import NO_LOCKS, Lock, is_locked, lock
+from ...common.records import dataclass
 from ...common.typed_json import Count, Finite, Name, from_json
 from .sampling import Ended
 

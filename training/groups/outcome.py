@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...common.errors import CheckpointError
 from ...common.files import read_regular
+from ...common.records import dataclass
 from ...common.typed_json import Count, Finite, Name, from_json
 from ..records.run_log import LOG, LONGEST
 from ..records.runs import NO_RECORD

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError
+from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.search import assignment
 from ..listener import Summary

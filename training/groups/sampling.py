@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...common.errors import DnnstackError
 from ...common.random import key as stream
+from ...common.records import dataclass
 from ...configs.search import Dimension, Search
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError
 from ...common.files import atomic_write
 from ...common.locks import Lock
+from ...common.records import dataclass
 from ...common.typed_json import from_json
 from ...configs import RunConfig, effective_yaml
 from ...configs.search import Search, assignment

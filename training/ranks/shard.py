@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import Backend, Options
 from ...common.errors import ConfigError
+from ...common.records import dataclass
 from ...graph.graph import Graph, Tensor
 from ...layers.initializers import ZEROS
 from ...layers.layer import Parameter

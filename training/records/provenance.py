@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from annotated_types import Interval, Len, MaxLen
 
 from ...backends.tuning import Tuning
+from ...common.records import dataclass
 from ...common.typed_json import Count, Name
 from ..preprocessing import Preprocessing
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError
 from ...common.files import read_regular
+from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.layer_places import shown_path
 from ...configs.plugins import changed_plugins

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...common.records import dataclass
 from ...common.typed_json import Count, Finite
 from ..metrics import Metrics
 

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
 from ...common.locks import is_locked
+from ...common.records import dataclass
 from ...configs import RunConfig
 from ...graph.graph import Shape
 from ..compressed.file import is_compressed, read_compressed

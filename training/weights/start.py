@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError, ConfigError
+from ...common.records import dataclass
 from ...common.text import cut, listed
 from ...graph.graph import Shape
 from ..network import Network

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...common.files import open_regular, sha256_bytes
 from ...common.machine import main_memory
+from ...common.records import dataclass
 from ...common.text import cut
 from ...common.typed_json import Count, Name, from_json
 from ...graph.graph import Shape

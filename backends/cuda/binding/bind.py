@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ....common.errors import ShapeError
+from ....common.records import dataclass
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
 from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics, SgdUpdate
 from ...base import Precision

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....common.records import dataclass
 from ....graph.graph import Op
 from ....graph.ops import Advance
 from ....graph.ops.formulas import Formula

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from ....common.records import dataclass
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import (
     Accumulate,

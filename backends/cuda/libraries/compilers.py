@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, cast
 
 from ....common.machine import available_threads
+from ....common.records import dataclass
 from . import nvrtc
 
 # Each takes about 150 MB while it compiles.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ....common.errors import CudnnError
+from ....common.records import dataclass
 from ....common.typed_json import Count, Name
 from ....graph.geometry import Window
 from ...known import Kind

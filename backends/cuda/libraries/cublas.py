@@ -7,10 +7,10 @@ transpose: C = op(A) op(B) is computed as C^T = op(B)^T op(A)^T, so the operands
 from __future__ import annotations
 
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 from ....common.errors import CublasError
+from ....common.records import dataclass
 from .runtime import cupy
 from .shared_library import SharedLibrary, loaded_by_cupy
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import ctypes as C
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ....common.errors import CublasError
+from ....common.records import dataclass
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
 from .layout import BFLOAT, FLOAT, Layout
 from .runtime import address_of, cupy, gives_equal_bits, trial_seconds
@@ -52,6 +53,18 @@ class CublasLt(CublasLibrary):
     def __init__(self) -> None:
         super().__init__(loaded_by_cupy("libcublasLt.so"))
         self.handle = self.create("cublasLtCreate", "cublasLtDestroy")
+
+    def warm(self, tf32: bool) -> None:
+        """Ask for the algorithms of two small products, whose sizes do and do not suit vectors.
+
+        The first question of a process takes a tenth of a second, in which Python's other threads
+        go on.
+        """
+        for columns in (512, 10):
+            product = Product(64, columns, 512, 0, 512, 0, columns, 0, columns)
+            with suppress(CublasError):
+                described = self.describe(product, tf32, "float32", "float32")
+                self.algorithms(described, [MOST_ALIGNED] * len(described))
 
     def new(self, kind: str, *arguments: Any) -> Handle:
         return self.create(f"cublasLt{kind}Create", f"cublasLt{kind}Destroy", *arguments)
@@ -126,6 +139,13 @@ class CublasLt(CublasLibrary):
             c_void_p(stream.ptr),
             **shown,
         )
+
+
+@cache
+def cublas_lt() -> CublasLt:
+    """The handle of this process, once CuPy has loaded cuBLAS."""
+    cupy().cuda.device.get_cublas_handle()
+    return CublasLt()
 
 
 def alignment(pointer: int) -> int:

@@ -8,13 +8,13 @@ zero, and every operation keeps it so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....common.records import dataclass
 from ....graph.graph import Shape
 
 FLOAT: Final = "float32"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 from ....common.errors import LibraryError
+from ....common.records import dataclass
 from . import kept, nvrtc
 from .compilers import COMPILERS
 from .runtime import cupy, device, submodule_of_backends

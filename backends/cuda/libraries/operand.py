@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ....common.records import dataclass
 from ....graph.graph import Shape
 from .layout import BFLOAT, Layout
 from .runtime import cupy

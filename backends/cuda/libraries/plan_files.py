@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from ....common.records import dataclass
 from ....common.typed_json import from_json
 from . import kept
 from .conv_plans import WORKSPACE_LIMIT, ConvPlans, ConvSpec, PlanFacts

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ....common.errors import BackendUnavailableError, LibraryError
+from ....common.records import dataclass
 
 # Launches in one timing.
 CALLS = 10

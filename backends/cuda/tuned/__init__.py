@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ....common.errors import CudnnError
+from ....common.records import dataclass
 from ....common.typed_json import from_json
 from ...tuning import Tuning
 from ..binding.bind import Binder

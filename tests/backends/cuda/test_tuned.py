@@ -197,6 +197,38 @@ def test_the_tool_keeps_what_it_does_not_replace(tmp_path):
     assert shipped(WANTED, tmp_path) == new
 
 
+def test_the_tool_passes_over_what_is_there(tmp_path):
+    path = ship(tmp_path)
+    assert tool.present(VERSIONS, tmp_path) == (TABLE,)
+    path.unlink()
+    assert tool.present(VERSIONS, tmp_path) == ()
+    configs, precisions = ["lenet.yaml", "mlp.yaml"], ["tf32", "bf16"]
+    expected = [("mlp.yaml", "tf32"), ("lenet.yaml", "bf16"), ("mlp.yaml", "bf16")]
+    assert tool.wanted(configs, precisions, [TABLE]) == expected
+
+
+def test_the_tool_stops_in_time_and_goes_on(tmp_path, monkeypatch, capsys):
+    """With the file as it is after each table."""
+    clock, made = iter(range(0, 1000, 10)), []
+
+    def table_of(reference, precision, backend, thorough):
+        made.append((reference, precision))
+        return replace(TABLE, config=reference, precision=precision, graph=str(made)), WANTED
+
+    monkeypatch.setattr(tool, "CudaBackend", lambda: SimpleNamespace(versions=lambda: VERSIONS))
+    monkeypatch.setattr(tool, "table_of", table_of)
+    monkeypatch.setattr(tool, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    words = ["tuned.py", "--folder", str(tmp_path), "--config", "lenet.yaml"]
+    words += ["--config", "mlp.yaml", "--missing", "--seconds", "25"]
+    monkeypatch.setattr("sys.argv", words)
+    tool.main()
+    assert made == [("lenet.yaml", "tf32"), ("mlp.yaml", "tf32")]
+    assert capsys.readouterr().out.count("left for another call") == 2
+    tool.main()
+    assert made[2:] == [("lenet.yaml", "bf16"), ("mlp.yaml", "bf16")]
+    assert len(tool.present(VERSIONS, tmp_path)) == 4
+
+
 def test_the_tool_notes_choices_of_a_search_and_never_those_that_ship(
     start, sections, monkeypatch, cache
 ):

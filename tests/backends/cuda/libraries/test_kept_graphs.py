@@ -291,7 +291,7 @@ def test_the_second_training_makes_no_graph(
 def test_trainings_of_one_backend_have_one_handle(fake_cupy, monkeypatch):
     made = []
     monkeypatch.setattr(backend_module, "Cublas", lambda *_: None)
-    monkeypatch.setattr(backend_module, "CublasLt", lambda: object())
+    monkeypatch.setattr(backend_module, "cublas_lt", lambda: object())
     monkeypatch.setattr(backend_module, "Cudnn", lambda stream: made.append(stream) or object())
     backend = CudaBackend()
     handles = {backend._stream(0, tf32).cudnn for tf32 in (True, False, True)}

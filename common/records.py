@@ -1,0 +1,182 @@
+"""Frozen dataclasses that are quick to define.
+
+``dataclasses`` writes the methods of each class as text and compiles it. A start of the program
+defines hundreds of classes, of which a training uses a few, and would spend a tenth of a second on
+that. Here all classes share methods; only ``__init__`` takes a little longer when it is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+_Values = Callable[[Any], tuple[Any, ...]]
+_defining = threading.local()
+
+
+class _Parameters:
+    """What a record says of itself to a dataclass that derives from it: it is frozen.
+
+    To the dataclass of which a record is made, frozen only later, its bases must not be.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    @property
+    def frozen(self) -> bool:
+        return not getattr(_defining, "record", False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+def record(cls: Any, *, kw_only: bool = False) -> None:
+    """Make a class a frozen dataclass, as ``dataclass(frozen=True)`` does.
+
+    Its bases may be records, and no other dataclasses; any frozen dataclass may derive from it.
+    There are no ``InitVar``, and no fields that ``__init__`` does not take.
+    """
+    own = vars(cls)
+    # Otherwise dataclass takes long to write one.
+    cls.__doc__ = own.get("__doc__") or cls.__name__
+    _defining.record = True
+    try:
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    finally:
+        _defining.record = False
+    cls.__dataclass_params__ = _Parameters(cls.__dataclass_params__)
+    fields = dataclasses.fields(cls)
+    compared = _values([each.name for each in fields if each.compare])
+    hashed = _values([e.name for e in fields if (e.compare if e.hash is None else e.hash)])
+    methods = {
+        "__init__": _initialiser(fields),
+        "__repr__": _shown,
+        "__eq__": _equality(compared),
+        "__setattr__": _set,
+        "__delattr__": _delete,
+    }
+    if own.get("__hash__") is None:
+        cls.__hash__ = lambda self: hash(hashed(self))
+    for name, method in methods.items():
+        if name not in own:
+            setattr(cls, name, method)
+
+
+def _values(names: Sequence[str]) -> _Values:
+    """What gives these attributes."""
+    if len(names) > 1:
+        found: _Values = attrgetter(*names)
+        return found
+    return lambda each: tuple(getattr(each, name) for name in names)
+
+
+def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
+    missing = dataclasses.MISSING
+    places = tuple(each.name for each in fields if not each.kw_only)
+    # In the order of the fields, in which vars(self) shows what is given, too.
+    defaults = {each.name: each.default for each in fields}
+    made = {
+        each.name: each.default_factory for each in fields if each.default_factory is not missing
+    }
+    needed = {name for name, value in defaults.items() if value is missing and name not in made}
+
+    def initialise(self: Any, *given: Any, **named: Any) -> None:
+        if given:
+            if len(given) > len(places):
+                raise TypeError(f"{_called(self)} takes {len(places)} arguments by their places")
+            placed = dict(zip(places, given, strict=False))
+            if both := placed.keys() & named.keys():
+                raise TypeError(f"{_called(self)} got several values for {_listed(both)}")
+            named.update(placed)
+        values = {**defaults, **named}
+        if len(values) != len(defaults):
+            unknown = named.keys() - defaults.keys()
+            raise TypeError(f"{_called(self)} got unexpected arguments: {_listed(unknown)}")
+        if not named.keys() >= needed:
+            absent = needed - named.keys()
+            raise TypeError(f"{_called(self)} lacks arguments: {_listed(absent)}")
+        for name, make in made.items():
+            if name not in named:
+                values[name] = make()
+        self.__dict__.update(values)
+        if finish := getattr(self, "__post_init__", None):
+            finish()
+
+    initialise.__name__ = "__init__"
+    initialise.__signature__ = _signature(fields)  # type: ignore[attr-defined]
+    return initialise
+
+
+def _signature(fields: Sequence[dataclasses.Field[Any]]) -> inspect.Signature:
+    """What ``inspect`` says of ``__init__``, as of the one that ``dataclasses`` would write."""
+    kind, empty, missing = inspect.Parameter, inspect.Parameter.empty, dataclasses.MISSING
+    parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
+    for each in sorted(fields, key=lambda each: bool(each.kw_only)):
+        how = kind.KEYWORD_ONLY if each.kw_only else kind.POSITIONAL_OR_KEYWORD
+        default = empty if each.default is missing else each.default
+        if each.default_factory is not missing:
+            default = each.default_factory
+        parameters.append(kind(each.name, how, default=default, annotation=each.type))
+    return inspect.Signature(parameters, __validate_parameters__=False)
+
+
+def _called(self: Any) -> str:
+    return f"{type(self).__qualname__}()"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(names))
+
+
+@recursive_repr()
+def _shown(self: Any) -> str:
+    shown = [each.name for each in dataclasses.fields(self) if each.repr]
+    return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+
+def _equality(compared: _Values) -> Callable[[Any, object], Any]:
+    def equal(self: Any, other: object) -> Any:
+        if other.__class__ is self.__class__:
+            return compared(self) == compared(other)
+        return NotImplemented
+
+    return equal
+
+
+def _is_frozen(self: Any, name: str) -> bool:
+    """Whether its class is a record, or one of the records that it derives from has this field."""
+    return "__dataclass_fields__" in vars(type(self)) or name in self.__dataclass_fields__
+
+
+def _set(self: Any, name: str, value: Any) -> None:
+    if _is_frozen(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+
+def _delete(self: Any, name: str) -> None:
+    if _is_frozen(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(*, frozen, kw_only=False):
+        """A decorator that takes what is written for ``dataclasses.dataclass``."""
+        if not frozen:
+            raise TypeError("a record is frozen")
+
+        def decorated(cls):
+            record(cls, kw_only=kw_only)
+            return cls
+
+        return decorated
