@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
+from ...common.text import with_article
 
 
 def problem(message: str, **context: Any) -> PydanticCustomError:
@@ -135,7 +136,9 @@ class Typed(Normalised):
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, (Mapping, TypedModel)):
-            raise problem(f"expected the name of a {self.kind} or a mapping with its type")
+            raise problem(
+                f"expected the name of {with_article(self.kind)} or a mapping with its type"
+            )
         if isinstance(value, Mapping) and "type" not in value:
             raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
@@ -161,13 +164,13 @@ class Named(Normalised):
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, Mapping) or not value:
-            raise problem(f"expected a {self.kind}, such as {self.example}")
+            raise problem(f"expected {with_article(self.kind)}, such as {self.example}")
         name = next(iter(value))
         options = value[name]
         if len(value) > 1:
             raise problem(self._crowded(value, name))
         if name == "type":
-            raise problem(f"a {self.kind} is written by its name alone: '{options}'")
+            raise problem(f"{with_article(self.kind)} is written by its name alone: '{options}'")
         if name not in known:
             return {"type": str(name)}
         if options is not None and not isinstance(options, Mapping):
@@ -183,7 +186,8 @@ class Named(Normalised):
                 f"or written '{name}: {{...}}'"
             )
         if "type" in value:
-            return f"a {self.kind} with options is written '{value['type']}: {{...}}'"
+            kind = with_article(self.kind)
+            return f"{kind} with options is written '{value['type']}: {{...}}'"
         found = ", ".join(map(str, value))
         return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 

@@ -81,7 +81,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main(["weights"]) == 2
     assert main(["weights", "nothing"]) == 1
-    assert "nothing: no such file; nothing: no such run" in capsys.readouterr().err
+    assert "nothing: no such file or run" in capsys.readouterr().err
 
 
 def test_names_of_others_are_printed_so_that_nothing_obeys_them(
