@@ -231,8 +231,8 @@ def load_part(
         nor = f" and no {others[0]} either" if others else ""
         raise DatasetError(
             f"{first}: cannot be read, as there is no such folder{nor}; the network was trained on "
-            "its pictures. If it was renamed, give it its name again, or make a link of that name to "
-            "it; if it is in another folder now, name that one with --data-dir"
+            "its pictures. If it was renamed, give it its name again, or make a link of that name "
+            "to it; if it is in another folder now, name that one with --data-dir"
         ) from None
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)

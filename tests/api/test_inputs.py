@@ -26,10 +26,13 @@ def model(run: Path) -> dnnstack.Classifier:
         (np.zeros((2, 30, 28), np.uint8), r"1x28x28, and an array of shape \(2, 30, 28\)"),
         (np.zeros((2, 3, 28, 28), np.uint8), "give PIL.Image.fromarray"),
         (np.zeros(784, np.uint8), r"shape \(784,\)"),
-        (np.full((1, 28, 28), 0.25), r"has 0.25 as a pixel.*\(255 \* x\)"),
+        (np.full((1, 28, 28), 0.25), r"^the array: has 0.25 as a pixel.*\(255 \* x\)"),
         (np.eye(28)[None], r"has 1 as a pixel"),
-        (np.full((1, 28, 28), np.nan), "has pixels from nan to nan"),
-        (np.full((1, 28, 28), 256), "has pixels from 256 to 256; they must be from 0 to 255"),
+        (np.full((1, 28, 28), np.nan), r"^the array: has pixels that are infinite or not a number"),
+        (
+            np.full((1, 28, 28), 256),
+            "^the array: has pixels from 256 to 256; they must be from 0 to 255",
+        ),
         (np.full((1, 28, 28), -1), "from -1 to -1"),
         ([GREY[0], GREY], "picture 2: is an array of 2 pictures"),
         ([GREY[0], GREY[0].astype(np.float32) + 0.5], "picture 2: has 0.5 as a pixel"),
@@ -53,7 +56,10 @@ def test_what_is_no_picture(model: dnnstack.Classifier, given: Any) -> None:
 
 
 def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
-    with pytest.raises(dnnstack.DnnstackError, match=r"an array of shape \(\)"):
+    with pytest.raises(
+        dnnstack.DnnstackError,
+        match="expected a picture of 1x28x28 numbers, got the single number 5",
+    ):
         model.predict(5)
 
 

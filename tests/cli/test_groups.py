@@ -77,7 +77,8 @@ def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
     assert "seed-3: run 3 of 3" in more.stdout, more.stderr
     assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
     listed = run("runs").stdout.splitlines()
-    assert listed[-1].split()[:3] == ["tiny-seeds", "seeds", "3/3"]
+    assert listed[-1].split()[:4] == ["tiny-seeds", "seeds", "finished", "3/3"]
+    assert "-" not in listed[-1].split()
     # A single one goes on with its own config; that of the group has another seed.
     single = ("--resume", "runs/tiny-seeds/seed-2", *TRAIN[3:], "--set", "train.epochs=2")
     refused = run("train", "--config", "tiny.yaml", *single)

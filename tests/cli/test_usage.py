@@ -34,6 +34,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("train --frobnicate", "No such option '--frobnicate'\n"),
         ("--quiet train", "it comes after the command, as in 'dnnstack train --quiet'"),
         ("train", "Missing option '--config' / '-c'; name a YAML file, as in"),
+        ("summary", "name a YAML file, as in dnnstack summary --config digits.yaml\n"),
+        ("config", "name a YAML file, as in dnnstack config --config digits.yaml\n"),
         ("sweep", "name a YAML file, as in dnnstack sweep --config lenet-search.yaml\n"),
         ("predict", "name pictures, as in dnnstack predict 5.png"),
         ("new", "name a folder with a folder for each class, as in dnnstack new flowers"),
