@@ -276,11 +276,13 @@ class _Reader:
             if value is None:
                 if name != "step":
                     self._at(node.place, f"{path}.{name}", "is missing; a range has low and high")
-            elif not is_number(value.value) or not math.isfinite(value.value):
-                got, kind = value.described(), "finite " * is_number(value.value)
+                continue
+            number: Any = value.value
+            if not is_number(number) or not math.isfinite(number):
+                got, kind = value.described(), "finite " * is_number(number)
                 self._at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
             else:
-                numbers[name] = value.value
+                numbers[name] = number
         flag = options.get("log")
         if flag is not None and not isinstance(flag.value, bool):
             self._at(flag.place, f"{path}.log", "expected true or false")

@@ -49,13 +49,15 @@ class _Page:
         """Whether a line holds the text."""
         return self.width is None or len(text) <= self.width
 
-    def broken(self, text: str, first: str = "", rest: str = "", **options: bool) -> list[str]:
+    def broken(
+        self, text: str, first: str = "", rest: str = "", break_long_words: bool = True
+    ) -> list[str]:
         """The text in lines that begin with ``first``, then with ``rest``."""
         if self.width is None:
             return [first + text]
         return textwrap.wrap(
             text, self.width, initial_indent=first, subsequent_indent=rest,
-            break_on_hyphens=False, **options,
+            break_on_hyphens=False, break_long_words=break_long_words,
         )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def group_state(group: Path, planned: int) -> RunState:
     states = [each.state for each in report_runs(group, lambda text: None)]
     for state in ("running", "failed", "died", "interrupted"):
         if state in states:
-            return state  # type: ignore[return-value]
+            return state
     return "finished" if states and len(states) >= planned else "interrupted"
 
 

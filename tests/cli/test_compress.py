@@ -199,7 +199,7 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
     capsys.readouterr()
     words = ["compress", "--config", "few.yaml", "--device", "numpy"]
-    assert main([*words, "--json", "-q"]) == 0
+    assert main([*words, "--json"]) == 0
     small = json.loads(capsys.readouterr().out)
     shapes = {name: cost["size"] for name, cost in small["arrays"].items()}
     assert shapes == {
@@ -219,6 +219,9 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     assert ["the", "file", "782", "50.3%"] in [row[:4] for row in rows]
     assert ["the", "file", "50.3%"] in [row[:3] for row in rows]
     assert ["1-filters", "50.3%"] in [row[:2] for row in rows]
+    # Nothing of the last layer, which is the network's own.
+    assert main([*words, "--set", "name=again"]) == 0
+    assert "last layer" not in capsys.readouterr().err
     run = "runs/tiny-compressed/1-filters"
     assert "filters: 2" in Path(run, "config.yaml").read_text()
     assert main(["eval", "--run", run, "--no-plots", "--device", "numpy", "--json"]) == 0
