@@ -66,7 +66,8 @@ def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[
     """The indices of classes that are given by name or by index. Raises DatasetError."""
     given = np.asarray(labels).reshape(-1)
     if len(given) != count:
-        raise DatasetError(f"{len(given)} labels were given for {count} pictures")
+        given_text = "1 label was" if len(given) == 1 else f"{len(given)} labels were"
+        raise DatasetError(f"{given_text} given for {count} pictures")
     if given.dtype.kind in "iu":
         wrong = given[(given < 0) | (given >= len(classes))]
         if len(wrong):
@@ -97,6 +98,8 @@ def _is_item(given: object) -> bool:
 def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDArray[np.uint8]:
     """(1, C, H, W)"""
     if isinstance(given, (str, os.PathLike)):
+        if not os.fspath(given):
+            raise DatasetError(f"{name}: its path is empty")
         return read_picture(os.fspath(given), trained.input_shape, how).image[None]
     try:
         return as_picture(given, name, trained.input_shape, how).image[None]

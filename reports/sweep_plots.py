@@ -32,6 +32,8 @@ _COLOURS = tuple(
     style.named(c) for c in (style.RED, style.ORANGE, style.GREEN, style.BLUE, style.PURPLE)
 )
 _LEAST = {"loss", "seconds"}
+# No line is seen behind a text.
+_BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
 
 def draw_sweep(report: SweepReport, folder: Path) -> list[Path]:
@@ -107,7 +109,7 @@ def _validations(axes: Axes, report: SweepReport, chosen: dict[int, str]) -> Non
                 marker=marker, markersize=3.5, zorder=3 if colour else 2,
             )  # fmt: skip
     axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.set_ylabel(f"{name} on validation")
     _format(axes.yaxis, name)
     if name == "loss":
@@ -168,15 +170,13 @@ def parallel_figure(report: SweepReport) -> Figure:
             linewidth=2.2 if first else 1.0, alpha=1.0 if first else 0.75, zorder=3 if first else 2,
             marker="o", markersize=3.0, clip_on=False,
         )  # fmt: skip
-    # No line is seen behind a text.
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     for x, scale in enumerate(axes_of):
         axes.axvline(x, color=_GREY, linewidth=0.8, zorder=1)
         unset = [(UNSET, "unset")] if scale.some_unset(done) else []
         for place, text in [*unset, *scale.ticks()]:
             axes.annotate(
                 cut(printable(text), 16), (x, place), (-4, 0), textcoords="offset points",
-                ha="right", va="center", fontsize=8, color=_INK, bbox=box, zorder=4,
+                ha="right", va="center", fontsize=8, color=_INK, bbox=_BEHIND, zorder=4,
                 parse_math=False,
             )  # fmt: skip
     axes.set_xticks(range(len(axes_of)), [_two_lines(scale.name) for scale in axes_of], fontsize=9)
@@ -235,7 +235,7 @@ def front_figure(report: SweepReport) -> Figure:
     # A point between two trials of the front is as good as the worse of both.
     better_right = one not in _LEAST
     axes.step(xs, ys, where="pre" if better_right else "post", color=_RED, linewidth=1.0, alpha=0.6)
-    axes.plot(xs, ys, "o", color=_RED, markersize=6, label="no other trial beats it")
+    axes.plot(xs, ys, "o", color=_RED, markersize=6, zorder=4, label="no other trial beats it")
     for place, (trial, x, y) in enumerate(zip(front, xs, ys, strict=True)):
         if len(front) <= _MOST_NAMES:
             # By turns above and below, since neighbours may be close; into the picture at its end.
@@ -243,6 +243,7 @@ def front_figure(report: SweepReport) -> Figure:
             axes.annotate(
                 trial.name, (x, y), (-7 if left else 7, (-11, 5)[place % 2]),
                 textcoords="offset points", ha="right" if left else "left", fontsize=8, color=_INK,
+                bbox=_BEHIND, zorder=3,
             )  # fmt: skip
     axes.margins(0.08)
     for axis, name in ((axes.xaxis, one), (axes.yaxis, two)):

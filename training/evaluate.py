@@ -214,7 +214,7 @@ def load_part(
     try:
         info = describe_data(config, root) if name == own else describe(name, root=root)
         if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
-            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
+            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
                 f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
                 f"classes; {trained.path} needs {needed}"

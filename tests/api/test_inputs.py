@@ -38,6 +38,7 @@ def model(run: Path) -> dnnstack.Classifier:
         ([GREY[0], GREY[0].astype(np.float32) + 0.5], "picture 2: has 0.5 as a pixel"),
         ([[1, 2], [3]], "the rows of the lists have different lengths"),
         ("none.png", "none.png: no such file"),
+        ("", "^the picture: its path is empty"),
         (["none.png"], "none.png: no such file"),
         (Path("."), "is not a file"),
         (Image.new("L", (40, 40), 255), "the picture: "),
@@ -66,7 +67,7 @@ def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1], "1 labels were given for 2 pictures"),
+        ([1], "1 label was given for 2 pictures"),
         ([1, 10], "a label is 10, but there are 10 classes, counted from 0"),
         ([-1, 0], "a label is -1"),
         (["1", "ten"], "a label is 'ten', which is not one of the network's classes"),
@@ -161,9 +162,9 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
         (
             lambda run: dnnstack.load(5),
             TypeError,
-            "run: expected a text or a .*got int",
+            "run: expected a str or a .*got int",
         ),
-        (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a text"),
+        (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a str"),
         (
             lambda run: dnnstack.load(run, threads="a"),
             TypeError,
@@ -243,5 +244,5 @@ def test_files_one_by_one(model: dnnstack.Classifier, tmp_path: Path) -> None:
     assert isinstance(missing, dnnstack.DnnstackError)
     with pytest.raises(dnnstack.DnnstackError, match="top: expected a whole number of at least 1"):
         model.predict_each([file], top=0)
-    with pytest.raises(TypeError, match=r"^paths: expected a text or a pathlib\.Path, got int$"):
+    with pytest.raises(TypeError, match=r"^paths: expected a str or a pathlib\.Path, got int$"):
         list(model.predict_each([5]))  # type: ignore[list-item]

@@ -41,6 +41,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("new", "name a folder with a folder for each class, as in dnnstack new flowers"),
         ("compare", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
         ("compare digits", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
+        ("report", "name a sweep or a compression, as in dnnstack report lenet-sweep"),
         ("weights", "name a run or a file, as in dnnstack weights digits"),
         (
             "eval --run a --checkpoint b.safetensors",

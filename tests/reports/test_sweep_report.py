@@ -108,7 +108,9 @@ def test_two_objectives_have_a_front_and_pictures(tmp_path: Path) -> None:
     parallel = parallel_figure(found).axes[0]
     assert [text.get_text() for text in parallel.texts].count("unset") == 1
     # An opaque box: no line is seen behind a text.
-    assert all(text.get_bbox_patch().get_alpha() is None for text in parallel.texts)
+    for axes in (parallel, front):
+        assert axes.texts
+        assert all(text.get_bbox_patch().get_alpha() is None for text in axes.texts)
     assert len(trials_figure(found).axes) == 3
     low, high = (axes := trials_figure(report_sweep(one_validation(path))).axes[-1]).get_xlim()
     steps = [tick for tick in axes.get_xticks() if low <= tick <= high]
