@@ -17,7 +17,7 @@ from .training.augmentation import TEST_TIME
 def path_text(name: str, value: Any) -> str:
     """The text of a path. Raises TypeError for anything else."""
     if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{name}: expected a text or a pathlib.Path, got {kind(value)}")
+        raise TypeError(f"{name}: expected a str or a pathlib.Path, got {kind(value)}")
     return os.fspath(value)
 
 

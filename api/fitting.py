@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -210,10 +211,17 @@ def assignments(overrides: Overrides) -> list[str]:
     found = []
     for key, value in overrides.items():
         try:
-            found.append(f"{key}={json.dumps(value, default=_plain)}")
+            found.append(f"{key}={_written(value)}")
         except TypeError as error:
             raise TypeError(f"overrides: {key}: {error}") from None
     return found
+
+
+def _written(value: Any) -> str:
+    """The value as YAML; JSON has no word for numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else f"{'-' * (value < 0)}.inf"
+    return json.dumps(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:
@@ -222,7 +230,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"expected a number, a text, a list or a dict, got {kind(value)}")
+    raise TypeError(f"expected a number, a str, a list or a dict, got {kind(value)}")
 
 
 @contextmanager

@@ -66,7 +66,8 @@ def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[
     """The indices of classes that are given by name or by index. Raises DatasetError."""
     given = np.asarray(labels).reshape(-1)
     if len(given) != count:
-        raise DatasetError(f"{len(given)} labels were given for {count} pictures")
+        given_text = "1 label was" if len(given) == 1 else f"{len(given)} labels were"
+        raise DatasetError(f"{given_text} given for {count} pictures")
     if given.dtype.kind in "iu":
         wrong = given[(given < 0) | (given >= len(classes))]
         if len(wrong):
@@ -97,6 +98,8 @@ def _is_item(given: object) -> bool:
 def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDArray[np.uint8]:
     """(1, C, H, W)"""
     if isinstance(given, (str, os.PathLike)):
+        if not os.fspath(given):
+            raise DatasetError(f"{name}: its path is empty")
         return read_picture(os.fspath(given), trained.input_shape, how).image[None]
     try:
         return as_picture(given, name, trained.input_shape, how).image[None]
@@ -114,12 +117,26 @@ def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
     if array.dtype.kind not in "uif":
         raise TypeError(
             f"{name}expected an array of pixels, a picture of Pillow's, the path of a file, or a "
-            f"list of them; got {type(given).__name__} ({array.dtype})"
+            f"list of them; got {_described(given)}"
+        )
+    if array.ndim == 0:
+        raise DatasetError(
+            f"{name}expected a picture of {shape_text(trained.input_shape)} numbers, got the "
+            f"single number {array}"
         )
     batch = _as_batch(array, trained.input_shape, name)
     if trained.config.data.dataset.type == "table":
         return _normalised(batch, trained)
     return np.ascontiguousarray(_as_bytes(batch, name))
+
+
+def _described(given: object) -> str:
+    """What was given in the place of a picture: its type, and that of what it holds."""
+    kind = type(given).__name__
+    if isinstance(given, (list, tuple)):
+        inside = sorted({type(item).__name__ for item in given})
+        return f"a {kind} of {', '.join(inside)}"
+    return f"{kind} of {given.dtype}" if isinstance(given, np.ndarray) else kind
 
 
 def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> NDArray[Any]:
@@ -142,23 +159,26 @@ def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> ND
         return array.reshape(-1, *shape)
     raise DatasetError(
         f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
-        f"{array.shape} is not a batch of them; to have pictures of another size cropped and "
-        "scaled, give PIL.Image.fromarray(picture)"
+        f"{array.shape} is not one of them or a batch of them; to have pictures of another size "
+        "cropped and scaled, give PIL.Image.fromarray(picture)"
     )
 
 
 def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
     if batch.dtype == np.uint8 or batch.size == 0:
         return batch.astype(np.uint8, copy=False)
+    what = name or "the array: "
     low, high = batch.min(), batch.max()
     if not (low >= 0 and high <= 255):
-        raise DatasetError(f"{name}has pixels from {low:g} to {high:g}; they must be from 0 to 255")
+        if not np.isfinite(batch).all():
+            raise DatasetError(f"{what}has pixels that are infinite or not a number (NaN)")
+        raise DatasetError(f"{what}has pixels from {low:g} to {high:g}; they must be from 0 to 255")
     pixels = batch.astype(np.uint8)
     wrong = batch[pixels != batch]
     # Numbers from 0 to 1 are the usual mistake, also where 0 and 1 alone occur.
     if batch.dtype.kind == "f" and (len(wrong) or high == 1):
         raise DatasetError(
-            f"{name}has {wrong[0] if len(wrong) else high:g} as a pixel; pixels are whole numbers "
+            f"{what}has {wrong[0] if len(wrong) else high:g} as a pixel; pixels are whole numbers "
             "from 0 to 255, which the network normalises itself: for numbers from 0 to 1 give "
             "(255 * x).round().astype('uint8')"
         )

@@ -120,6 +120,8 @@ def _replaced(found: Match[str]) -> str:
 
 def _literal(value: str) -> str:
     """A number as it is, a name in capitals as one to be replaced, everything else as a text."""
+    if value in (".nan", ".inf", "-.inf"):
+        return f'float("{value.replace(".", "")}")'
     try:
         json.loads(value)
     except ValueError:

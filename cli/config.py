@@ -40,7 +40,10 @@ def config(
         plugins.load(plugin)
         console.say(json.dumps(json_schema(), indent=2))
     elif reference is None:
-        raise click.UsageError("Missing option '--config' (or '--schema').")
+        raise click.UsageError(
+            "Missing option '--config' (or '--schema'); name a YAML file, as in dnnstack config "
+            "--config digits.yaml"
+        )
     else:
         loaded = load_config(reference, overrides, plugins.opened(plugin))
         console.say(f"# {printable(loaded.path)}: as dnnstack reads it")

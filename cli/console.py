@@ -7,6 +7,7 @@ left in it that a terminal would obey, except for our own colours.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -20,12 +21,15 @@ from typing import Any, TextIO
 
 import click
 
-from ..common.cells import columns, wrapped_lines
+from ..common.cells import asked_columns, columns, wrapped_lines
 from ..common.files import cache_dir
 from ..common.printable import printable, printable_lines
 
 _HOUR = 3600.0
+# The beginning of ``DISTURBED`` in backends/settling.py, which every start on a busy machine gives.
+_SELDOM = "other programs kept this device busy"
 _quiet = False
+_closed = False
 _elsewhere: Callable[[str], object] | None = None
 
 
@@ -71,8 +75,13 @@ def relay(text: str) -> None:
 
 def note(text: str) -> None:
     """Print one line on stderr, apart from the results."""
-    if not _quiet:
+    if not _quiet and (text := seldom(text)):
         _stderr(f"dnnstack: {printable(text)}")
+
+
+def seldom(text: str) -> str:
+    """The text of a note; "" if it is about the machine, and was printed in the last hour."""
+    return hourly("disturbed", text) if text.startswith(_SELDOM) else text
 
 
 def hourly(name: str, text: str) -> str:
@@ -146,19 +155,37 @@ def help_text(text: str) -> None:
     click.echo(printable_lines(text), err=True)
 
 
+def output_is_closed() -> None:
+    """From now on a result that is to be printed is an error: nobody would get it."""
+    global _closed
+    _closed = True
+
+
+def _check_output() -> None:
+    if _closed:
+        raise OSError(errno.EBADF, "it is closed")
+
+
 def say(*parts: str) -> None:
     """Print a result on standard output: one text in parts, whose line breaks are ours."""
+    _check_output()
     click.echo(clean(parts))
 
 
 def tell(*parts: str) -> None:
     """The same for text that people read: lines too long for a terminal are broken at spaces."""
+    _check_output()
     click.echo(wrapped_lines(clean(parts), columns(sys.stdout)))
 
 
 def width() -> int | None:
     """The columns of standard output if that is a terminal; what goes elsewhere has no limit."""
     return columns(sys.stdout)
+
+
+def asked_width() -> int | None:
+    """The same; elsewhere than on a terminal, what COLUMNS says, if that is set."""
+    return width() or asked_columns() or None
 
 
 def quote_foreign_text() -> None:

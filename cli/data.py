@@ -39,7 +39,7 @@ def data(
     as_json: bool,
     data_dir: Path | None,
     offline: bool,
-) -> None:
+) -> int:
     """Show the data of a config: files, class counts, mean and deviation, and samples.
 
     The samples are drawn as a picture, a contact sheet. The pictures of each class are counted for
@@ -72,14 +72,15 @@ def data(
         console.tell(as_text(found, console.width()))
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):
-        return
+        return 0
     try:
         save_samples(found, config.seed, sheet)
     except DatasetError as error:
         if save is not None:
             raise
-        # The default file cannot be written, but the user did not ask for it.
+        # The user did not choose the file that cannot be written.
         reason = str(error).removesuffix(f"; {ELSEWHERE}")
-        console.note(f"{reason}; --save PNG chooses another file")
-        return
+        console.error(f"{reason}; --save PNG chooses another file, --no-sheet draws none")
+        return 1
     console.note(f"contact sheet written to {sheet}")
+    return 0

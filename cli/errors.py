@@ -23,7 +23,7 @@ def told(error: Exception) -> str | None:
             f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
             "other programs"
         )
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in (*_FULL, errno.EBADF):
         return _unwritten(error)
     fault = _fault_of_plugin(error)
     return None if fault is None else str(fault)

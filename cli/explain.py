@@ -50,7 +50,8 @@ def explain(
     For forward, backward and update of each layer: the operations, which of them were fused, the
     library call with its arguments, implementation and layouts, floating-point operations and
     bytes; with --measure also the time, and its share of the machine's measured limit. No data is
-    read.
+    read. Lines are broken for a terminal, or for the columns that COLUMNS says; in a pipe or a file
+    they are whole.
     """
     import json
     from dataclasses import replace
@@ -58,7 +59,7 @@ def explain(
     from ..backends.select import open_backend
     from ..configs import load_config, placed
     from ..reports import explain as explaining
-    from ..reports.explain_text import WIDTH, as_text
+    from ..reports.explain_text import as_text
 
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
@@ -78,5 +79,5 @@ def explain(
     if as_json:
         console.say(json.dumps(explanation.to_json(), indent=1))
     else:
-        width = console.width() or WIDTH
-        console.tell(as_text(replace(explanation, config=loaded.title), width))
+        text = as_text(replace(explanation, config=loaded.title), console.asked_width())
+        console.tell(text)

@@ -127,6 +127,8 @@ def _open_streams() -> None:
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is not None:
             continue
+        if name == "stdout":
+            console.output_is_closed()
         nowhere = os.open(os.devnull, os.O_RDWR)
         if nowhere != number:
             os.dup2(nowhere, number)

@@ -167,7 +167,7 @@ class Bar(Lines):
     def notice(self, text: str) -> None:
         if self._bar is None:
             super().notice(text)
-        else:
+        elif text := console.seldom(text):
             self._print(printable(text))
 
     def close(self) -> None:

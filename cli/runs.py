@@ -41,7 +41,7 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     """
     from ..common.printable import printable
     from ..reports.group_text import groups_text
-    from ..reports.runs_report import as_text, report_runs
+    from ..reports.runs_report import as_text, group_state, report_runs
     from ..training.groups.group import list_groups
     from ..training.groups.statistics import report_group
 
@@ -61,7 +61,9 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     if reports or faults:
         console.tell(as_text(reports, width), *["\n"] * bool(names))
     if names:
-        console.tell(groups_text([report_group(folder / name) for name in names], width))
+        groups = [report_group(folder / name) for name in names]
+        states = [group_state(each.path, each.planned) for each in groups]
+        console.tell(groups_text(groups, width, states))
     elif not (reports or faults):
         console.tell(
             f"no run in {printable(folder)} yet; dnnstack train --config digits.yaml creates one"

@@ -77,7 +77,9 @@ def summary(
         _of_checkpoint(checkpoint, batch_size, ranks, as_json)
         return
     if reference is None:
-        raise click.MissingParameter(param_hint="'--config' / '-c'", param_type="option")
+        ctx = click.get_current_context()
+        config = next(each for each in ctx.command.params if each.name == "reference")
+        raise click.MissingParameter(ctx=ctx, param=config)
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size, ranks)

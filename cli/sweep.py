@@ -143,5 +143,7 @@ def sweep(
                 words += [] if workers is None else ["--workers", str(workers)]
                 line = ("dnnstack", "sweep", "--config", reference, *words, "--resume", str(path))
                 progress.say(f"resume with {' '.join(map(quoted, line))}")
+            elif any(trial.values is not None for trial in sweep.journal.read()):
+                progress.remark(f"next        dnnstack report {quoted(str(path))}")
         progress.check_output()
     return stop.exit_status

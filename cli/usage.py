@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,11 +34,25 @@ _COMMANDS_ELSEWHERE = {
 """Our commands, and the names that other tools have for them."""
 
 _TWO = "name two runs or checkpoints, as in dnnstack compare digits digits-2"
+_NUMBERS = (
+    (re.compile(r"(\S+) is not in the range x>=(\S+)$"), r"expected at least \2 (got \1)"),
+    (
+        re.compile(r"(\S+) is not in the range (\S+)<=x<=(\S+)$"),
+        r"expected a number from \2 to \3 (got \1)",
+    ),
+    (
+        re.compile(r"('.*') is not a valid integer(?: range)?$"),
+        r"expected a whole number (got \1)",
+    ),
+    (re.compile(r"('.*') is not a valid float(?: range)?$"), r"expected a number (got \1)"),
+)
+
 _ARGUMENTS = {
     "compare first": _TWO,
     "compare second": _TWO,
     "new folder": "name a folder with a folder for each class, as in dnnstack new flowers",
     "predict paths": "name pictures, as in dnnstack predict 5.png",
+    "report target": "name a sweep or a compression, as in dnnstack report lenet-sweep",
     "weights source": "name a run or a file, as in dnnstack weights digits",
 }
 """What to type for the arguments that commands cannot do without."""
@@ -134,7 +149,7 @@ def explained(error: click.UsageError, given: Sequence[str]) -> str:
 
     given: the words of the command line.
     """
-    message = error.format_message().rstrip(".")
+    message = _plainer(error.format_message().rstrip("."))
     if isinstance(error, click.NoSuchOption):
         message = f"No such option '{error.option_name}'"
     hint = _hint(error, given)
@@ -148,6 +163,13 @@ def explained(error: click.UsageError, given: Sequence[str]) -> str:
             f"See '{error.ctx.command_path} --help'.",
         ]
     )
+
+
+def _plainer(message: str) -> str:
+    """What click says of numbers, in the words of a config's messages."""
+    for found, said in _NUMBERS:
+        message = found.sub(said, message)
+    return message
 
 
 def _hint(error: click.UsageError, given: Sequence[str]) -> str:

@@ -41,12 +41,17 @@ def columns(stream: TextIO) -> int | None:
     """The width of a terminal: COLUMNS, or what it says, or 80; None for a pipe or a file."""
     if not stream.isatty():
         return None
-    given = os.environ.get("COLUMNS", "")
-    width = int(given) if given.isascii() and given.isdigit() else 0
+    width = asked_columns()
     if not width:
         with suppress(OSError, ValueError):
             width = os.get_terminal_size(stream.fileno()).columns
     return width or 80
+
+
+def asked_columns() -> int:
+    """What the environment says in COLUMNS; 0 for nothing."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isascii() and given.isdigit() else 0
 
 
 def wrapped(line: str, width: int, indent: int | None = None) -> list[str]:

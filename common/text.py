@@ -39,6 +39,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
+def with_article(word: str) -> str:
+    """``a layer``, ``an optimizer``."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
 def versions_text(versions: Mapping[str, str]) -> str:
     """``oneDNN 3.2.0, threads 2``."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())

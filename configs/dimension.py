@@ -56,14 +56,15 @@ class Dimension:
     def never(self, value: Any) -> str:
         """Why the key never has this value, so that ``when`` asks for it in vain; else ""."""
         if self.values:
-            written = ", ".join(map(flow, self.values))
-            return "" if any(_same(each, value) for each in self.values) else f"it is of {written}"
+            if any(_same(each, value) for each in self.values):
+                return ""
+            return f"it is searched among {', '.join(map(flow, self.values))}"
         if not is_number(value) or not self.low <= value <= self.high:
-            return f"it is from {self.low:g} to {self.high:g}"
+            return f"it is searched from {self.low:g} to {self.high:g}"
         if not self.step:
-            return "a range without a step has any number between, and hardly ever just this one"
+            return "a range without a step hardly ever has exactly this number"
         if last_of(self.low, value, self.step) != value:
-            return f"it is from {self.low:g} to {self.high:g} in steps of {self.step:g}"
+            return f"it is searched from {self.low:g} to {self.high:g} in steps of {self.step:g}"
         return ""
 
 

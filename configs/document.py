@@ -36,6 +36,10 @@ class Place:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
+def _rank(place: Place) -> int:
+    return place.rank
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
     """A mistake in a config; ``path`` is the dotted path of the key.
@@ -89,6 +93,11 @@ class Node:
         if isinstance(self.value, dict) and len(self.value) == 1:
             return next(iter(self.value))
         return None
+
+    def place_with(self, *keys: str) -> Place:
+        """The place of a problem between these keys: the override that gave one of them last."""
+        found = (self.child(key) for key in keys)
+        return max([self.place, *(n.place for n in found if n and n.place.rank)], key=_rank)
 
     def plain(self) -> Any:
         """The document as lists, dicts and scalars."""

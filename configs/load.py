@@ -91,8 +91,9 @@ def load_beside(
 ) -> tuple[LoadedConfig, Node | None]:
     """The config, and what stands in the file at ``key``, which is no part of a config.
 
-    check: the problems of that, which an error lists with those of the config; known: the configs
-    of the package that an error names. Overrides of this block are applied to it.
+    check: the problems of that, which are listed with those of the config if this has any, and
+    are the caller's to raise otherwise; known: the configs of the package that an error names.
+    Overrides of this block are applied to it.
     """
     if isinstance(reference, LoadedConfig):
         found = Found(reference.path, reference.packaged, str(reference.path))
@@ -113,8 +114,13 @@ def load_beside(
             place = Place.in_override(change, rank)
             beside = beside or Node({}, place, key_place=place)
             apply_to_block(beside, change, place, problems, compose_value)
-    problems += check(beside) if beside is not None else ()
-    config, root = _read(document, problems, found.label, name, others, folder, plugins)
+    own_problems = check(beside) if beside is not None else ()
+    try:
+        config, root = _read(document, problems, found.label, name, others, folder, plugins)
+    except ConfigError:
+        if problems and own_problems:
+            raise_problems(found.label, [*problems, *own_problems])
+        raise
     # One of the package, or one that comes from a pipe, has no folder of the user's.
     own = None if found.packaged or not os.path.isfile(found.path) else folder.absolute()
     config = with_folders(config, root, own)

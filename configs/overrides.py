@@ -123,6 +123,9 @@ def _enter(
     if not inside and not (present and isinstance(present.value, list)):
         raise _Refused(f"'{part}' has no keys")
     if present is None or present.value is None:
+        if isinstance(model.model_fields[part].default, tuple):
+            key = f"{above}.{part}" if above else part
+            raise _Refused(f"the config has no '{key}'; as a whole it is set by '{key}=[...]'")
         present = mapping[part] = _default(model, part, place)
     return present, inside
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..common.errors import ConfigError
 from ..common.options import is_number, is_whole
 from ..common.records import dataclass
+from .conditions import Known, read_conditions
 from .dimension import Dimension as Dimension
 from .dimension import last_of
 from .document import Node, Place, Problem
@@ -31,8 +33,6 @@ _LIST = ("values", "when")
 _OWN = ("name", "run.dir", "plugins")
 _MOST_STEPS = 10_000
 LARGEST_GRID = 100_000
-# The keys above another one; None for one with a mistake.
-Known: TypeAlias = "Mapping[str, Dimension | None]"
 
 
 @dataclass(frozen=True)
@@ -124,16 +124,16 @@ def load_search(
     def fits(settings: Sequence[str]) -> None:
         load_beside(loaded, BLOCK, (*overrides, *settings), plugins())
 
-    if not reader.problems and search.sampler == "grid" and search.has_large_grid():
+    clean = not reader.problems
+    if clean and search.sampler == "grid" and search.has_large_grid():
         text = f"make more than {LARGEST_GRID:,} combinations, too many for a grid"
         reader.note(node, "keys", f"{text}; use fewer values, or the sampler random")
-    if not reader.problems:
-        reader.try_values(node, search, fits)
+    reader.try_values(node, search, fits)
     # Beside accuracy or loss, the seconds may be those of the whole training.
     alone = search.objective == ("seconds",)
-    if not reader.problems and alone and loaded.config.train.goal is None:
+    if clean and alone and loaded.config.train.goal is None:
         reader.note(node, "objective", "seconds to the goal: the config has no train.goal")
-    if not reader.problems and set(search.objective) - {"seconds"}:
+    if clean and set(search.objective) - {"seconds"}:
         data = loaded.config.data
         if data.fold is None and not data.validation:
             reader.note(node, "objective", "is measured on validation, but data.validation is 0")
@@ -147,6 +147,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.names: tuple[str, ...] = ()
 
     def note(self, node: Node, path: str, message: str) -> None:
         """A problem of the value at ``path`` in the block, which is ``node``."""
@@ -186,9 +187,19 @@ class _Reader:
         )
 
     def try_values(self, node: Node, search: Search, fits: Callable[[Sequence[str]], None]) -> None:
-        """Note every value that the config does not take, alone or with what it depends on."""
+        """Note every value that the config does not take, alone or with what it depends on.
+
+        Not of a key whose entry has a problem, or of one that depends on it: its values mean less.
+        """
         keys = node.child("keys")
+        wrong = tuple(f"{problem.path}." for problem in self.problems)
+        sound: set[str] = set()
         for each in search.dimensions:
+            if not sound.issuperset(each.when) or any(
+                path.startswith(f"{BLOCK}.keys.{each.key}.") for path in wrong
+            ):
+                continue
+            sound.add(each.key)
             own = keys.child(each.key) if keys is not None else None
             before = [assignment(*pair) for pair in search.needed(each).items()]
             for value in each.ends():
@@ -199,6 +210,9 @@ class _Reader:
                     reason = str(error).splitlines()[-1].strip()
                     reason = reason.removeprefix(f"--set {setting}: ").removeprefix(f"{each.key}: ")
                     place = own.key_place if own is not None and own.key_place else node.place
+                    end = "values" if each.values else "low" if value == each.ends()[0] else "high"
+                    changed = own.place_with(end) if own is not None else place
+                    place = changed if changed.rank else place
                     of_key = "unknown key" in reason or "is not a key" in reason
                     text = reason if of_key else f"{value!r} does not fit: {reason}"
                     self._at(place, f"keys.{each.key}", text)
@@ -211,6 +225,7 @@ class _Reader:
             self._at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
             return
         known: dict[str, Dimension | None] = {}
+        self.names = tuple(node.value)
         for key, value in node.value.items():
             path, found = f"keys.{key}", None
             if key in _OWN:
@@ -230,7 +245,7 @@ class _Reader:
             return None
         listed = "values" in node.value
         options = self._mapping(node, path, _LIST if listed else _RANGE)
-        when = self._when(options.get("when"), f"{path}.when", known)
+        when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self._at)
         if listed:
             return self._listed(key, options["values"], f"{path}.values", when)
         return self._range(key, node, options, path, when, sampler)
@@ -261,11 +276,13 @@ class _Reader:
             if value is None:
                 if name != "step":
                     self._at(node.place, f"{path}.{name}", "is missing; a range has low and high")
-            elif not is_number(value.value):
-                got = value.described()
-                self._at(value.place, f"{path}.{name}", f"expected a number (got {got})")
+                continue
+            number: Any = value.value
+            if not is_number(number) or not math.isfinite(number):
+                got, kind = value.described(), "finite " * is_number(number)
+                self._at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
             else:
-                numbers[name] = value.value
+                numbers[name] = number
         flag = options.get("log")
         if flag is not None and not isinstance(flag.value, bool):
             self._at(flag.place, f"{path}.log", "expected true or false")
@@ -275,7 +292,8 @@ class _Reader:
         log = flag is not None and flag.value is True
         whole = all(is_whole(number) for number in numbers.values())
         if low >= high:
-            self._at(node.place, path, f"the range is empty: low {low} is not below high {high}")
+            place = node.place_with("low", "high")
+            self._at(place, path, f"the range is empty: low {low} is not below high {high}")
         elif log and low <= 0:
             self._at(
                 options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
@@ -297,27 +315,6 @@ class _Reader:
             high = int(last) if whole else last
             return Dimension(key, low, high, log, step, whole, when=when)
         return None
-
-    def _when(self, node: Node | None, path: str, known: Known) -> Mapping[str, tuple[Any, ...]]:
-        if node is None:
-            return {}
-        if not isinstance(node.value, dict) or not node.value:
-            self._at(node.place, path, "expected keys with the values that they must have")
-            return {}
-        found = {}
-        for key, value in node.value.items():
-            if key not in known:
-                place = value.key_place or value.place
-                text = did_you_mean(key, known, f"those above are {', '.join(known) or 'none'}")
-                self._at(place, f"{path}.{key}", f"is no key of this search above it; {text}")
-            plain = value.plain()
-            found[key] = tuple(plain) if isinstance(plain, list) else (plain,)
-            other = known.get(key)
-            reasons = ((each, other.never(each)) for each in found[key] if other is not None)
-            for each, reason in reasons:
-                if reason:
-                    self._at(value.place, f"{path}.{key}", f"is never {each!r}: {reason}")
-        return found
 
     def _objective(self, node: Node | None) -> tuple[str, ...]:
         if node is None:

@@ -61,6 +61,7 @@ def validated(
         found = whole.model_validate(plain)
     except ValidationError as error:
         errors = error.errors(include_url=False)
+        errors += _of_meant_kinds(root, errors, whole, plain)
         meant = _meant(root, errors, whole)
         for details in errors:
             spot = _locate(root, details["loc"], whole)
@@ -196,6 +197,50 @@ def _meant(root: Node, errors: list[ErrorDetails], whole: type[Model]) -> set[st
     }
 
 
+def _of_meant_kinds(
+    root: Node, errors: list[ErrorDetails], whole: type[Model], plain: dict[str, Any]
+) -> list[ErrorDetails]:
+    """The errors beside a ``type`` that is unknown: those of the word that was probably meant.
+
+    If no word is near, those that the values have with every type.
+    """
+    found: list[ErrorDetails] = []
+    for error in errors:
+        location = error["loc"]
+        if error["type"] != "union_tag_invalid" or len(location) != 1:
+            continue
+        spot, section = _locate(root, location, whole), str(location[0])
+        written, given = spot.node.child("type"), plain.get(section)
+        if written is None or not isinstance(given, dict):
+            continue
+        known = [kind for model in spot.models for kind in kinds(model)]
+        meant = nearest(written.text, known)
+        first, *others = (
+            _errors_in(section, whole, {**plain, section: {**given, "type": kind}})
+            for kind in ([meant] if meant else known)
+        )
+        found += [
+            details
+            for key, details in first.items()
+            if all(key in other for other in others)
+            and (meant or details["type"] != "extra_forbidden")
+        ]
+    return found
+
+
+def _errors_in(
+    section: str, whole: type[Model], plain: dict[str, Any]
+) -> dict[tuple[str, ...], ErrorDetails]:
+    """The errors of one section, by what and where they are, whatever the section's type."""
+    try:
+        whole.model_validate(plain)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        inside = [details for details in errors if details["loc"][:1] == (section,)]
+        return {(e["type"], *map(str, e["loc"][2:])): e for e in inside}
+    return {}
+
+
 def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     kind = details["type"]
     context: dict[str, Any] = details.get("ctx", {})
@@ -219,8 +264,10 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     if spot.missing and kind == "literal_error":
         return Problem(at_key, path, f"expected {listed(_words(context))}")
     if spot.missing or "at_key" in context:
-        return Problem(at_key, path, details["msg"])
-    return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
+        changed = spot.node.place_with("type", *re.findall(r"\w+", details["msg"]))
+        return Problem(changed if changed.rank else at_key, path, details["msg"])
+    message = _wrong_value(kind, context, details["msg"], spot.node)
+    return Problem(spot.node.place_with("type", *re.findall(r"\w+", message)), path, message)
 
 
 def _unknown_key(spot: _Spot) -> str:
@@ -282,6 +329,8 @@ def _unknown_kind(spot: _Spot, path: str) -> Problem:
         if inner is not None:
             path, place, written = f"{path}.type", inner.place, inner.text
     hint = did_you_mean(written, known, f"expected {listed(known)}")
+    if not written:
+        return Problem(place, path, f"expected {listed(known)} (got nothing)")
     shown = written if len(written) <= _LONGEST else f"{written[:_LONGEST]}..."
     return Problem(place, path, f"unknown {word} '{shown}'; {hint}")
 
@@ -327,7 +376,7 @@ def _hint(kind: str, node: Node) -> str:
     """What the writer may have meant by text if a number or a truth value is expected."""
     if kind == "string_type" and node.text:
         return f'; as text: "{node.text}"'
-    if kind == "model_type" and node.value is None:
+    if kind == "model_type" and node.value is None and not node.place.rank:
         return "; indent its keys below it, or remove it"
     if not isinstance(node.value, str):
         return ""

@@ -31,7 +31,8 @@ class PictureFile:
 def class_names(folder: Path) -> tuple[str, ...]:
     """The names of the class folders, sorted. Raises DatasetError for fewer than two.
 
-    A folder in which there are only hidden files is not one of them.
+    A folder in which there are only hidden files is not one of them; in any other there must be a
+    picture, or a folder.
     """
     try:
         with os.scandir(folder) as entries:
@@ -40,10 +41,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     except OSError as error:
         raise DatasetError(
             f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
-            "pictures for each class. A relative path counts from the folder of the config or, if "
-            "there is no such folder, from the data folder: --data-dir, DNNSTACK_DATA or "
-            "data.root. summary and explain need no pictures where the config gives the number of "
-            "classes, as in classes: 5 beside 'train'"
+            "pictures for each class"
         ) from None
     for name in names:
         if not name.isprintable():
@@ -57,7 +55,38 @@ def class_names(folder: Path) -> tuple[str, ...]:
             f"{folder}: {found}; it should contain a folder of pictures for each of at least two "
             "classes"
         )
+    for name in names:
+        # Before anything is said of a network that has another number of classes.
+        if not _may_have_pictures(folder / name):
+            raise _no_picture(folder / name)
     return tuple(names)
+
+
+def _no_picture(folder: Path) -> DatasetError:
+    return DatasetError(
+        f"{folder}: no picture in this class folder; looked for {', '.join(SUFFIXES)}. Put "
+        "pictures there, or remove the folder"
+    )
+
+
+def _may_have_pictures(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            found = (entry for entry in entries if not entry.name.startswith("."))
+            return any(e.name.lower().endswith(SUFFIXES) or e.is_dir() for e in found)
+    except OSError:
+        # Reading the pictures says why not.
+        return True
+
+
+def hidden_folders(folder: Path) -> tuple[str, ...]:
+    """The folders that are no classes because they contain only hidden files, sorted."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    except OSError:
+        return ()
+    return tuple(name for name in names if _only_hidden(folder / name))
 
 
 def _only_hidden(folder: Path) -> bool:
@@ -90,10 +119,7 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
         if others:
             _LOG.info("%s: %d files do not have the suffix of a picture", folder / name, others)
         if not pictures:
-            raise DatasetError(
-                f"{folder / name}: no picture in this class folder; looked for "
-                f"{', '.join(SUFFIXES)}. Put pictures there, or remove the folder"
-            )
+            raise _no_picture(folder / name)
         by_class.append(sorted(pictures, key=lambda picture: picture.name))
     return by_class
 

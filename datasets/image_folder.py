@@ -24,7 +24,7 @@ from ..common.machine import available_threads, main_memory
 from ..common.printable import printable
 from ..common.records import dataclass
 from ..common.text import shape_text
-from .class_folders import PictureFile, class_names, held_out, list_pictures
+from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
 from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
@@ -72,14 +72,17 @@ class ImageFolder(Dataset):
                 "or (height, width)"
             )
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        left_out: tuple[str, ...] = ()
         if self.classes is None:
-            classes = class_names(_folder(root, self.train))
+            folder = self._folder("train", root)
+            classes = class_names(folder)
+            left_out = tuple(str(folder / name) for name in hidden_folders(folder))
         elif isinstance(self.classes, int):
             classes = tuple(map(str, range(self.classes)))
         else:
             classes = tuple(self.classes)
         shape = (_CHANNELS[self.mode], height, width)
-        return DatasetInfo("image_folder", shape, classes, None, None)
+        return DatasetInfo("image_folder", shape, classes, None, None, left_out=left_out)
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
         """The split's pictures, class by class, each class in the order of the files' names.
@@ -91,16 +94,18 @@ class ImageFolder(Dataset):
         import PIL
 
         info = self.describe(root)
-        folder = _folder(root, self.train)
+        # A test needs no pictures to train on.
+        needed = split == "train" or self.test is None or isinstance(self.classes, int)
+        folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
         if self.test is None:
             rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
-            tests = list_pictures(_folder(root, self.test), classes)
+            tests = list_pictures(self._folder("test", root), classes)
             if split == "test":
-                folder = _folder(root, self.test)
+                folder = self._folder("test", root)
             chosen = tests if split == "test" else list_pictures(folder, classes)
             pictures = [picture for each in chosen for picture in each]
         _check_room(folder, len(pictures), info.shape)
@@ -147,6 +152,23 @@ class ImageFolder(Dataset):
         place = folder.absolute()
         sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
         return ImageSet(f"image_folder/{split}", images, labels, classes, sources)
+
+    def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
+        """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
+        name = str(getattr(self, key))
+        folder = _path(root, name)
+        if folder.exists():
+            return folder
+        place = f"data.dataset.image_folder.{key}: there is no folder '{name}'"
+        if Path(name).expanduser().is_absolute():
+            raise DatasetError(f"{place}; if the pictures were moved, write where they are now")
+        raise DatasetError(
+            f"{place}. If the pictures were moved, write where they are now, or name the folder in "
+            "which they are with --data-dir. A relative path counts from the folder of the config "
+            f"or, if there is no such folder, from the data folder, which is {root}. summary and "
+            "explain need no pictures where the config gives the number of classes, as in "
+            "classes: 5 beside 'train'"
+        )
 
     def _names(self, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
         """The names of the classes in the order of their labels, read if only a number is given."""
@@ -235,5 +257,5 @@ def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
         )
 
 
-def _folder(root: Path, name: str) -> Path:
+def _path(root: Path, name: str) -> Path:
     return root / Path(name).expanduser()

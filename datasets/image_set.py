@@ -51,7 +51,8 @@ class DatasetInfo:
     """What is known before any data is read. shape: (C, H, W); an unknown count is None.
 
     A byte of channel c stands for the value ``byte * scale[c] + shift[c]``; without them it is a
-    pixel, which stands for pixel / 255.
+    pixel, which stands for pixel / 255. ``left_out``: folders that are no class, as they contain
+    only hidden files.
     """
 
     name: str
@@ -61,6 +62,7 @@ class DatasetInfo:
     test_count: int | None
     scale: tuple[float, ...] | None = None
     shift: tuple[float, ...] | None = None
+    left_out: tuple[str, ...] = ()
 
 
 FileState = Literal["verified", "other", "damaged", "missing"]

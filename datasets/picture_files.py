@@ -45,6 +45,10 @@ def find_pictures(names: Iterable[str | Path]) -> Iterator[Path | DatasetError]:
     ``?`` or ``[`` is a pattern (``**``: folders at any depth) and stands for its matches, sorted.
     """
     for name in map(str, names):
+        if not name:
+            # As the unset variable of a script; a path of it would be the working directory.
+            yield DatasetError("the path of a picture is empty")
+            continue
         if os.path.lexists(name) or not any(sign in name for sign in "*?["):
             yield from _below(Path(name))
             continue

@@ -16,7 +16,9 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
     """Both accuracies, the pictures that only one network gets right, and McNemar's test."""
     names = [name_of(each) for each in (result.first, result.second)]
     rows = [("network", "accuracy", "95% interval", "loss")]
-    for name, each in zip(names, (result.first, result.second), strict=True):
+    same = result.is_of_one
+    shown = (result.first,) if same else (result.first, result.second)
+    for name, each in zip(names, shown, strict=False):
         low, high = each.interval
         share = f"{each.accuracy:.2%}", f"{low:.2%} to {high:.2%}", f"{each.loss:.4f}"
         rows.append((name, *share))
@@ -27,6 +29,12 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
         "",
         *table(rows, "<>", min(width, WIDTH)),
         "",
+    ]
+    if same:
+        return paragraph(
+            [*lines, "both are the same checkpoint, so there is no difference to test"]
+        )
+    lines += [
         f"both right           {result.both}",
         f"only the first       {result.only_first}",
         f"only the second      {result.only_second}",

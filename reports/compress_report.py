@@ -121,6 +121,11 @@ class CompressedReport:
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
+        if any(cost.kept < cost.size and not cost.is_coded for cost in costs.values()):
+            lines.append(
+                "a pruned weight takes as much of the file as any other until its array is coded; "
+                "a stage with 'share' makes that worthwhile"
+            )
         multiplied = self.multiply_adds_before
         left = sum(left for _, left in self.multiply_adds.values())
         lines.append(

@@ -47,7 +47,7 @@ def _members(result: EnsembleEvaluation, width: int) -> list[str]:
                 f"{member.loss:.4f}",
             )
         )
-    weighted = "; weights found or given" if result.weighted else ""
+    weighted = "; with the weights above" if result.weighted else ""
     lines = [*table(rows, "<>", width), "", f"combined  {_HOW[result.combine]}{weighted}"]
     if result.tta == MIXED:
         lines.append("tta       the views of each network's own config")

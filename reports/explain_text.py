@@ -22,12 +22,15 @@ _NARROWEST = 60
 
 
 class _Page:
-    """Rows with a text on the left and figures on the right, which have ``titles``."""
+    """Rows with a text on the left and figures on the right, which have ``titles``.
 
-    def __init__(self, width: int, *titles: str) -> None:
+    width: where lines are broken; None: nowhere.
+    """
+
+    def __init__(self, width: int | None, *titles: str) -> None:
         self.titles = titles
         self.width = width
-        self.left = width - sum(_COLUMNS[: len(titles)])
+        self.left = (width or WIDTH) - sum(_COLUMNS[: len(titles)])
 
     def row(self, left: str, figures: Sequence[str] = ()) -> list[str]:
         """One line, or two if the text on the left leaves no room for the figures."""
@@ -38,22 +41,40 @@ class _Page:
             return [left.rstrip()]
         if cells(left) < room:
             return [padded(left, room) + columns.lstrip()]
+        if self.width is None:
+            return [f"{left.rstrip()}  {columns.lstrip()}"]
         return [left.rstrip(), " " * room + columns.lstrip()]
 
+    def fits(self, text: str) -> bool:
+        """Whether a line holds the text."""
+        return self.width is None or len(text) <= self.width
 
-def as_text(explanation: Explanation, width: int = WIDTH) -> str:
+    def broken(
+        self, text: str, first: str = "", rest: str = "", break_long_words: bool = True
+    ) -> list[str]:
+        """The text in lines that begin with ``first``, then with ``rest``."""
+        if self.width is None:
+            return [first + text]
+        return textwrap.wrap(
+            text, self.width, initial_indent=first, subsequent_indent=rest,
+            break_on_hyphens=False, break_long_words=break_long_words,
+        )  # fmt: skip
+
+
+def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
     """The whole explanation; times only if measured.
 
-    It takes 79 columns, or those of a narrower terminal, except for longer words.
+    It takes 79 columns, or those of a narrower terminal, except for longer words. Without a width
+    no line is broken, so that each operation, and the arguments of each call, have one.
     """
     measured = explanation.limits is not None
     page = _Page(
-        max(min(width, WIDTH), _NARROWEST),
+        None if width is None else max(min(width, WIDTH), _NARROWEST),
         *("FLOP", "bytes"),
         *(("time", "of limit") if measured else ()),
     )
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
-    lines = [*_introduction(explanation, page.width), ""]
+    lines = [*_introduction(explanation, page), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
         lines += page.row(_heading(name, layers), page.titles if at == 0 else ())
         lines += [*_body(members, page), ""]
@@ -87,27 +108,20 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
     for member in gains:
         layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
         title = f"{member.op.name} of {layers}, {member.origin.phase}"
-        title = textwrap.shorten(title, page.width - 2, placeholder=" ...")
+        if page.width is not None:
+            title = textwrap.shorten(title, page.width - 2, placeholder=" ...")
         figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
         lines += page.row(f"  {title}", figures)
     return lines
 
 
-def _introduction(explanation: Explanation, width: int) -> list[str]:
+def _introduction(explanation: Explanation, page: _Page) -> list[str]:
     versions = versions_text(explanation.versions)
+    about = f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}"
     lines = [
-        *textwrap.wrap(
-            f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}",
-            width,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ),
-        *textwrap.wrap(
-            f"backend {explanation.backend}: {versions}",
-            width,
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
+        *page.broken(about, break_long_words=False),
+        *page.broken(
+            f"backend {explanation.backend}: {versions}", "", "  ", break_long_words=False
         ),
     ]
     limits = explanation.limits
@@ -134,7 +148,7 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
         phase = member.origin.phase
         name, shapes = member.op.name, _shapes(member.op)
         title = f"  {shown:<9} {name}  {shapes}"
-        if len(title) < page.left:
+        if page.width is None or len(title) < page.left:
             lines += page.row(title, _figures(member))
         else:
             lines += [*page.row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes, page)]
@@ -215,7 +229,7 @@ def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]
     figures = ("", "", _time(call.seconds)) if several else ()
     whole = f"{head} {implementation}".rstrip()
     row = page.row(whole, figures)
-    if len(row) == 1 and len(whole) <= page.width:
+    if len(row) == 1 and page.fits(whole):
         return [*row, *_filled(arguments, 14, page)]
     rest = _indented(implementation, page, 14) if implementation else []
     return [*page.row(head, figures), *rest, *_filled(arguments, 14, page)]
@@ -225,7 +239,7 @@ def _filled(items: Sequence[str], margin: int, page: _Page) -> list[str]:
     """Items in lines; only an item longer than a line is broken."""
     lines: list[str] = []
     for item in items:
-        if lines and margin + len(lines[-1]) + len(item) + 3 <= page.width:
+        if lines and page.fits(" " * margin + f"{lines[-1]}, {item},"):
             lines[-1] += f", {item}"
         else:
             lines.append(item)
@@ -234,10 +248,7 @@ def _filled(items: Sequence[str], margin: int, page: _Page) -> list[str]:
 
 
 def _indented(text: str, page: _Page, margin: int = 12) -> list[str]:
-    prefix = " " * margin
-    return textwrap.wrap(
-        text, page.width, initial_indent=prefix, subsequent_indent=prefix, break_on_hyphens=False
-    )
+    return page.broken(text, " " * margin, " " * margin)
 
 
 def _figures(member: Operation) -> tuple[str, ...]:

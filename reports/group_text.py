@@ -40,17 +40,24 @@ def as_text(report: GroupReport, width: int = WIDTH) -> str:
     return paragraph(lines)
 
 
-def groups_text(reports: Sequence[GroupReport], width: int = WIDTH) -> str:
-    """A table with one group per line."""
-    rows: list[Sequence[object]] = [("group", "kind", "finished", "mean", "deviation", "best")]
-    for each in reports:
+def groups_text(
+    reports: Sequence[GroupReport], width: int = WIDTH, states: Sequence[str] = ()
+) -> str:
+    """A table with one group per line; states: how far each has come, in a word.
+
+    The trials of a search are different trainings, of which a mean says little.
+    """
+    words = ("best", "median", "mean", "deviation")
+    rows: list[Sequence[object]] = [("group", "kind", "state", "finished", *words)]
+    for place, each in enumerate(reports):
         spread = each.spreads.get("accuracy")
-        best = each.spreads.get("best_accuracy")
-        cells = (_cell("accuracy", _value(spread, word)) for word in ("mean", "deviation"))
-        done = f"{each.finished}/{each.planned}"
-        best_cell = _cell("accuracy", _value(best, "maximum"))
-        rows.append((each.path.name, each.kind, done, *cells, best_cell))
-    return paragraph(table(rows, "<<>", width))
+        best = _value(each.spreads.get("best_accuracy"), "maximum")
+        alike = None if each.kind == "sweep" else spread
+        found = (_value(spread, "median"), _value(alike, "mean"), _value(alike, "deviation"))
+        state = states[place] if states else "-"
+        shown = (_cell("accuracy", value) for value in (best, *found))
+        rows.append((each.path.name, each.kind, state, f"{each.finished}/{each.planned}", *shown))
+    return paragraph(table(rows, "<<<>", width))
 
 
 def _word(report: GroupReport) -> str:

@@ -148,8 +148,9 @@ def _colours(found: Survey) -> list[Choice]:
         return [rgb]
     share, needed = colours_tell(found)
     if share > needed:
-        return [Choice(key, "rgb", f"by colours alone, {share:.0%} of the classes are right")]
-    why = f"by colours alone {share:.0%} are right; {needed:.0%} would show that they matter"
+        told = f"the colours alone tell the class of {share:.0%} of the pictures"
+        return [Choice(key, "rgb", told)]
+    why = f"the colours alone tell the class of {share:.0%}; from {needed:.0%} on they would matter"
     return [rgb, Choice(augment, True, why)]
 
 

@@ -99,10 +99,11 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
         _line(axes, train, key, _TRAIN, "training")
         _line(axes, validation, key, _VALIDATION, "validation")
         axes.set_ylabel(key)
-        axes.legend(loc="best", frameon=False)
     _spread(loss, [*train["loss"], *validation["loss"]])
     accuracy.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
     _mark_best(accuracy, validation)
+    for axes in (loss, accuracy):
+        legend_above(axes, 3)
     rates = rates or [(epoch, value) for _, epoch, value in _logged_rates(points)]
     rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5, clip_on=False)
     # From zero, with room above: a nearly constant rate would have almost no margin.
@@ -186,18 +187,23 @@ def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None
 
 
 def _mark_best(axes: Axes, points: Points) -> None:
-    """A ring around the first of the highest accuracies, and its value beside it."""
+    """A ring around the first of the highest accuracies, and its value in the legend."""
     known = [(value, -index) for index, value in enumerate(points["accuracy"]) if value >= 0]
     if not known:
         return
     best, index = max(known)
     epoch = points["epoch"][-index]
-    axes.plot([epoch], [best], "o", color=_INK, markersize=9, markerfacecolor="none")
-    # A curve may run through the text where it is flat.
-    behind = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-    axes.annotate(
-        f"best {best:.2%}", (epoch, best), (-8, -18), textcoords="offset points", bbox=behind,
-        ha="right" if epoch > max(points["epoch"]) / 4 else "left",
+    axes.plot(
+        [epoch], [best], "o", color=_INK, markersize=9, markerfacecolor="none",
+        label=f"best {best:.2%}",
+    )  # fmt: skip
+
+
+def legend_above(axes: Axes, columns: int, **options: Any) -> None:
+    """A legend above the panel, where no curve runs through it."""
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, frameon=False,
+        borderaxespad=0.2, **options,
     )  # fmt: skip
 
 

@@ -81,6 +81,15 @@ def report_runs(
     return sorted(reports, key=lambda one: (one.started or 0.0, one.run))
 
 
+def group_state(group: Path, planned: int) -> RunState:
+    """The state of the runs of a group as one word. Raises CheckpointError."""
+    states = [each.state for each in report_runs(group, lambda text: None)]
+    for state in ("running", "failed", "died", "interrupted"):
+        if state in states:
+            return state
+    return "finished" if states and len(states) >= planned else "interrupted"
+
+
 def _report(path: Path) -> RunReport:
     # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)

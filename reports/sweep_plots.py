@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.files import atomic_write, make_folder
 from ..common.printable import printable
 from ..common.text import cut
-from ..configs.search import Dimension, Search
+from ..configs.search import Search
 from ..training.groups.journal import Trial
 from . import style
-from .plots import drawn
+from .plots import drawn, legend_above
 from .sweep_report import SweepReport
+from .sweep_scale import UNSET, Scale
 from .sweep_text import value_text
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ _COLOURS = tuple(
     style.named(c) for c in (style.RED, style.ORANGE, style.GREEN, style.BLUE, style.PURPLE)
 )
 _LEAST = {"loss", "seconds"}
-# A legend is read through no curve.
-_BOXED: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.85}
+# No line is seen behind a text.
+_BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
 
 def draw_sweep(report: SweepReport, folder: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def trials_figure(report: SweepReport) -> Figure:
         axes.set_xlim(0.5, len(report.trials) + 0.5)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         _format(axes.yaxis, name)
-        axes.legend(loc="best", fontsize=8, **_BOXED)
+        legend_above(axes, 3, fontsize=8)
     _validations(rows[-1], report, chosen)
     return figure
 
@@ -107,10 +107,9 @@ def _validations(axes: Axes, report: SweepReport, chosen: dict[int, str]) -> Non
                 [point[0] for point in points], [point[column] for point in points],
                 color=colour or _PALE, linewidth=1.7 if colour else 0.6 if many else 0.9,
                 marker=marker, markersize=3.5, zorder=3 if colour else 2,
-                label=_label(report.search, trial) if colour else None,
             )  # fmt: skip
     axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     axes.set_ylabel(f"{name} on validation")
     _format(axes.yaxis, name)
     if name == "loss":
@@ -118,17 +117,33 @@ def _validations(axes: Axes, report: SweepReport, chosen: dict[int, str]) -> Non
         values = sorted(value for line in lines for value in line if value > 0)
         if values and values[-1] > 10 * values[0]:
             axes.set_yscale("log")
+    pick = min if name == "loss" else max
+    for trial in report.best:
+        # In the order of the ranks; a line ends with the last validation, which may be worse.
+        points, colour = report.validations[trial.name], chosen.get(trial.number)
+        if colour and points:
+            best = pick(points, key=lambda point: point[column])
+            last = value_text(name, points[-1][column])
+            label = _label(report.search, trial, name, last)
+            axes.plot([], [], color=colour, linewidth=1.7, label=label)
+            axes.plot(
+                best[0], best[column], "o", color=colour, markersize=8, markerfacecolor="none",
+                zorder=4,
+            )  # fmt: skip
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best", fontsize=8, **_BOXED)
+        axes.plot(
+            [], [], "o", color=_INK, markersize=8, markerfacecolor="none", label=f"best {name}"
+        )
+        legend_above(axes, 3, fontsize=8)
 
 
 def parallel_figure(report: SweepReport) -> Figure:
     """Parallel coordinates: a line for each complete trial through the values of its keys."""
     search = report.search
-    axes_of = [_Scale.of_key(each) for each in search.dimensions]
+    axes_of = [Scale.of_key(each) for each in search.dimensions]
     done = [trial for trial in report.trials if trial.values is not None]
     axes_of += [
-        _Scale.of_numbers(name, [(trial.values or ())[place] for trial in done])
+        Scale.of_numbers(name, [(trial.values or ())[place] for trial in done])
         for place, name in enumerate(search.objective)
     ]
     figure = _figure(report, max(7.0, 1.7 * len(axes_of) + 1.2), 5.4)
@@ -155,13 +170,13 @@ def parallel_figure(report: SweepReport) -> Figure:
             linewidth=2.2 if first else 1.0, alpha=1.0 if first else 0.75, zorder=3 if first else 2,
             marker="o", markersize=3.0, clip_on=False,
         )  # fmt: skip
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
     for x, scale in enumerate(axes_of):
         axes.axvline(x, color=_GREY, linewidth=0.8, zorder=1)
-        for place, text in scale.ticks():
+        unset = [(UNSET, "unset")] if scale.some_unset(done) else []
+        for place, text in [*unset, *scale.ticks()]:
             axes.annotate(
                 cut(printable(text), 16), (x, place), (-4, 0), textcoords="offset points",
-                ha="right", va="center", fontsize=8, color=_INK, bbox=box, zorder=4,
+                ha="right", va="center", fontsize=8, color=_INK, bbox=_BEHIND, zorder=4,
                 parse_math=False,
             )  # fmt: skip
     axes.set_xticks(range(len(axes_of)), [_two_lines(scale.name) for scale in axes_of], fontsize=9)
@@ -178,69 +193,6 @@ def parallel_figure(report: SweepReport) -> Figure:
         f"red: {what}; otherwise the darker, the better", loc="left", fontsize=9, color=_GREY
     )
     return figure
-
-
-class _Scale:
-    """One axis: where a value stands between 0 and 1."""
-
-    def __init__(
-        self,
-        name: str,
-        low: float,
-        high: float,
-        log: bool,
-        words: Sequence[str],
-        steps: int = 0,
-    ) -> None:
-        self.name, self.words, self.log, self.steps = name, list(words), log, steps
-        self.low, self.high = (math.log(low), math.log(high)) if log else (low, high)
-
-    @classmethod
-    def of_key(cls, each: Dimension) -> _Scale:
-        words = [_short(value) for value in each.values]
-        steps = 0 if words or not each.step or each.log else len(each.grid()) - 1
-        return cls(each.key, each.low, each.high, each.log, words, steps)
-
-    @classmethod
-    def of_numbers(cls, name: str, values: Sequence[float]) -> _Scale:
-        return cls(name, min(values), max(values), False, ())
-
-    def place(self, value: Any) -> float:
-        """Below the axis for a key that a trial does not have."""
-        if value is None and not (self.words and "null" in self.words):
-            return -0.1
-        if self.words:
-            at = self.words.index(_short(value))
-            return 0.5 if len(self.words) == 1 else at / (len(self.words) - 1)
-        number = math.log(value) if self.log else float(value)
-        return (number - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-
-    def ticks(self) -> list[tuple[float, str]]:
-        if self.words:
-            return [(self.place_of(i), word) for i, word in enumerate(self.words)]
-        if self.high == self.low:
-            return [(0.5, self._text(0.0))]
-        shares = [0.0, 0.25, 0.5, 0.75, 1.0]
-        if self.steps:
-            # Only values that a trial can have.
-            shares = sorted({round(share * self.steps) / self.steps for share in shares})
-        return [(share, self._text(share)) for share in shares]
-
-    def place_of(self, index: int) -> float:
-        return 0.5 if len(self.words) == 1 else index / (len(self.words) - 1)
-
-    def some_unset(self, trials: Sequence[Trial]) -> bool:
-        """Whether a trial does not have this key."""
-        own = [trial for trial in trials if self.name in trial.params]
-        return 0 < len(own) < len(trials)
-
-    def _text(self, share: float) -> str:
-        value = self.low + share * (self.high - self.low)
-        if self.log:
-            return f"{math.exp(value):.2g}"
-        if self.name in ("accuracy", "loss", "seconds"):
-            return value_text(self.name, value)
-        return f"{value:.4g}"
 
 
 def importance_figure(report: SweepReport) -> Figure:
@@ -278,23 +230,26 @@ def front_figure(report: SweepReport) -> Figure:
     done = [trial.values or () for trial in report.trials if trial.values is not None]
     axes.plot(*zip(*done, strict=True), "o", color=_PALE, markersize=4.5, label="beaten")
     front = sorted(report.best, key=lambda trial: trial.values or ())
+    all_x = [values[0] for values in done]
     xs, ys = zip(*[trial.values or () for trial in front], strict=True)
     # A point between two trials of the front is as good as the worse of both.
     better_right = one not in _LEAST
     axes.step(xs, ys, where="pre" if better_right else "post", color=_RED, linewidth=1.0, alpha=0.6)
-    axes.plot(xs, ys, "o", color=_RED, markersize=6, label="no other trial beats it")
+    axes.plot(xs, ys, "o", color=_RED, markersize=6, zorder=4, label="no other trial beats it")
     for place, (trial, x, y) in enumerate(zip(front, xs, ys, strict=True)):
         if len(front) <= _MOST_NAMES:
-            # By turns above and below, since neighbours may be close.
+            # By turns above and below, since neighbours may be close; into the picture at its end.
+            left = x > (min(all_x) + 3 * max(all_x)) / 4
             axes.annotate(
-                trial.name, (x, y), (7, (-11, 5)[place % 2]), textcoords="offset points",
-                fontsize=8, color=_INK,
+                trial.name, (x, y), (-7 if left else 7, (-11, 5)[place % 2]),
+                textcoords="offset points", ha="right" if left else "left", fontsize=8, color=_INK,
+                bbox=_BEHIND, zorder=3,
             )  # fmt: skip
     axes.margins(0.08)
     for axis, name in ((axes.xaxis, one), (axes.yaxis, two)):
         _format(axis, name)
         axis.set_label_text(f"{name} ({'less' if name in _LEAST else 'more'} is better)")
-    axes.legend(loc="best", fontsize=9, **_BOXED)
+    legend_above(axes, 2, fontsize=9)
     return figure
 
 
@@ -315,15 +270,15 @@ def _format(axis: Any, name: str) -> None:
         axis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
 
 
-def _label(search: Search, trial: Trial) -> str:
-    pairs = zip(search.objective, trial.values or (), strict=True)
-    return f"{trial.name}: {', '.join(value_text(name, value) for name, value in pairs)}"
-
-
-def _short(value: Any) -> str:
-    from ..configs.write import flow
-
-    return f"{value:.4g}" if isinstance(value, float) else flow(value)
+def _label(search: Search, trial: Trial, drawn_name: str, last: str) -> str:
+    """``trial-9: best 80.00%, last 78.75%``; the last one only where it is another."""
+    found = []
+    for name, value in zip(search.objective, trial.values or (), strict=True):
+        text = value_text(name, value)
+        found.append(f"{text} s" if name == "seconds" else f"best {text}")
+        if name == drawn_name and last != text:
+            found.append(f"last {last}")
+    return f"{trial.name}: {', '.join(found)}"
 
 
 def _two_lines(name: str) -> str:

@@ -65,7 +65,9 @@ class WeightsReport:
         ]
         if self.start is not None:
             total = len(self.start.values) + len(self.start.new)
-            lines.append(f"{len(self.start.values)} of the network's {total} arrays are taken")
+            count = len(self.start.values)
+            verb = "is" if count == 1 else "are"
+            lines.append(f"{count} of the network's {total} arrays {verb} taken")
             lines += [f"new   {each}" for each in self.start.new]
         return paragraph(lines)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..common.errors import ConfigError, ShapeError
+from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
@@ -104,6 +104,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         place = ""
         network = Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
+        wanted = (len(info.classes) + len(info.left_out),)
+        if info.left_out and layers[-1].output_shape == wanted:
+            raise DatasetError(
+                f"{info.left_out[0]}: no picture in this folder, so it is no class, and the "
+                f"network has outputs for {wanted[0]} classes; put pictures "
+                "there, or leave its output out and remove the folder"
+            ) from None
         place = place or layer_place(config.layers, str(error))
         raise error.after(f"{place}: " if place else where) from None
     pruned(config, network)

@@ -18,6 +18,7 @@ from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from .assemble import describe_data, load_data
 from .augmentation import TEST_TIME
 from .intervals import wilson
+from .records.runs import is_in_own_folder
 from .records.trained import Trained, check_folders
 from .splits import divide
 
@@ -213,7 +214,7 @@ def load_part(
     try:
         info = describe_data(config, root) if name == own else describe(name, root=root)
         if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
-            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
+            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
                 f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
                 f"classes; {trained.path} needs {needed}"
@@ -223,13 +224,15 @@ def load_part(
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
-        gone = _missing_folder(trained, root) if name == own else None
-        if gone is None:
+        gone = _missing_folders(trained, root) if name == own else ()
+        if not gone:
             raise
+        first, *others = map(str, gone)
+        nor = f" and no {others[0]} either" if others else ""
         raise DatasetError(
-            f"{gone}: cannot be read, as there is no such folder; the network was trained on its "
-            "pictures. If it was renamed, give it its name again, or make a link of that name to "
-            "it; if it is in another folder now, name that one with --data-dir"
+            f"{first}: cannot be read, as there is no such folder{nor}; the network was trained on "
+            "its pictures. If it was renamed, give it its name again, or make a link of that name "
+            "to it; if it is in another folder now, name that one with --data-dir"
         ) from None
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)
@@ -244,16 +247,22 @@ def load_part(
     return images, validation
 
 
-def _missing_folder(trained: Trained, root: Path) -> Path | None:
-    """The folder of pictures that the network was trained on or is tested on, if it is gone."""
+def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
+    """Where the pictures that it was trained on, or is tested on, were looked for if they are gone.
+
+    First where the config of the run has them.
+    """
     chosen = trained.config.data.dataset
+    own = trained.config.data.root if is_in_own_folder(trained.path) else None
     if chosen.type == "image_folder":
         options = chosen.options()
         for name in filter(None, (options["train"], options["test"])):
-            folder = root / Path(name).expanduser()
-            if not folder.exists():
-                return folder
-    return None
+            above = [root] if own is None else [Path(own), root]
+            found = [folder / Path(name).expanduser() for folder in above]
+            missing = [folder for folder in found if not folder.exists()]
+            if found[-1] in missing:
+                return tuple(dict.fromkeys(missing))
+    return ()
 
 
 def evaluate(

@@ -59,16 +59,18 @@ def train(
     downloads: Downloads | None = None,
     company: Company | None = None,
     load: Load | None = None,
+    doubts: bool = True,
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
     ``stop_requested`` is called several times a second; once it is true the run saves and returns
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
     missing data, ``load`` reads them, by default ``load_data``; ``company`` are other processes
-    that train too, by default none. The lock of ``resume`` is released at the end; a resumed
-    training computes in fp32 if the device does not have its precision. Raises DnnstackError:
-    before the first step for an unsuitable config, data set or device, and Interrupted for a stop;
-    later NonFiniteError if training diverges, CheckpointError if saving fails.
+    that train too, by default none; ``doubts``: whether to tell what may not be meant of the first
+    weights. The lock of ``resume`` is released at the end; a resumed training computes in fp32 if
+    the device does not have its precision. Raises DnnstackError: before the first step for an
+    unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
+    training diverges, CheckpointError if saving fails.
     """
     asked, heard, company = config, listener or Listener(), company or Alone()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
@@ -111,7 +113,8 @@ def train(
             heard.prepared()
             if start is not None:
                 heard.initialized(start)
-                for text in start.doubts(network, setup.scaling, data.classes):
+                found = start.doubts(network, setup.scaling, data.classes)
+                for text in found if doubts else ():
                     heard.notice(text)
             return _compiled(kind, setup, backend, resume, check, heard.notice)
 

@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
 from ...common.records import dataclass
+from ...common.text import with_article
 
 PROBLEM = "config"
 """The type of the errors that ``problem`` makes."""
@@ -134,7 +135,9 @@ class Typed:
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, (Mapping, TypedModel)):
-            raise problem(f"expected the name of a {self.kind} or a mapping with its type")
+            raise problem(
+                f"expected the name of {with_article(self.kind)} or a mapping with its type"
+            )
         if isinstance(value, Mapping) and "type" not in value:
             raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
@@ -159,13 +162,13 @@ class Named:
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, Mapping) or not value:
-            raise problem(f"expected a {self.kind}, such as {self.example}")
+            raise problem(f"expected {with_article(self.kind)}, such as {self.example}")
         name = next(iter(value))
         options = value[name]
         if len(value) > 1:
             raise problem(self._crowded(value, name))
         if name == "type":
-            raise problem(f"a {self.kind} is written by its name alone: '{options}'")
+            raise problem(f"{with_article(self.kind)} is written by its name alone: '{options}'")
         if name not in known:
             return {"type": str(name)}
         if options is not None and not isinstance(options, Mapping):
@@ -181,7 +184,8 @@ class Named:
                 f"or written '{name}: {{...}}'"
             )
         if "type" in value:
-            return f"a {self.kind} with options is written '{value['type']}: {{...}}'"
+            kind = with_article(self.kind)
+            return f"{kind} with options is written '{value['type']}: {{...}}'"
         found = ", ".join(map(str, value))
         return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...common.text import with_article
 from .base import written_kinds
 from .extended import config_model
 from .layers import SHORTCUTS
@@ -115,7 +116,7 @@ def _forms(kind: str, members: list[Json], definitions: Json) -> Json:
         "maxProperties": 1,
     }
     return {
-        "description": f"The name of a {kind}, or the name with its options.",
+        "description": f"The name of {with_article(kind)}, or the name with its options.",
         "anyOf": [{"enum": names}, mapping],
     }
 

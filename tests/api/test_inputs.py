@@ -26,15 +26,19 @@ def model(run: Path) -> dnnstack.Classifier:
         (np.zeros((2, 30, 28), np.uint8), r"1x28x28, and an array of shape \(2, 30, 28\)"),
         (np.zeros((2, 3, 28, 28), np.uint8), "give PIL.Image.fromarray"),
         (np.zeros(784, np.uint8), r"shape \(784,\)"),
-        (np.full((1, 28, 28), 0.25), r"has 0.25 as a pixel.*\(255 \* x\)"),
+        (np.full((1, 28, 28), 0.25), r"^the array: has 0.25 as a pixel.*\(255 \* x\)"),
         (np.eye(28)[None], r"has 1 as a pixel"),
-        (np.full((1, 28, 28), np.nan), "has pixels from nan to nan"),
-        (np.full((1, 28, 28), 256), "has pixels from 256 to 256; they must be from 0 to 255"),
+        (np.full((1, 28, 28), np.nan), r"^the array: has pixels that are infinite or not a number"),
+        (
+            np.full((1, 28, 28), 256),
+            "^the array: has pixels from 256 to 256; they must be from 0 to 255",
+        ),
         (np.full((1, 28, 28), -1), "from -1 to -1"),
         ([GREY[0], GREY], "picture 2: is an array of 2 pictures"),
         ([GREY[0], GREY[0].astype(np.float32) + 0.5], "picture 2: has 0.5 as a pixel"),
         ([[1, 2], [3]], "the rows of the lists have different lengths"),
         ("none.png", "none.png: no such file"),
+        ("", "^the picture: its path is empty"),
         (["none.png"], "none.png: no such file"),
         (Path("."), "is not a file"),
         (Image.new("L", (40, 40), 255), "the picture: "),
@@ -53,14 +57,17 @@ def test_what_is_no_picture(model: dnnstack.Classifier, given: Any) -> None:
 
 
 def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
-    with pytest.raises(dnnstack.DnnstackError, match=r"an array of shape \(\)"):
+    with pytest.raises(
+        dnnstack.DnnstackError,
+        match="expected a picture of 1x28x28 numbers, got the single number 5",
+    ):
         model.predict(5)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1], "1 labels were given for 2 pictures"),
+        ([1], "1 label was given for 2 pictures"),
         ([1, 10], "a label is 10, but there are 10 classes, counted from 0"),
         ([-1, 0], "a label is -1"),
         (["1", "ten"], "a label is 'ten', which is not one of the network's classes"),
@@ -155,9 +162,9 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
         (
             lambda run: dnnstack.load(5),
             TypeError,
-            "run: expected a text or a .*got int",
+            "run: expected a str or a .*got int",
         ),
-        (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a text"),
+        (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a str"),
         (
             lambda run: dnnstack.load(run, threads="a"),
             TypeError,
@@ -237,5 +244,5 @@ def test_files_one_by_one(model: dnnstack.Classifier, tmp_path: Path) -> None:
     assert isinstance(missing, dnnstack.DnnstackError)
     with pytest.raises(dnnstack.DnnstackError, match="top: expected a whole number of at least 1"):
         model.predict_each([file], top=0)
-    with pytest.raises(TypeError, match=r"^paths: expected a text or a pathlib\.Path, got int$"):
+    with pytest.raises(TypeError, match=r"^paths: expected a str or a pathlib\.Path, got int$"):
         list(model.predict_each([5]))  # type: ignore[list-item]

@@ -240,6 +240,10 @@ def test_overrides_that_are_none(given, said):
         dnnstack.train("digits.yaml", overrides=given)
     with pytest.raises(TypeError, match=r"^overrides: optimizer.lr: expected a number.*got object"):
         dnnstack.train("digits.yaml", overrides={"optimizer.lr": object()})
+    with pytest.raises(dnnstack.DnnstackError) as caught:
+        dnnstack.train("digits.yaml", overrides={"optimizer.lr": float("nan")})
+    expected = 'overrides={"optimizer.lr": float("nan")}: optimizer.lr: expected a finite number'
+    assert str(caught.value) == f"{expected} (got .nan)"
 
 
 def test_an_arguments_mistake_is_reported_as_that_argument():

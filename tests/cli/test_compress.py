@@ -21,10 +21,11 @@ from dnnstack.configs import parse_config
 from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
+from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.training.compressed.file import read_compressed
 from dnnstack.training.compressed.place import name_of
 from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.records.trained import find_trained
+from dnnstack.training.records.trained import Trained, find_trained
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -65,6 +66,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path
     Path("small.yaml").write_text(STAGES)
     assert main(["train", "--config", "tiny.yaml", "--device", "numpy", "-q"]) == 0
     return tmp_path
+
+
+def test_pruning_alone_is_told_to_make_no_small_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of arrays with too many values for a code book, as those of large layers are."""
+    assert main([*COMPRESS]) == 0
+    said = "a pruned weight takes as much of the file as any other until its array is coded; "
+    assert said not in capsys.readouterr().out
+    found = read_compressed(Path("runs/tiny-compressed/tiny.dnnz"))
+    plain = {name: replace(cost, width=0) for name, cost in found.costs.items()}
+    network = Trained.of(found.checkpoint).network
+    text = CompressedReport(replace(found, costs=plain), network).as_text()
+    assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
 def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +199,7 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
     capsys.readouterr()
     words = ["compress", "--config", "few.yaml", "--device", "numpy"]
-    assert main([*words, "--json", "-q"]) == 0
+    assert main([*words, "--json"]) == 0
     small = json.loads(capsys.readouterr().out)
     shapes = {name: cost["size"] for name, cost in small["arrays"].items()}
     assert shapes == {
@@ -204,6 +219,9 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     assert ["the", "file", "782", "50.3%"] in [row[:4] for row in rows]
     assert ["the", "file", "50.3%"] in [row[:3] for row in rows]
     assert ["1-filters", "50.3%"] in [row[:2] for row in rows]
+    # Nothing of the last layer, which is the network's own.
+    assert main([*words, "--set", "name=again"]) == 0
+    assert "last layer" not in capsys.readouterr().err
     run = "runs/tiny-compressed/1-filters"
     assert "filters: 2" in Path(run, "config.yaml").read_text()
     assert main(["eval", "--run", run, "--no-plots", "--device", "numpy", "--json"]) == 0

@@ -56,9 +56,10 @@ def test_the_sheet_is_drawn_unasked(run: Run, tmp_path: Path) -> None:
 def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine-samples.png").mkdir()
     done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
-    assert done.returncode == 0
-    assert "mine-samples.png" in done.stderr
-    assert "--save PNG chooses another file" in done.stderr
+    assert done.returncode == 1
+    assert "error: mine-samples.png" in done.stderr
+    assert "--save PNG chooses another file, --no-sheet draws none" in done.stderr
+    assert "train  validation  test" in done.stdout
 
 
 def test_wrong_places_for_the_sheet(run: Run) -> None:

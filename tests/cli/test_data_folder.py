@@ -59,7 +59,9 @@ def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
     # What the config says now comes before what was.
     done = run_in(folder, *TRAIN, "--set", "data.root=gone", "--resume")
     assert done.returncode == 1
-    assert "gone/set: cannot be read" in done.stderr
+    assert "--set data.root=gone" not in done.stderr
+    assert "two.yaml:3:35: data.dataset.image_folder.train: there is no folder 'set'" in done.stderr
+    assert f"from the data folder, which is {folder / 'gone'}. summary" in done.stderr
 
 
 def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None:
@@ -68,8 +70,45 @@ def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None
     done = run_in(folder, *EVAL)
     assert done.returncode == 1
     assert str(folder / "data") not in done.stderr
-    assert "set: cannot be read" in done.stderr
+    assert "set: cannot be read, as there is no such folder" in done.stderr
     assert run_in(folder, *EVAL, "--data-dir", "moved").returncode == 0
+
+
+def test_a_moved_folder_of_pictures_is_named_as_the_config_has_it(
+    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data folder, in which they never were, comes last."""
+    (folder / "data" / "set").rename(folder / "set")
+    assert run_in(folder, *TRAIN).returncode == 0
+    (folder / "set").rename(folder / "moved")
+    monkeypatch.setitem(environment, "DNNSTACK_DATA", "shelf")
+    done = run_in(folder, *TRAIN)
+    assert done.returncode == 1
+    expected = "two.yaml:3:35: data.dataset.image_folder.train: there is no folder 'set'. If the "
+    assert done.stderr.startswith(f"dnnstack: error: {expected}pictures were moved, write where")
+    assert "from the data folder, which is shelf. summary and explain need no" in done.stderr
+    done = run_in(folder, *EVAL)
+    gone = f"error: {folder / 'set'}: cannot be read, as there is no such folder and no shelf/set "
+    assert gone in done.stderr
+    done = run_in(folder, *TRAIN, "--set", "data.dataset.image_folder.train=/none")
+    assert "train: there is no folder '/none'; if the pictures were moved, write" in done.stderr
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_an_empty_class_comes_before_advice_about_the_network(
+    run_in: Run, folder: Path, hidden: bool
+) -> None:
+    pictures = folder / "data" / "set"
+    for path in (pictures / "b").iterdir():
+        path.unlink()
+    (pictures / "c").mkdir()
+    (pictures / "a" / "0.png").rename(pictures / "c" / "0.png")
+    if hidden:
+        (pictures / "b" / ".DS_Store").write_bytes(b"")
+    done = run_in(folder, *TRAIN, "--data-dir", "data", "--set", f"layers.1.units={2 + hidden}")
+    assert done.returncode == 1
+    assert f"data/set/b: no picture in this {'' if hidden else 'class '}folder" in done.stderr
+    assert "units" not in done.stderr
 
 
 def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in: Run, folder: Path) -> None:

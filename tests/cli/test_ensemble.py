@@ -24,6 +24,7 @@ def test_several_names_in_three_ways(run_in: Run, trained: Path) -> None:
     assert [each["checkpoint"] for each in members] == FILES
     text = run_in(trained, "eval", "--device", "numpy", *ways[0], "--weights", "3,1").stdout
     assert "tiny, step-13   0.750 " in text
+    assert "combined  the average of the probabilities; with the weights above\n" in text
     assert text.count("gain  ") == 1
 
 

@@ -23,7 +23,10 @@ def _notes(stderr: str) -> list[str]:
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_text_tells_layer_by_layer(run: Run, device: str) -> None:
+def test_text_tells_layer_by_layer(
+    run: Run, device: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environment, "COLUMNS", "80")
     done = run("explain", "--config", "tiny.yaml", "--device", device)
     assert (done.returncode, _notes(done.stderr)) == (0, [])
     lines = done.stdout.splitlines()
@@ -48,7 +51,22 @@ def test_text_tells_layer_by_layer(run: Run, device: str) -> None:
     assert "of limit" not in done.stdout
 
 
-def test_measured_text_has_times_and_limits(run: Run) -> None:
+def test_a_pipe_gets_whole_lines(run: Run) -> None:
+    done = run("explain", "--config", "tiny.yaml", "--device", "cpu", "--measure")
+    lines = done.stdout.splitlines()
+    (backward,) = [line for line in lines if "Conv2dBackwardFilter  " in line]
+    assert re.search(r"32x1x28x28, .*-> 4x1x5x5.*  [\d.]+ (M|k)  .* [um]s", backward)
+    after = lines[lines.index(backward) + 1 :]
+    (arguments,) = [line for line in after if "diff_weights=" in line][:1]
+    assert "src=" in arguments
+    assert "diff_dst=" in arguments
+    assert not any(line.endswith(",") for line in lines)
+
+
+def test_measured_text_has_times_and_limits(
+    run: Run, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environment, "COLUMNS", "80")
     done = run("explain", "--config", "tiny.yaml", "--measure")
     assert (done.returncode, _notes(done.stderr)) == (0, [])
     lines = done.stdout.splitlines()

@@ -77,7 +77,8 @@ def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
     assert "seed-3: run 3 of 3" in more.stdout, more.stderr
     assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
     listed = run("runs").stdout.splitlines()
-    assert listed[-1].split()[:3] == ["tiny-seeds", "seeds", "3/3"]
+    assert listed[-1].split()[:4] == ["tiny-seeds", "seeds", "finished", "3/3"]
+    assert "-" not in listed[-1].split()
     # A single one goes on with its own config; that of the group has another seed.
     single = ("--resume", "runs/tiny-seeds/seed-2", *TRAIN[3:], "--set", "train.epochs=2")
     refused = run("train", "--config", "tiny.yaml", *single)
@@ -88,6 +89,13 @@ def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
     assert "runs/tiny-seeds: is a group of runs; name one of them" in mistaken.stderr
     alone = run("eval", "--run", "nosuch")
     assert "there are groups of runs alone: tiny-seeds; name a run of one" in alone.stderr
+
+
+def test_more_folds_than_samples_begin_no_group(run: Run, tmp_path: Path) -> None:
+    done = run(*TRAIN, "--folds", "481")
+    assert done.returncode == 1
+    assert "error: --folds: 480 samples cannot be divided into 481 folds" in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_group_goes_on_with_its_own_config_only(run: Run) -> None:
@@ -112,7 +120,9 @@ def test_a_group_goes_on_with_its_own_config_only(run: Run) -> None:
         (["--seeds", "2", "--folds", "2"], "--seeds and --folds cannot be used together"),
         (["--stratified"], "--stratified needs --folds"),
         (["--workers", "2"], "--workers needs --seeds or --folds"),
-        (["--seeds", "1"], "1 is not in the range x>=2"),
+        (["--seeds", "1"], "'--seeds': expected at least 2 (got 1)"),
+        (["--seeds", "two"], "'--seeds': expected a whole number (got 'two')"),
+        (["--threads", "0"], "'--threads': expected a number from 1 to 1024 (got 0)"),
         (["--seeds", "2", "--ranks", "2"], "--seeds and --ranks cannot be used together"),
     ],
 )

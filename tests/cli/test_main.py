@@ -181,12 +181,33 @@ def test_streams_that_are_closed_lead_nowhere(
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
     for words, status in (
         (("train", "--config", "tiny.yaml", "--device", "numpy"), 0),
-        (("runs",), 0),
+        # Its result is lost, that of a training is in its folder.
+        (("runs",), 1),
         (("predict", "-"), 2),
     ):
         done = subprocess.run([*closed, *words], cwd=tmp_path, env=environment, timeout=120)
         assert done.returncode == status, words
     assert run("eval", "--device", "numpy", "--no-plots").returncode == 0
+
+
+def test_a_closed_output_is_an_error(
+    run: Run, tmp_path: Path, command: list[str], environment: dict[str, str]
+) -> None:
+    for words in (
+        ("runs",),
+        ("runs", "--json"),
+        ("config", "--config", "mlp.yaml"),
+        ("--version",),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&-', "sh", *command, *words],
+            cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 1, words
+        assert done.stderr == (
+            "dnnstack: error: standard output: cannot be written: it is closed; the output is "
+            "incomplete\n"
+        )
 
 
 def test_an_interrupt_counts_from_the_first_import_on(

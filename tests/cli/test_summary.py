@@ -26,7 +26,7 @@ def test_a_table_and_json_say_the_same(run: Run) -> None:
 def test_a_batch_of_nothing_is_wrong_usage(run: Run) -> None:
     done = run("summary", "--config", "tiny.yaml", "--batch-size", "0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "'--batch-size': 0 is not in the range x>=1" in done.stderr
+    assert "'--batch-size': expected at least 1 (got 0)" in done.stderr
 
 
 def test_a_packaged_config_is_named_without_its_folder(run: Run) -> None:

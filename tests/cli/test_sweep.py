@@ -241,6 +241,7 @@ def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: P
     assert "trial-1: accuracy " in done.stdout
     assert "trial-2: failed: " in done.stdout
     assert "runs/tiny-sweep: 2 trials, 1 complete, 1 failed" in done.stdout
+    assert done.stdout.endswith("\nnext        dnnstack report runs/tiny-sweep\n")
 
 
 @pytest.mark.parametrize(

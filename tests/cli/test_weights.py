@@ -52,7 +52,7 @@ def test_with_a_config_it_says_what_would_be_taken(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "\nfc.weight  10x784  F32   fc.weight\n" in out
     assert "\nfc.bias         9  F32   -\n" in out
-    assert "\n1 of the network's 2 arrays are taken\n" in out
+    assert "\n1 of the network's 2 arrays is taken\n" in out
     assert "\nnew   fc.bias (10,): the file has (9,)\n" in out
     words = ["weights", "w.safetensors", "--config", "mine.yaml", "--json"]
     assert main(words) == 0
@@ -81,7 +81,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main(["weights"]) == 2
     assert main(["weights", "nothing"]) == 1
-    assert "nothing: no such file; nothing: no such run" in capsys.readouterr().err
+    assert "nothing: no such file or run" in capsys.readouterr().err
 
 
 def test_names_of_others_are_printed_so_that_nothing_obeys_them(

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from dnnstack.backends.settling import DISTURBED
 from dnnstack.cli import console
 from dnnstack.cli.progress import Lines
 from dnnstack.common import machine_load
@@ -152,3 +153,14 @@ def test_a_moment_is_enough_to_see_a_crowd(
 
         monkeypatch.setattr(machine_load.time, "sleep", pass_by)
         assert machine_load.crowded(2) == (busy > 0)
+
+
+def test_a_disturbed_search_is_told_once_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "disturbed"))
+    for text in (DISTURBED, "another note", DISTURBED, "another note"):
+        console.note(text)
+    said = capsys.readouterr().err
+    assert said.count("other programs kept this device busy") == 1
+    assert said.count("another note") == 2

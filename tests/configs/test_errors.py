@@ -276,6 +276,24 @@ train:
     )
 
 
+def test_a_misspelt_type_hides_no_other_mistake() -> None:
+    """They are those of the type that was meant, or those that every type would have."""
+    line = "optimizer: {type: sdg, lr: fast, momentun: 0.9}"
+    assert message(with_line(line)).splitlines()[1:] == [
+        "x.yaml:1:19: optimizer.type: unknown optimizer 'sdg'; did you mean 'sgd'?",
+        "x.yaml:1:28: optimizer.lr: expected a number (got 'fast')",
+        "x.yaml:1:34: optimizer.momentun: unknown key; did you mean 'momentum'?",
+    ]
+    assert message(with_line(line.replace("sdg", "foo"))).splitlines()[1:] == [
+        "x.yaml:1:19: optimizer.type: unknown optimizer 'foo'; "
+        "expected adagrad, adam, adamw, muon or sgd",
+        "x.yaml:1:28: optimizer.lr: expected a number (got 'fast')",
+    ]
+    assert "adagrad, adam, adamw, muon or sgd (got nothing)" in message(
+        with_line("optimizer: {type: , lr: 0.1}")
+    )
+
+
 def test_missing_sections_are_all_named() -> None:
     assert message("seed: 1").splitlines()[1:] == [
         "x.yaml:1:1: data: required key is missing (What to train on.)",

@@ -158,6 +158,35 @@ def test_both_of_a_pair_set_on_the_command_line_is_an_error() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.epochs=", "train: required: epochs or max_steps"),
+        ("schedule.step_size=", "schedule: required: step_size or step_size_epochs"),
+        (
+            "optimizer=",
+            "optimizer: expected the name of an optimizer or a mapping with its type (got nothing)",
+        ),
+        ("run=", "run: expected a mapping (got nothing)"),
+        (
+            "data.augment.0.scale.min=3",
+            "data.augment.0.scale.min: the config has no 'data.augment'; as a whole it is set by "
+            "'data.augment=[...]'",
+        ),
+    ],
+)
+def test_the_place_of_a_mistake_is_what_made_it(override: str, expected: str) -> None:
+    """Not the file's line, where nothing is wrong."""
+    assert message(override) == f"--set {override}: {expected}"
+    assert message("train.epochs=").startswith("--set train.epochs=: ")
+
+
+def test_a_change_of_another_key_is_not_blamed() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(TEXT.replace("epochs: 10", "seed: 1"), "x.yaml", ["train.log_every=5"])
+    assert "x.yaml:11:1: train: required: epochs or max_steps" in str(caught.value)
+
+
 def test_errors_of_file_and_overrides_come_together() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(TEXT.replace("0.9", "x"), "x.yaml", ["seed=x", "name=/", "lr=1"])

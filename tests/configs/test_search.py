@@ -167,25 +167,25 @@ ONE = "  trials: 2\n  keys:\n    "
         (
             f"{ONE}optimizer.lr: {{values: [1], when: {{seed: 1}}}}\n",
             2,
-            "no key of this search",
+            "is not a key of this search; there is no key above this one",
         ),
         (
             f"{ONE}optimizer.momentum: [0.0, 0.9]\n"
             "    optimizer.nesterov: {values: [true], when: {optimizer.momentum: 0.5}}\n",
             3,
-            "nesterov.when.optimizer.momentum: is never 0.5: it is of 0.0, 0.9",
+            "nesterov.when.optimizer.momentum: is never 0.5: it is searched among 0.0, 0.9",
         ),
         (
             f"{ONE}data.batch_size: {{low: 32, high: 128, step: 32}}\n"
             "    optimizer.lr: {values: [1], when: {data.batch_size: [64, 65]}}\n",
             3,
-            "is never 65: it is from 32 to 128 in steps of 32",
+            "is never 65: it is searched from 32 to 128 in steps of 32",
         ),
         (
             f"{ONE}seed: {{low: 1, high: 9}}\n"
             "    optimizer.lr: {values: [1], when: {seed: 10}}\n",
             3,
-            "is never 10: it is from 1 to 9",
+            "is never 10: it is searched from 1 to 9",
         ),
         (
             f"{ONE}optimizer.lr: {{low: 0.1, high: 0.9}}\n"
@@ -197,7 +197,7 @@ ONE = "  trials: 2\n  keys:\n    "
             f"{ONE}optimizer.nesterov: [true, false]\n"
             "    seed: {values: [1], when: {optimizer.nesterov: 1}}\n",
             3,
-            "is never 1: it is of true, false",
+            "is never 1: it is searched among true, false",
         ),
         ("  keys: {optimizer.lr: [1]}\n", 0, "trials: is missing: give a budget"),
         ("  trials: 5\n", 0, "keys: is missing"),
@@ -234,6 +234,47 @@ def test_mistakes_have_their_place(tmp_path: Path, block: str, line: int, messag
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="3 errors"):
         load(tmp_path, "  trials: x\n  sampler: y\n  keys: {optimizer.lr: 1}\n")
+
+
+def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
+    """But not those of a key whose condition is wrong, or that depends on such a key."""
+    block = """\
+  trials: 2
+  sampler: tbe
+  keys:
+    optimizer.momentum: [0.9, 1.5]
+    optimizer.nesterov: {values: [maybe], when: {optimizer.momentun: 0.9}}
+    seed: {values: [x], when: {optimizer.nesterov: maybe}}
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, block)
+    first, *lines = str(caught.value).splitlines()
+    assert first.endswith("s.yaml: 3 errors")
+    assert "search.sampler: did you mean 'tpe'? (got 'tbe')" in lines[0]
+    assert "momentum: 1.5 does not fit: expected a number below 1 (got 1.5)" in lines[1]
+    assert "is not a key of this search; did you mean 'optimizer.momentum'?" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("momentum", "is not a key of this search; did you mean 'optimizer.momentum'?"),
+        ("train.epochs", "; the keys above are optimizer.lr, optimizer.momentum"),
+        ("data.batch_size", "is searched further below; a key can depend only on keys above it"),
+    ],
+)
+def test_a_condition_on_what_is_not_above(tmp_path: Path, key: str, answer: str) -> None:
+    block = f"""\
+  trials: 2
+  keys:
+    optimizer.lr: [0.1, 0.2]
+    optimizer.momentum: [0.0, 0.9]
+    optimizer.nesterov: {{values: [true], when: {{{key}: 0.9}}}}
+    data.batch_size: [32, 64]
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, block)
+    assert answer in str(caught.value)
 
 
 def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) -> None:
@@ -282,7 +323,18 @@ def test_overrides_of_the_block(tmp_path: Path) -> None:
         ("search.trials=x", r"--set search.trials=x: search.trials: expected a whole number"),
         ("search.prune=maybe", r"--set search.prune=maybe: search.prune: expected a mapping"),
         ("search", r"--set search: expected search.key=value, as in search.trials=20"),
-        ("search.keys.optimizer.lr.high=0", r"search.keys.optimizer.lr: the range is empty"),
+        (
+            "search.keys.optimizer.lr.high=0",
+            r"--set search.keys.optimizer.lr.high=0: search.keys.optimizer.lr: the range is empty",
+        ),
+        (
+            "search.keys.optimizer.lr.low=-1",
+            r"--set search.keys.optimizer.lr.low=-1: search.keys.optimizer.lr: -1 does not fit",
+        ),
+        (
+            "search.keys.optimizer.lr.high=.inf",
+            r"search.keys.optimizer.lr.high: expected a finite number \(got .inf\)",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             load_search(path, (change,))

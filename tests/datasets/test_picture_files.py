@@ -64,6 +64,8 @@ def test_a_folder_that_cannot_be_read_is_an_error(
 
     # File modes would not do: the superuser may read everything.
     monkeypatch.setattr(os, "scandir", refusing)
+    (nameless,) = find_pictures([""])
+    assert str(nameless) == "the path of a picture is empty"
     (error,) = find_pictures(["sub"])
     assert isinstance(error, DatasetError)
     assert str(error) == "sub: cannot be read: Permission denied"

@@ -54,7 +54,14 @@ def test_labels_are_of_one_kind_and_the_best_point_is_named(tmp_path: Path) -> N
         assert not any("^" in label for label in written)
     assert "0.5" in [label.get_text() for label in loss.get_yticklabels()]
     assert all(label.get_text().endswith("%") for label in accuracy.get_yticklabels())
-    assert [text.get_text() for text in accuracy.texts] == ["best 75.00%"]
+    # In the legend, which is above the panel: a text among the curves would hide one.
+    legend = accuracy.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("training", "validation", "best 75.00%"),
+    ]
+    assert not accuracy.texts
+    for axes in (loss, accuracy):
+        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
 
 
 def test_curves_are_drawn_into_the_run_folder(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.reports.sweep_plots import (
-    _Scale,
+    Scale,
     draw_sweep,
     front_figure,
     parallel_figure,
@@ -105,6 +105,12 @@ def test_two_objectives_have_a_front_and_pictures(tmp_path: Path) -> None:
     lines = [line for line in parallel_figure(found).axes[0].lines if len(line.get_xdata()) == 5]
     assert len(lines) == 10
     assert sum(line.get_ydata()[2] < 0 for line in lines) == 6
+    parallel = parallel_figure(found).axes[0]
+    assert [text.get_text() for text in parallel.texts].count("unset") == 1
+    # An opaque box: no line is seen behind a text.
+    for axes in (parallel, front):
+        assert axes.texts
+        assert all(text.get_bbox_patch().get_alpha() is None for text in axes.texts)
     assert len(trials_figure(found).axes) == 3
     low, high = (axes := trials_figure(report_sweep(one_validation(path))).axes[-1]).get_xlim()
     steps = [tick for tick in axes.get_xticks() if low <= tick <= high]
@@ -154,16 +160,49 @@ def test_every_key_is_told_in_a_narrow_terminal(tmp_path: Path, count: int) -> N
         (1, 3, 1, ["1", "2", "3"]),
         (0.1, 0.7, 0.3, ["0.1", "0.4", "0.7"]),
         (0.0, 1.0, 0.0, ["0", "0.25", "0.5", "0.75", "1"]),
+        # Round values between the ends, which are those of the search.
+        (0.2, 0.97, 0.0, ["0.2", "0.4", "0.6", "0.8", "0.97"]),
+        (8, 300, 4, ["8", "100", "200", "300"]),
     ],
 )
 def test_ticks_are_values_that_a_trial_can_have(
     low: float, high: float, step: float, ticks: list[str]
 ) -> None:
-    scale = _Scale.of_key(Dimension("layers.dense_1.units", low, high, step=step))
+    scale = Scale.of_key(Dimension("layers.dense_1.units", low, high, step=step))
     assert [text for _, text in scale.ticks()] == ticks
     assert [scale.place(float(text)) for text in ticks] == pytest.approx(
         [place for place, _ in scale.ticks()]
     )
+
+
+def test_ticks_of_results_and_of_logarithms() -> None:
+    texts = [text for _, text in Scale.of_numbers("accuracy", [0.0835, 0.891, 0.4]).ticks()]
+    assert texts == ["8.35%", "25%", "50%", "75%", "89.10%"]
+    scale = Scale.of_key(Dimension("optimizer.lr", 0.001, 0.5, log=True))
+    assert [text for _, text in scale.ticks()] == ["0.001", "0.01", "0.1", "0.5"]
+    assert {text: place for place, text in scale.ticks()}["0.1"] == scale.place(0.1)
+    near = Scale.of_key(Dimension("optimizer.lr", 0.01, 0.3, log=True))
+    assert [text for _, text in near.ticks()] == ["0.01", "0.02", "0.05", "0.1", "0.2", "0.3"]
+
+
+def test_a_legend_tells_the_best_from_the_last(tmp_path: Path) -> None:
+    path = sweep(tmp_path, ("accuracy",), 3)
+    lines = [
+        {"event": "validation", "step": step, "accuracy": accuracy, "loss": 1.0}
+        for step, accuracy in ((10, 0.2), (20, 0.099), (30, 0.05))
+    ]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (path / "trial-1" / "log.jsonl").write_text(text, encoding="utf-8")
+    figure = trials_figure(report_sweep(path))
+    figure.draw_without_rendering()
+    axes = figure.axes[-1]
+    first, ring = (text.get_text() for text in axes.get_legend().get_texts())
+    assert first == "trial-1: best 10.00%, last 5.00%"
+    assert ring == "best accuracy"
+    (marked,) = [each for each in axes.lines if each.get_marker() == "o" and len(each.get_xdata())]
+    assert (list(marked.get_xdata()), list(marked.get_ydata())) == ([10], [0.2])
+    for axes in figure.axes:
+        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
 
 
 def test_few_trials_and_none(tmp_path: Path) -> None:

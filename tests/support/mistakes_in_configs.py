@@ -400,10 +400,13 @@ CONFIGS = [
     Mistake("unknown command", "trian", ("'trian'; did you mean 'dnnstack train'?",), USAGE),
     Mistake("unknown option", "train --confg x", ("'--confg'; did you mean '--config'?",), USAGE),
     Mistake(
-        "no class to name", "predict 5.png --top 0", ("'--top': 0 is not in the range",), USAGE
+        "no class to name",
+        "predict 5.png --top 0",
+        ("'--top': expected at least 1 (got 0)",),
+        USAGE,
     ),
-    Mistake("no thread", f"{TRAIN} --threads 0", ("'--threads': 0 is not in the range",), USAGE),
-    Mistake("absurd threads", f"{TRAIN} --threads 100000", ("100000 is not in the range",), USAGE),
+    Mistake("no thread", f"{TRAIN} --threads 0", ("'--threads': expected a number from 1",), USAGE),
+    Mistake("absurd threads", f"{TRAIN} --threads 100000", ("from 1 to 1024 (got 100000)",), USAGE),
     Mistake("unknown split", "eval --split tset", ("'tset' is not one of 'train', ",), USAGE),
     Mistake("a run as argument", "eval runs/tiny", ("name a run with --run",), USAGE),
 ]

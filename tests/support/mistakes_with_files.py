@@ -167,6 +167,11 @@ FILES = [
         ("tinny: no such run; did you mean 'tiny'? Runs in runs: tiny",),
     ),
     Mistake(
+        "a run without a name",
+        f"{EVAL} --run ''",
+        ("error: the name of the run is empty; runs in runs: tiny",),
+    ),
+    Mistake(
         "nothing to resume",
         f"{TRAIN} --set name=other --resume",
         ("runs: no run of 'other' to resume; start one without --resume", "runs in runs: tiny"),

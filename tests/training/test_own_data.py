@@ -198,7 +198,7 @@ def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path: Path) -
     found = summarize(config, Path("own.yaml"))
     assert (found.input_shape, len(found.classes)) == ((3, 224, 224), 1000)
     assert found.parameters == 3 * 224 * 224 * 1000 + 1000
-    with pytest.raises(DatasetError, match="nowhere: cannot be read"):
+    with pytest.raises(DatasetError, match="there is no folder 'nowhere'"):
         summarize(parsed(FOLDER, tmp_path, "data.dataset.image_folder.train=nowhere"), Path("x"))
 
 

@@ -133,6 +133,8 @@ def compress(
                 listener=heard,
                 stop_requested=stop_requested,
                 downloads=downloads,
+                # They are this very network's, whose last layer is never to begin anew.
+                doubts=False,
             )
         if ended.state == "interrupted":
             return Result(place.folder, place.record, None)

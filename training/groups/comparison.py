@@ -42,6 +42,12 @@ class Comparison:
         return self.both + self.only_first + self.only_second + self.neither
 
     @property
+    def is_of_one(self) -> bool:
+        """Whether both networks are the same checkpoint, asked in the same way."""
+        first, second = (each.checkpoint.resolve() for each in (self.first, self.second))
+        return first == second and self.first.tta == self.second.tta
+
+    @property
     def difference(self) -> float:
         """The accuracy of the first network minus that of the second."""
         return (self.only_first - self.only_second) / self.count

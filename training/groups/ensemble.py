@@ -192,7 +192,9 @@ class Mixture:
         if combine == "votes":
             raise UsageError("--combine votes: votes count equally; leave --weights out")
         if len(weights) != count:
-            raise UsageError(f"--weights: {len(weights)} are given for {count} networks")
+            raise UsageError(
+                f"--weights: expected {count} numbers, one for each network (got {len(weights)})"
+            )
         total = sum(weights)
         if not all(0 <= weight < np.inf for weight in weights) or not 0 < total < np.inf:
             raise UsageError("--weights: expected numbers of at least 0, not all of them 0")

@@ -11,6 +11,7 @@ from ...common.errors import CheckpointError, ConfigError, NonFiniteError
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.search import assignment
+from ..assemble import describe_data
 from ..listener import Summary
 from ..records.resume import Resume, open_resume
 from ..records.runs import is_run
@@ -140,6 +141,14 @@ def check_planned(planned: Planned, config: RunConfig) -> None:
     """Raise ConfigError for settings that the group itself makes."""
     if planned.kind == "folds" and config.data.fold is not None:
         raise ConfigError("data.fold: --folds sets it; remove it from the config")
+    if planned.kind == "folds" and config.data.dataset.type != "image_folder":
+        # How many pictures a folder has is seen when they are read.
+        count = describe_data(config).train_count
+        if count is not None and count < planned.count:
+            raise ConfigError(
+                f"--folds: {count} samples cannot be divided into {planned.count} folds, each with "
+                "a sample to validate on; use fewer"
+            )
 
 
 def settings_of(path: Path, member: Member) -> Sequence[str]:

@@ -23,12 +23,14 @@ class Spread:
     mean: float
     deviation: float | None
     minimum: float
+    median: float
     maximum: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        return cls(float(np.mean(values)), deviation, min(values), max(values))
+        middle = float(np.median(values))
+        return cls(float(np.mean(values)), deviation, min(values), middle, max(values))
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +53,10 @@ class GroupReport:
         found = f"{self.finished} of {self.planned} {self.kind} finished"
         if spread := self.spreads.get("accuracy"):
             deviation = "" if spread.deviation is None else f", deviation {spread.deviation:.2%}"
-            found += f", accuracy {spread.mean:.2%} on average{deviation}"
+            if self.kind == "sweep":
+                found += f", accuracy {spread.maximum:.2%} at best, median {spread.median:.2%}"
+            else:
+                found += f", accuracy {spread.mean:.2%} on average{deviation}"
         return f"<GroupReport of {str(self.path)!r}: {found}>"
 
     @property

@@ -192,6 +192,8 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
     """
     if reference is None or str(reference) == LATEST:
         return _latest(runs_dir)
+    if str(reference) == "":
+        raise CheckpointError(f"the name of the run is empty; {_listed(runs_dir)}")
     for path in (runs_dir / reference, Path(reference)):
         if path.name == LATEST and path.parent.is_dir() and not path.is_dir():
             return _latest(path.parent)

@@ -100,9 +100,11 @@ def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Ch
     try:
         folder = find_run(reference, runs_dir)
     except CheckpointError as error:
-        if Path(reference).suffix or Path(reference).is_dir():
+        first, *rest = error.args
+        if Path(reference).is_dir():
             raise
-        raise error.after(f"{reference}: no such file; ") from None
+        first = first.replace(f"{reference}: no such run", f"{reference}: no such file or run", 1)
+        raise CheckpointError(first, *rest) from None
     return best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
 
 

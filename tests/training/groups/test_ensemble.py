@@ -69,7 +69,7 @@ def test_weights_are_those_of_the_greatest_likelihood() -> None:
     ("combine", "weights", "message"),
     [
         ("votes", [1, 1], "votes count equally"),
-        ("logits", [1], "1 are given for 2 networks"),
+        ("logits", [1], r"expected 2 numbers, one for each network \(got 1\)"),
         ("logits", [1, -1], "at least 0"),
         ("logits", [0, 0], "not all of them 0"),
         ("logits", [float("nan"), 1], "at least 0"),

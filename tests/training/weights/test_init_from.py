@@ -234,8 +234,8 @@ def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(
 @pytest.mark.parametrize(
     ("reference_to", "said"),
     [
-        ("nothing.safetensors", "nothing.safetensors: no such run"),
-        ("nothing", "nothing: no such file; nothing: no such run"),
+        ("nothing.safetensors", "nothing.safetensors: no such file or run"),
+        ("nothing", "nothing: no such file or run"),
         ("empty", "empty: no such run"),
         ("damaged.safetensors", "damaged.safetensors: is damaged, or is not a safetensors file"),
         ("model.pth", "model.pth: is a pickle of PyTorch"),

@@ -1,0 +1,58 @@
+"""The table of groups: what is shown of seeds and of the trials of a search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dnnstack.reports.group_text import groups_text
+from dnnstack.reports.runs_report import group_state
+from dnnstack.training.groups.group import Group, Kind, create_group
+from dnnstack.training.groups.statistics import report_group
+
+
+def _group(folder: Path, kind: Kind, *states: str) -> Path:
+    """A group whose runs ended in these states, with accuracies of 0.1, 0.2, 0.6, ..."""
+    path = create_group(folder, f"tiny-{kind}", Group(kind, ""))
+    for number, (state, accuracy) in enumerate(zip(states, (0.1, 0.2, 0.6), strict=False), 1):
+        run = path / f"run-{number}"
+        run.mkdir()
+        (run / "config.yaml").write_text("name: run\n", encoding="utf-8")
+        numbers = {"accuracy": accuracy, "loss": 1.0, "best": True}
+        lines = [
+            {"event": "start", "step": 0, "time": 1.0, "total_steps": 9},
+            {"event": "validation", "step": 9, **numbers},
+            {"event": "end", "step": 9, "state": state, "training_seconds": 1.0},
+        ]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (run / "log.jsonl").write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_search_has_a_median_and_no_mean(tmp_path: Path) -> None:
+    """Its trials are different trainings; seeds are the same one, drawn again."""
+    paths = [_group(tmp_path, kind, *["finished"] * 3) for kind in ("sweep", "seeds")]
+    reports = [report_group(path) for path in paths]
+    heads, sweep, seeds = groups_text(reports, 80, ["finished", "finished"]).splitlines()
+    assert heads.split()[2:] == ["state", "finished", "best", "median", "mean", "deviation"]
+    assert sweep.split()[2:] == ["finished", "3/3", "60.00%", "20.00%", "-", "-"]
+    assert seeds.split()[4:] == ["60.00%", "20.00%", "30.00%", "26.46%"]
+    assert "accuracy 60.00% at best, median 20.00%" in repr(reports[0])
+    assert "accuracy 30.00% on average, deviation 26.46%" in repr(reports[1])
+
+
+@pytest.mark.parametrize(
+    ("states", "planned", "expected"),
+    [
+        (("finished", "finished"), 2, "finished"),
+        (("finished",), 2, "interrupted"),
+        ((), 2, "interrupted"),
+        (("finished", "interrupted"), 2, "interrupted"),
+        (("interrupted", "failed"), 2, "failed"),
+    ],
+)
+def test_a_group_has_the_state_of_its_runs(
+    tmp_path: Path, states: tuple[str, ...], planned: int, expected: str
+) -> None:
+    assert group_state(_group(tmp_path, "seeds", *states), planned) == expected
