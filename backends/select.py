@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from ..common.errors import BackendUnavailableError, UsageError
@@ -58,6 +59,21 @@ def open_backend(
     from .reference.backend import ReferenceBackend
 
     return ReferenceBackend(count)
+
+
+@contextmanager
+def own_streams(device: str) -> Iterator[None]:
+    """In this block the backends of a device that this thread opens work beside those of others.
+
+    ``device``: a backend's name. For several trainings on one GPU; on a CPU nothing changes.
+    """
+    if device != "cuda":
+        yield
+        return
+    from .cuda.libraries.runtime import device as gpu
+
+    with gpu().own_streams():
+        yield
 
 
 def _cuda(capture: bool) -> Backend:

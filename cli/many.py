@@ -13,7 +13,7 @@ import click
 
 from ..common.machine import available_threads
 from ..common.printable import printable
-from . import console, plugins
+from . import console, plugins, together
 from .options import Decorator, all_of
 from .signals import StopSignals
 
@@ -51,6 +51,7 @@ option: Decorator = all_of(
         help="With --seeds or --folds: train N runs at a time, each in a process with its share of "
         "the cores; default: 1.",
     ),
+    together.option,
 )
 
 
@@ -81,6 +82,7 @@ def planned(
 def train(
     wanted: Planned,
     workers: int,
+    in_one_process: bool,
     reference: str,
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
@@ -121,7 +123,9 @@ def train(
             check_planned(wanted, base.config)
             count, data = min(workers, wanted.count), Shelf()
             threads = base.config.run.threads or max(1, available_threads() // count)
-            backend = opened() if count == 1 else None
+            backend = opened() if count == 1 or in_one_process else None
+            if backend is not None and in_one_process:
+                together.check_together(backend.name, workers)
             if backend is None:
                 # Forked later, a worker could not use a device that is open here.
                 try_device(base, opened)
@@ -134,8 +138,10 @@ def train(
             progress.remark(f"config      {base.config.name} ({found})")
             if backend is not None:
                 progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-            else:
+            if backend is None:
                 progress.remark(f"workers     {count}, threads of each: {threads}")
+            elif count > 1:
+                progress.remark(f"workers     {count}, in one process")
             progress.remark(f"group       {printable(path)}")
             folder = path
 
@@ -169,9 +175,10 @@ def train(
                 progress.remark("")
                 progress.remark(f"{member.name}: run {place} of {count}")
 
-            if backend is None:
+            if backend is None or count > 1:
+                name = None if backend is None else backend.name
                 ended = train_side_by_side(
-                    path, count, lambda: partial(one, device=opened(threads)), stop
+                    path, count, lambda: partial(one, device=opened(threads)), stop, name
                 )
             else:
                 ended = Ended()

@@ -1,10 +1,10 @@
-"""``dnnstack train --seeds N --workers K``: runs of a group in several processes at a time."""
+"""``dnnstack train --seeds N --workers K``: runs of a group, several at a time."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -14,13 +14,14 @@ from ..common.cells import columns, wrapped_lines
 from ..common.errors import Interrupted
 from ..common.printable import printable
 from ..reports.training_text import duration
-from ..training.groups.claims import Claims
+from ..training.groups.claims import Claims, Taken
 from ..training.groups.group import Member, lock_group, read_group
 from ..training.groups.outcome import Outcome, outcome
 from ..training.groups.planned import train_members
 from ..training.listener import Listener, Summary
 from . import console, progress
 from .sweep_screen import Heard, standing
+from .together import Together
 from .workers import Crew, Said, Say
 
 if TYPE_CHECKING:
@@ -44,14 +45,19 @@ class Ended:
 
 
 def train_side_by_side(
-    path: Path, count: int, opened: Callable[[], Train], stop: StopSignals
+    path: Path,
+    count: int,
+    opened: Callable[[], Train],
+    stop: StopSignals,
+    together: str | None = None,
 ) -> Ended:
     """Train the runs of a group that have not finished, ``count`` at a time.
 
-    ``opened`` is called in each process, and gives what trains a run there. Raises DnnstackError.
+    ``opened`` is called in each process, and gives what trains a run there. ``together``: in
+    threads of this process instead, on the device of this name. Raises DnnstackError.
     """
     held = lock_group(path)
-    with nullcontext() if held is None else held, Claims() as claims:
+    with nullcontext() if held is None else held, _claims(together) as claims:
         members = read_group(path).members
         screen = _Screen(path, members)
 
@@ -82,7 +88,10 @@ def train_side_by_side(
 
         screen.open()
         try:
-            Crew(work, screen.hear, screen.turn, give_up, stop).run(count)
+            if together is None:
+                Crew(work, screen.hear, screen.turn, give_up, stop).run(count)
+            else:
+                Together(together, work, screen.hear, screen.turn, stop).run(count)
         finally:
             screen.close()
         found = [outcome(path / each.name) for each in members]
@@ -90,6 +99,11 @@ def train_side_by_side(
         stopped = missing and stop.requested()
         missed = any(each.finished and each.goal is False for each in found)
         return Ended(stopped, missing and not stopped, missed)
+
+
+def _claims(together: str | None) -> AbstractContextManager[Claims | Taken]:
+    """What keeps two processes, or two threads, from training the same run."""
+    return Claims() if together is None else nullcontext(Taken())
 
 
 class _Screen:

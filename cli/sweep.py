@@ -10,6 +10,7 @@ import click
 from ..common.printable import printable
 from . import completion, console, options, plugins
 from .signals import ENDING, StopSignals
+from .together import option as together_option
 from .train import quoted
 
 _LATEST = "latest"
@@ -43,6 +44,7 @@ _LATEST = "latest"
     "CPU as many as cores, with one thread each, on a GPU 1. With 1, the same seed makes the same "
     "trials.",
 )
+@together_option
 @options.json_output("one JSON object at the end")
 @options.device("run.device of the config")
 @options.no_graph
@@ -54,6 +56,7 @@ def sweep(
     plugin: tuple[Path, ...],
     resume: str | None,
     workers: int | None,
+    together: bool,
     as_json: bool,
     device: str | None,
     threads: int | None,
@@ -80,6 +83,7 @@ def sweep(
     from . import downloading, progress
     from .sweep_screen import Screen
     from .sweep_work import Job, count_of_workers
+    from .together import Together, check_together
     from .workers import Crew
 
     given = {"run.device": device, "run.threads": threads, "run.dir": runs_dir and str(runs_dir)}
@@ -95,9 +99,12 @@ def sweep(
             downloading.policy(offline), count,
         )  # fmt: skip
         # Forked later, a worker could not use a device that is open here.
-        backend = job.device(console.note) if count == 1 else None
+        backend = job.device(console.note) if count == 1 or together else None
+        if backend is not None and together:
+            check_together(backend.name, workers)
         if backend is None:
             job.try_device()
+        if count > 1:
             job.read_data(stop.requested)
         if resume is None:
             path = begin_sweep(base.config, search)
@@ -108,7 +115,8 @@ def sweep(
         if not as_json:
             progress.remark(f"sweep       {printable(path)}")
             if count > 1:
-                progress.remark(f"workers     {count}, threads of each: {job.threads}")
+                how = "in one process" if together else f"threads of each: {job.threads}"
+                progress.remark(f"workers     {count}, {how}")
         screen.open()
         try:
             if count == 1:
@@ -118,6 +126,14 @@ def sweep(
                     return stop.requested()
 
                 job.work(sweep, screen.hear, screen.note, ends, backend)
+            elif backend is not None:
+                Together(
+                    backend.name,
+                    lambda say, ends: job.work(sweep, say, screen.note, ends),
+                    screen.hear,
+                    screen.turn,
+                    stop,
+                ).run(count)
             else:
                 Crew(
                     lambda say, ends: job.work(sweep, say, console.note, ends),
@@ -141,6 +157,7 @@ def sweep(
                 words += [] if data_dir is None else ["--data-dir", str(data_dir)]
                 words += [*["--offline"] * offline, *["--no-graph"] * no_graph]
                 words += [] if workers is None else ["--workers", str(workers)]
+                words += ["--together"] * together
                 line = ("dnnstack", "sweep", "--config", reference, *words, "--resume", str(path))
                 progress.say(f"resume with {' '.join(map(quoted, line))}")
             elif any(trial.values is not None for trial in sweep.journal.read()):

@@ -74,6 +74,7 @@ def train(
     folds: int | None,
     stratified: bool,
     workers: int | None,
+    together: bool,
     device: str | None,
     threads: int | None,
     ranks: int | None,
@@ -108,6 +109,8 @@ def train(
         from . import downloading, progress
 
     wanted = many.planned(seeds, folds, stratified, workers, ranks)
+    if together and wanted is None:
+        raise click.UsageError("--together needs --seeds or --folds")
     team = several.joined(ranks, asynchronous)
     others = Others()
     if resume is not None and init_from is not None:
@@ -132,9 +135,10 @@ def train(
     if wanted is not None:
         words = [f"--{wanted.kind}", str(wanted.count), *["--stratified"] * wanted.stratified]
         words += [] if workers is None else ["--workers", str(workers)]
+        words += ["--together"] * together
         return many.train(
-            wanted, workers or 1, reference, (*overrides, *flags), plugin, resume, no_graph,
-            data_dir, offline,
+            wanted, workers or 1, together, reference, (*overrides, *flags), plugin, resume,
+            no_graph, data_dir, offline,
             "" if console.is_quiet() else ENDING,
             lambda path: _again([*code, *where, *words], reference, overrides, flags, path),
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf
@@ -23,6 +24,7 @@ from .libraries.cublas_lt import cublas_lt
 from .libraries.cudnn_library import Cudnn
 from .libraries.modules import toolchain
 from .libraries.runtime import (
+    CAPTURING,
     address_of,
     crowded,
     cupy,
@@ -44,6 +46,7 @@ REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
 REFUSABLE = ("overlap", "apart")
 _LISTED = 6
+_COMPILING = threading.RLock()
 
 
 class CudaBackend:
@@ -73,18 +76,23 @@ class CudaBackend:
         """The stream of this number, with handles made when first asked for."""
         if (index, tf32) not in self._streams:
             cuda = self.device.numbered_stream(index)
-            with cuda:
+            with cuda, CAPTURING:
                 other = self._streams.get((index, not tf32))
                 cudnn = other.cudnn if other is not None else Cudnn(cuda)
                 libraries = (Cublas(tf32, cuda), cudnn, cublas_lt())
                 made = Stream(cuda, *libraries, processors=device().processors)
+                self.device.hold(made)
                 self._streams[index, tf32] = made
         return self._streams[index, tf32]
 
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
-        options = options or Options()
+        # Of several threads the first one searches, and the others take what it has found.
+        with _COMPILING:
+            return self._compiled(sections, options or Options())
+
+    def _compiled(self, sections: Mapping[str, Graph], options: Options) -> CudaExecutable:
 
         def planned(
             graphs: Sections, trained: Sections, chosen: Precision

@@ -1,9 +1,10 @@
-"""Which runs of a group each of several processes trains."""
+"""Which runs of a group each of several processes, or threads of one, trains."""
 
 from __future__ import annotations
 
 import fcntl
 import tempfile
+import threading
 
 
 class Claims:
@@ -29,3 +30,18 @@ class Claims:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+
+class Taken:
+    """Numbers that threads of this process take, each once."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self, number: int) -> bool:
+        """Whether nobody has taken the number before; from 0."""
+        with self._lock:
+            free = number not in self._numbers
+            self._numbers.add(number)
+            return free

@@ -15,7 +15,7 @@ from ..assemble import describe_data
 from ..listener import Summary
 from ..records.resume import Resume, open_resume
 from ..records.runs import is_run
-from .claims import Claims
+from .claims import Claims, Taken
 from .group import (
     Group,
     Kind,
@@ -107,13 +107,13 @@ def train_members(
     train: Callable[[Member, Resume | None], Summary],
     notice: Callable[[str], None],
     begins: Callable[[int, int, Member], object] = lambda *place: None,
-    claims: Claims | None = None,
+    claims: Claims | Taken | None = None,
 ) -> Iterator[tuple[Member, Summary | NonFiniteError]]:
     """Train the runs of a group that have not finished, one after the other.
 
     A run that was begun goes on from its newest checkpoint. ``begins`` is told the number of each,
     from 1, and of all. A training that diverges does not end those that follow. With ``claims``,
-    only runs that no other process has taken are trained, and the group is locked by the caller.
+    only runs that nobody else has taken are trained, and the group is locked by the caller.
     Raises DnnstackError.
     """
     held = None if claims is not None else lock_group(path)

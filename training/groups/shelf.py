@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from ...configs import RunConfig
@@ -10,10 +11,11 @@ from ..assemble import load_data
 
 
 class Shelf:
-    """Loads a data set as ``load_data`` does, and keeps the last one."""
+    """Loads a data set as ``load_data`` does, and keeps the last one, for all threads."""
 
     def __init__(self) -> None:
         self._kept: tuple[object, ImageSet] | None = None
+        self._loading = threading.Lock()
 
     def __call__(
         self, config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
@@ -21,10 +23,11 @@ class Shelf:
         """Raises DatasetError."""
         chosen = config.data.dataset
         name = (chosen.type, repr(chosen.options()), split, root.absolute())
-        if self._kept is not None and self._kept[0] == name:
-            return self._kept[1]
-        # What is kept needs memory that the next one may need.
-        self._kept = None
-        found = load_data(config, split, root, downloads)
-        self._kept = name, found
-        return found
+        with self._loading:
+            if self._kept is not None and self._kept[0] == name:
+                return self._kept[1]
+            # What is kept needs memory that the next one may need.
+            self._kept = None
+            found = load_data(config, split, root, downloads)
+            self._kept = name, found
+            return found

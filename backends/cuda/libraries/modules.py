@@ -8,6 +8,7 @@ cache does without a compiler.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cache, cached_property
@@ -67,6 +68,8 @@ class Module:
         self._loaded: Any = None
         self._functions: dict[str, Any] = {}
         self._allowed: dict[str, int] = {}
+        # A module that is loaded twice would be unloaded once, under launches that hold addresses.
+        self._loading = threading.RLock()
 
     def begin(self) -> Future[bytes] | None:
         """Let a compiler make the code; None where it is there already."""
@@ -85,14 +88,15 @@ class Module:
 
         Raises LibraryError if the source cannot be compiled.
         """
-        if name not in self._functions:
-            self._functions[name] = self._module().get_function(name)
-        found = self._functions[name]
-        # Of all launches the most: it is the kernel's, whoever launches it.
-        if shared > self._allowed.get(name, 0):
-            cupy().cuda.driver.funcSetAttribute(found.ptr, SHARED_BYTES, shared)
-            self._allowed[name] = shared
-        return found
+        with self._loading:
+            if name not in self._functions:
+                self._functions[name] = self._module().get_function(name)
+            found = self._functions[name]
+            # Of all launches the most: it is the kernel's, whoever launches it.
+            if shared > self._allowed.get(name, 0):
+                cupy().cuda.driver.funcSetAttribute(found.ptr, SHARED_BYTES, shared)
+                self._allowed[name] = shared
+            return found
 
     def _module(self) -> Any:
         if self._loaded is None:

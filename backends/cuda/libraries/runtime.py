@@ -1,4 +1,4 @@
-"""The device: finding CUDA, cuDNN and cuBLAS, and the one stream that everything runs on."""
+"""The device: finding CUDA, cuDNN and cuBLAS, and the stream that everything runs on."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ ALONE_SECONDS = 2e-4
 PROBE_SECONDS = 0.02
 # The first frontend that is not of the kind of 1.24.
 NEW_FRONTEND = (1, 27)
+# Held where a thread captures, and where one makes what waits for the whole device, as handles of
+# cuBLAS and cuDNN do: that is forbidden while any stream is captured.
+CAPTURING = threading.RLock()
 INSTALL = (
     "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
     "or use --device cpu"
@@ -152,9 +155,10 @@ H200 = Processors(132, 228 << 10, 227 << 10, warpgroups=True)
 
 
 class Device:
-    """The first GPU, with a stream of ours and what it can do.
+    """The first GPU, with streams of ours and what it can do.
 
-    Raises BackendUnavailableError if there is no GPU or its driver is too old.
+    All threads use the same streams, except inside ``own_streams``. Raises
+    BackendUnavailableError if there is no GPU or its driver is too old.
     """
 
     def __init__(self) -> None:
@@ -180,15 +184,48 @@ class Device:
             int(properties["sharedMemPerBlockOptin"]),
             self.capability == (9, 0),
         )
-        self.stream = cp.cuda.Stream(non_blocking=True)
-        self._streams = [self.stream]
+        self._common = [cp.cuda.Stream(non_blocking=True)]
+        self._own = threading.local()
+        self._held: list[object] = []
         self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())
+
+    @property
+    def stream(self) -> Any:
+        """The main stream."""
+        return self._streams[0]
 
     def numbered_stream(self, index: int) -> Any:
         """Stream 0 is the main one; others run beside it."""
-        while len(self._streams) <= index:
-            self._streams.append(cupy().cuda.Stream(non_blocking=True))
-        return self._streams[index]
+        streams = self._streams
+        while len(streams) <= index:
+            streams.append(cupy().cuda.Stream(non_blocking=True))
+        return streams[index]
+
+    @contextmanager
+    def own_streams(self) -> Iterator[None]:
+        """In this block this thread has other streams than the rest: what it launches does not
+        wait for their work, nor they for its. Handles and executables of the block stay in it."""
+        cuda = cupy().cuda
+        # A thread begins without a context, which calls of the driver need.
+        cuda.Device(0).use()
+        self._own.streams = [cuda.Stream(non_blocking=True)]
+        try:
+            yield
+        finally:
+            del self._own.streams
+
+    def hold(self, handles: object) -> None:
+        """Let what was made inside ``own_streams`` live as long as this process.
+
+        Destroying it waits for the whole device, too, whatever another thread captures then.
+        """
+        if self._streams is not self._common:
+            self._held.append(handles)
+
+    @property
+    def _streams(self) -> list[Any]:
+        found: list[Any] = getattr(self._own, "streams", self._common)
+        return found
 
     @property
     def has_tf32(self) -> bool:
@@ -203,7 +240,7 @@ def device() -> Device:
 
 
 def synchronize() -> None:
-    """Wait for the main stream; every other has joined it where a section ends."""
+    """Wait for this thread's main stream; every other has joined it where a section ends."""
     device().stream.synchronize()
 
 
@@ -216,16 +253,17 @@ def copy_flat(source: Any, target: Any, stream: Any) -> None:
 
 def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
     """A graph of these launches. Raises what one of them raises."""
-    stream.begin_capture()
-    try:
-        for launch in launches:
-            launch()
-    except BaseException:
-        # The error that broke the capture says more than that it is broken.
-        with suppress(*device_errors()):
-            stream.end_capture()
-        raise
-    return stream.end_capture()
+    with CAPTURING:
+        stream.begin_capture()
+        try:
+            for launch in launches:
+                launch()
+        except BaseException:
+            # The error that broke the capture says more than that it is broken.
+            with suppress(*device_errors()):
+                stream.end_capture()
+            raise
+        return stream.end_capture()
 
 
 def fastest(work: Callable[[], object], stream: Any, repeats: int) -> float:

@@ -1,0 +1,120 @@
+"""Trainings side by side in this process: threads, each with streams of its own on the GPU."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from ..backends.select import own_streams
+from ..common.errors import UsageError
+from .signals import StopSignals
+from .workers import Said, Say
+
+_TURN = 0.2
+# Seconds that a thread computes in Python while another one, whose steps have ended, waits.
+_SWITCH = 5e-4
+
+option = click.option(
+    "--together",
+    is_flag=True,
+    help="With --workers N, on a GPU: the N trainings run in one process and share the GPU's "
+    "processors, instead of taking turns; for small networks.",
+)
+
+
+class Together:
+    """Threads that do the same ``work`` until there is no more; as ``Crew`` for processes.
+
+    ``device``: the name of the backend that each thread opens. Nothing is replaced: what kills one
+    thread kills this process, and a resume goes on with the trainings of all.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        work: Callable[[Say, Callable[[], bool]], None],
+        heard: Say,
+        turn: Callable[[], None],
+        stop: StopSignals,
+    ) -> None:
+        self._device, self._work, self._heard, self._turn = device, work, heard, turn
+        self._stop = stop
+        self._ending = threading.Event()
+        # None: a thread has ended.
+        self._said: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
+        self._faults: list[BaseException] = []
+
+    def run(self, count: int) -> None:
+        """Start the threads, and wait for their ends.
+
+        A stop ends them in order, and so does an error of one of them, which is then raised.
+        """
+        threads = [
+            threading.Thread(target=self._train, name=f"training {number + 1}")
+            for number in range(count)
+        ]
+        try:
+            with _switching(_SWITCH):
+                for thread in threads:
+                    thread.start()
+                self._listen(count)
+        finally:
+            # After an error of this thread they save and end, too.
+            self._ending.set()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+        if self._faults:
+            raise self._faults[0]
+
+    def _listen(self, running: int) -> None:
+        while running:
+            try:
+                said = self._said.get(timeout=_TURN)
+            except queue.Empty:
+                pass
+            else:
+                if said is None:
+                    running -= 1
+                else:
+                    self._heard(said)
+            self._turn()
+
+    def _train(self) -> None:
+        try:
+            with own_streams(self._device):
+                self._work(self._said.put, self._ends)
+        except BaseException as error:
+            self._faults.append(error)
+            self._ending.set()
+        finally:
+            self._said.put(None)
+
+    def _ends(self) -> bool:
+        return self._stop.requested() or self._ending.is_set()
+
+
+def check_together(device: str, workers: int | None) -> None:
+    """Raise UsageError unless there are trainings to run together, on a GPU."""
+    if workers is None or workers < 2:
+        raise UsageError("--together needs --workers N, with N of at least 2")
+    if device != "cuda":
+        raise UsageError(
+            "--together needs a GPU; on a CPU the processes of --workers N share the cores"
+        )
+
+
+@contextmanager
+def _switching(seconds: float) -> Iterator[None]:
+    """Let Python's threads take turns as often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

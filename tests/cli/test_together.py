@@ -1,0 +1,188 @@
+"""``--together``: threads of one process train what is trained one after the other, to the bit.
+
+There is no GPU here, so a script lets another device pass where the command asks for one.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.signals import StopSignals
+from dnnstack.cli.together import Together, check_together
+from dnnstack.cli.workers import Said
+from dnnstack.common.errors import DatasetError, UsageError
+from dnnstack.training.groups.claims import Taken
+
+from .conftest import TINY
+from .test_groups import TRAIN
+from .test_side_by_side import _left, _trains
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+_SCRIPT = """
+import sys
+from dnnstack.cli import run, together
+together.check_together = lambda device, workers: None
+sys.exit(run())
+"""
+_SWEEP = ("sweep", *TRAIN[1:], "--workers", "2", "--together")
+_SEARCH = """\
+search:
+  sampler: grid
+  keys: {optimizer.lr: [0.03, 1.0e+30, 0.1, 0.05], optimizer.momentum: [0.0, 0.9]}
+"""
+
+
+def _begun(folder: Path, environment: dict[str, str], *argv: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _SCRIPT, *argv],
+        cwd=folder,
+        env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _together(folder: Path, environment: dict[str, str], *argv: str) -> tuple[int, str]:
+    with _begun(folder, environment, *argv) as process:
+        text = process.communicate(timeout=300)[0]
+    return process.returncode, text
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["seeds", "folds"])
+def test_they_are_the_runs_that_are_made_one_after_the_other(
+    kind: str, run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    alone = run(*TRAIN, f"--{kind}", "3")
+    assert alone.returncode == 0, alone.stderr
+    argv = (*TRAIN, f"--{kind}", "3", "--workers", "2", "--together")
+    status, text = _together(tiny, environment, *argv)
+    assert status == 0, text
+    assert "workers     2, in one process" in text
+    assert text.count(": finished, accuracy ") == 3
+    group = tiny / f"runs/tiny-{kind}"
+    assert len(_left(group)) == 3
+    assert _left(group.with_name(f"{group.name}-2")) == _left(group)
+
+
+def test_trials_that_do_not_depend_on_each_other_are_the_same_and_a_failed_one_ends_alone(
+    run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    (tiny / "tiny.yaml").write_text(TINY + _SEARCH, encoding="utf-8")
+    alone = run("sweep", *TRAIN[1:], "--workers", "1")
+    assert alone.returncode == 0, alone.stderr
+    status, text = _together(tiny, environment, *_SWEEP)
+    assert status == 0, text
+    assert "workers     2, in one process" in text
+    found = []
+    for name in ("tiny-sweep", "tiny-sweep-2"):
+        lines = (tiny / "runs" / name / "trials.jsonl").read_text("utf-8").splitlines()
+        ends = [{**json.loads(line), "seconds": 0} for line in lines]
+        found.append(sorted((end for end in ends if end["event"] == "end"), key=_number))
+        metrics = sorted((tiny / "runs" / name).glob("trial-*/metrics.csv"))
+        found[-1] += [(path.parent.name, path.read_text("utf-8")) for path in metrics]
+        found[-1].append((tiny / "runs" / name / "best.yaml").read_bytes())
+    assert found[0] == found[1]
+    states = [end["state"] for end in found[0] if isinstance(end, dict)]
+    assert states.count("failed") == 2
+    assert states.count("complete") == 6
+
+
+def _number(line: dict[str, int]) -> int:
+    return line["trial"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_a_signal_ends_goes_on_to_the_same_bits(
+    number: signal.Signals, run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    argv = (*TRAIN, "--seeds", "3", "--workers", "2", "--together", "--set", "train.epochs=12")
+    with _begun(tiny, environment, *argv) as process:
+        _trains(tiny, 2)
+        process.send_signal(number)
+        text = process.communicate(timeout=300)[0]
+    if number == signal.SIGKILL:
+        assert process.returncode == -number, text
+    else:
+        assert process.returncode == 128 + number, text
+        last = text.splitlines()[-1]
+        assert "--seeds 3 --workers 2 --together --resume runs/tiny-seeds" in last
+        logs = [path.read_text("utf-8") for path in tiny.glob("runs/tiny-seeds/seed-*/log.jsonl")]
+        states = [json.loads(log.splitlines()[-1])["state"] for log in logs]
+        assert states == ["interrupted"] * 2, text
+    status, text = _together(tiny, environment, *argv, "--resume")
+    assert status == 0, text
+    whole = run(*TRAIN, "--seeds", "3", "--set", "train.epochs=12")
+    assert whole.returncode == 0, whole.stderr
+    left = _left(tiny / "runs/tiny-seeds-2")
+    for name, (_, arrays) in _left(tiny / "runs/tiny-seeds").items():
+        assert arrays == left[name][1]
+
+
+def test_it_is_refused_where_it_has_no_use(run: Run, tiny: Path) -> None:
+    words = "--together needs a GPU; on a CPU the processes of --workers N share the cores"
+    seeds = (*TRAIN, "--seeds", "2", "--workers", "2", "--together")
+    for argv, text in ((seeds, TINY), (_SWEEP, TINY + _SEARCH)):
+        (tiny / "tiny.yaml").write_text(text, encoding="utf-8")
+        done = run(*argv)
+        assert done.returncode != 0
+        assert words in done.stderr
+    assert not (tiny / "runs").exists()
+    assert "--together needs --seeds or --folds" in run(*TRAIN, "--together").stderr
+    for workers in (None, 1):
+        with pytest.raises(UsageError, match="--together needs --workers N"):
+            check_together("cuda", workers)
+    check_together("cuda", 2)
+
+
+def _run(work: Callable[..., None], heard: Callable[[Said], None] = lambda said: None) -> None:
+    with StopSignals() as stop:
+        Together("reference", work, heard, lambda: None, stop).run(2)
+
+
+def test_an_error_of_one_ends_the_others_in_order() -> None:
+    first, ended = Taken(), []
+
+    def work(say: Callable[[Said], None], ends: Callable[[], bool]) -> None:
+        if first.take(0):
+            raise DatasetError("no such data")
+        while not ends():
+            time.sleep(0.01)
+        ended.append(True)
+
+    with pytest.raises(DatasetError, match="no such data"):
+        _run(work)
+    assert ended == [True]
+
+
+def test_an_error_of_the_screen_ends_all_in_order() -> None:
+    interval = sys.getswitchinterval()
+    ended = []
+
+    def work(say: Callable[[Said], None], ends: Callable[[], bool]) -> None:
+        say(Said("line", text="a line"))
+        while not ends():
+            time.sleep(0.01)
+        ended.append(threading.current_thread().name)
+
+    def heard(said: Said) -> None:
+        raise BrokenPipeError(said.text)
+
+    with pytest.raises(BrokenPipeError, match="a line"):
+        _run(work, heard)
+    assert sorted(ended) == ["training 1", "training 2"]
+    assert sys.getswitchinterval() == interval
