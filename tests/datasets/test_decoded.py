@@ -274,7 +274,7 @@ def test_what_was_read_ahead_is_verified_once(
     first = load("mnist", "train", root=root)
     hashed.clear()
     caplog.clear()
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "dnnstack.datasets")
     _kept(root)
     assert hashed == ["images.npy", "labels.npy"]
     assert not caplog.records
