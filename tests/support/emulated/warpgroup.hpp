@@ -113,14 +113,16 @@ INLINE void show_products() {
 INLINE void fetched() {}
 template <int groups>
 INLINE void arrived_but() {}
-INLINE void meet(int warpgroup) {
-    emulated::Meeting& here = emulated::meetings[warpgroup];
+template <int warpgroups>
+INLINE void meet_team(int team) {
+    emulated::Meeting& here = emulated::meetings[team];
     const long now = here.count;
-    if (warpgroup != threadIdx.x / 128) emulated::refuse("not its warpgroup", warpgroup);
-    if (++here.waiting == 128) here.waiting = 0, ++here.count;
+    if (team != threadIdx.x / 128 / warpgroups) emulated::refuse("not its team", team);
+    if (++here.waiting == 128 * warpgroups) here.waiting = 0, ++here.count;
     while (here.count == now) emulated::pause();
     RESUMED;
 }
+INLINE void meet(int warpgroup) { meet_team<1>(warpgroup); }
 INLINE int thread_of_warpgroup() { return threadIdx.x % 128; }
 INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
     const auto all = emulated::exchange(&at, 1);

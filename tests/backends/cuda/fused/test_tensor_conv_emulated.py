@@ -91,9 +91,10 @@ def test_the_gradient_of_pictures(tmp_path, seed, warpgroups):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradients_of_filters_and_biases(tmp_path, seed):
-    drawn = draw(seed, "filter")
+def test_the_gradients_of_filters_and_biases(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "filter", warpgroups=warpgroups)
     kernel = Emulated(drawn, tmp_path, BIAS=1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
@@ -168,9 +169,10 @@ def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed, warpgroups)
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed):
-    drawn = draw(seed, "filter", pooled=True)
+def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "filter", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     stored = g.y[0] - seed % 4
     kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, POOLED=stored)
