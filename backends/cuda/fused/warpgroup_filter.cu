@@ -59,48 +59,84 @@ __host__ __device__ constexpr int stage_bytes(int even) {
 static_assert(BFLOAT && CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && SEEN <= 32 && DEPTH > 1);
 static_assert(!DOWN || LINES % 2 == 0);
 
-// Those of a team alone.
-#define OF_TEAM(i, n) for (int i = threadIdx.x % TEAM; i < (n); i += TEAM)
+// Threads of a team that share a row of so many chunks; as many rows as there is room for are copied
+// at once, so that a thread has the same place in all of its rows.
+__host__ __device__ constexpr int seats(int run) {
+    int count = 1;
+    while (count < run && count < 32) count *= 2;
+    return least(TEAM, count < 32 ? count : parts(run, 32) * 32);
+}
+INLINE int thread_of_team() { return TEAMS == 1 ? threadIdx.x : threadIdx.x % TEAM; }
 
+// Rows and columns that do not exist are not read, wherever they would be.
 INLINE void fetch_x(u32 to, const T* x, int group, int n, int channel) {
+    constexpr int run = WIDTH * OCTETS, wide = seats(run), at_once = TEAM / wide;
     const int first = group / BANDS * PICTURES, top = group % BANDS * LINES * EVEN - TOP;
-    const int run = WIDTH * OCTETS;
-    OF_TEAM(i, PICTURES * TALL * run) {
-        const int line = i / run, picture = first + line / TALL, row = top + line % TALL;
-        const int place = i % run, chunk = place % OCTETS, c = channel + chunk * CHUNK;
-        const bool exists = picture < n && row >= 0 && row < HEIGHT && c < CHANNELS;
-        const i64 pixel = ((i64)picture * HEIGHT + row) * WIDTH + place / OCTETS;
-        const u32 at = to + line * X_ROW + chunk * plane() + (LEFT + place / OCTETS) * 16;
-        fetch(at, exists ? x + pixel * CHANNELS + c : x, exists);
+    const int thread = thread_of_team(), row = thread / wide;
+    if (row >= at_once) return;
+    UNROLLED(pass, parts(run, wide)) {
+        const int place = thread % wide + pass * wide, column = place / OCTETS;
+        const int c = channel + place % OCTETS * CHUNK;
+        if (place >= run) continue;
+        const u32 at = to + row * X_ROW + place % OCTETS * plane() + (LEFT + column) * 16;
+        const T* from = x + (((i64)first * HEIGHT + top + row) * WIDTH + column) * CHANNELS + c;
+        UNROLLED(p, PICTURES)
+            UNROLLED(k, parts(TALL, at_once)) {
+                const int line = row + k * at_once, y = top + line;
+                if (line >= TALL) continue;
+                const bool exists = first + p < n && y >= 0 && y < HEIGHT && c < CHANNELS;
+                fetch(at + (p * TALL + k * at_once) * X_ROW,
+                      from + (p * HEIGHT + k * at_once) * (WIDTH * CHANNELS), exists);
+            }
     }
 }
 
-// f(turn, where in shared memory, pixel, filter, whether there is one) for a thread's chunks of dy.
+// f(number, where in shared memory, pixel, filter, whether there is one) for a thread's chunks of dy.
 #define DY_RUN (DY_COLUMNS * BLOCK_CHUNKS)
-#define DY_CHUNKS parts(PICTURES * LINES * DY_RUN, TEAM)
+#define DY_WIDE seats(DY_RUN)
+#define DY_TURNS parts(LINES, TEAM / DY_WIDE)
+#define DY_CHUNKS (parts(DY_RUN, DY_WIDE) * PICTURES * DY_TURNS)
 template <typename F>
 INLINE void each_chunk(u32 to, int group, int n, int filter, F f) {
+    constexpr int at_once = TEAM / DY_WIDE;
     const int first = group / BANDS * PICTURES, low = group % BANDS * LINES;
-    UNROLLED(k, DY_CHUNKS) {
-        const int i = threadIdx.x % TEAM + k * TEAM, line = i / DY_RUN, place = i % DY_RUN;
-        if (i >= PICTURES * LINES * DY_RUN) continue;
-        const int picture = first + line / LINES, row = low + line % LINES;
-        const int chunk = place % BLOCK_CHUNKS, column = place / BLOCK_CHUNKS;
-        const i64 pixel = ((i64)picture * DY_ROWS + row) * DY_COLUMNS + column;
-        const u32 at = to + line * DY_ROW + column * PIXEL + chunk * 16;
-        f(k, at, pixel, filter + chunk * CHUNK, picture < n && row < DY_ROWS);
+    const int thread = thread_of_team(), row = thread / DY_WIDE;
+    UNROLLED(pass, parts(DY_RUN, DY_WIDE)) {
+        const int place = thread % DY_WIDE + pass * DY_WIDE, chunk = place % BLOCK_CHUNKS;
+        const int column = place / BLOCK_CHUNKS;
+        const i64 pixel = ((i64)first * DY_ROWS + low + row) * DY_COLUMNS + column;
+        const u32 at = to + row * DY_ROW + column * PIXEL + chunk * 16;
+        UNROLLED(p, PICTURES)
+            UNROLLED(t, DY_TURNS) {
+                const int line = row + t * at_once;
+                if (row >= at_once || place >= DY_RUN || line >= LINES) continue;
+                f((pass * PICTURES + p) * DY_TURNS + t, at + (p * LINES + t * at_once) * DY_ROW,
+                  pixel + (p * DY_ROWS + t * at_once) * DY_COLUMNS, filter + chunk * CHUNK,
+                  first + p < n && low + line < DY_ROWS);
+            }
     }
 }
 
 #if FROM_POOL
-// Where maxima were, as __byte_perm takes it to place a maximum, in the lower half of a word, among
+// Bytes of both words by the last one's half bytes, which are below 8.
+INLINE u32 permuted(u32 a, u32 b, u32 how) {
+#if defined(__CUDA_ARCH__)
+    u32 v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(how));
+    return v;
+#else
+    return __byte_perm(a, b, how);
+#endif
+}
+
+// Where maxima were, as `permuted` takes it to place a maximum, in the lower half of a word, among
 // both columns of a row of its window: before zero for the upper row, behind it for the lower. Four
 // of `places`; 4 is nowhere.
 INLINE void selectors(u32 places, u32* both) {
-    const u32 packed = __byte_perm(places | places >> 4, 0, 0x4420);
-    const u32 low = __byte_perm(0x22542210, 0x22222222, packed);
-    const u32 high = __byte_perm(0x54221022, 0x22222222, packed);
-    both[0] = __byte_perm(low, high, 0x5140), both[1] = __byte_perm(low, high, 0x7362);
+    const u32 packed = permuted(places | places >> 4, 0, 0x4420);
+    const u32 low = permuted(0x22542210, 0x22222222, packed);
+    const u32 high = permuted(0x54221022, 0x22222222, packed);
+    both[0] = permuted(low, high, 0x5140), both[1] = permuted(low, high, 0x7362);
 }
 
 // Maxima's gradients are on their way to shared memory when their places are in registers.
@@ -108,28 +144,34 @@ struct Places {
     u32 chunks[DY_CHUNKS][2];
 
     INLINE void ask(u32 to, const T* dy, const u8* from, const T* mask, int group, int n, int filter) {
-        each_chunk(to, group, n, filter, [&](int k, u32 at, i64 pixel, int f, bool exists) {
-            u32* places = chunks[k];
 #if POOLED % CHUNK
+        each_chunk(to, group, n, filter, [&](int k, u32 at, i64 pixel, int f, bool exists) {
             const Spread all(dy, from, mask, pixel, f, exists);
             u32 v[4];
             UNROLLED(q, 4) v[q] = all.v[2 * q] | (u32)all.v[2 * q + 1] << 16;
             to_shared(at, make_uint4(v[0], v[1], v[2], v[3]));
-            UNROLLED(q, 2) places[q] = all.taps[2 * q] | all.taps[2 * q + 1] << 16;
-#else
-            exists = exists && f < POOLED;
-            const i64 first = exists ? pixel * POOLED + f : 0;
-            fetch(at, dy + first, exists);
-            load_words<2>(places, from + first, exists);
-            if (!mask) return;
-            u32 maxima[4];
-            load_words<4>(maxima, mask + first, exists);
-            // A ReLU lets nothing pass but where it is larger than zero.
-            UNROLLED(e, 8)
-                if (!(get((T)(maxima[e / 2] >> e % 2 * 16)) > 0.0f))
-                    places[e / 4] = places[e / 4] & ~(255u << e % 4 * 8) | 4u << e % 4 * 8;
-#endif
+            UNROLLED(q, 2) chunks[k][q] = all.taps[2 * q] | all.taps[2 * q + 1] << 16;
         });
+#else
+        each_chunk(to, group, n, filter, [&](int k, u32 at, i64 pixel, int f, bool exists) {
+            exists = exists && f < POOLED;
+            fetch(at, dy + pixel * POOLED + f, exists);
+            load_words<2>(chunks[k], from + pixel * POOLED + f, exists);
+        });
+        if (!mask) return;
+        u32 maxima[DY_CHUNKS][4];
+        each_chunk(to, group, n, filter, [&](int k, u32, i64 pixel, int f, bool exists) {
+            load_words<4>(maxima[k], mask + pixel * POOLED + f, exists && f < POOLED);
+        });
+        // A ReLU lets nothing pass but where it is larger than zero.
+        each_chunk(to, group, n, filter, [&](int k, u32, i64, int, bool) {
+            UNROLLED(e, 8) {
+                const u32 at = e % 4 * 8, v = maxima[k][e / 2];
+                const bool passes = __uint_as_float(e % 2 ? v & 0xffff0000u : v << 16) > 0.0f;
+                if (!passes) chunks[k][e / 4] = chunks[k][e / 4] & ~(7u << at) | 4u << at;
+            }
+        });
+#endif
     }
     INLINE void store(u32 to, int group, int n, int filter) {
         each_chunk(to, group, n, filter, [&](int k, u32 at, i64, int, bool) {
@@ -143,8 +185,7 @@ struct Places {
 struct Places {
     INLINE void ask(u32 to, const T* dy, const u8*, const T*, int group, int n, int filter) {
         each_chunk(to, group, n, filter, [&](int, u32 at, i64 pixel, int f, bool exists) {
-            exists = exists && f < FILTERS;
-            fetch(at, exists ? dy + pixel * FILTERS + f : dy, exists);
+            fetch(at, dy + pixel * FILTERS + f, exists && f < FILTERS);
         });
     }
     INLINE void store(u32, int, int, int) {}
@@ -179,8 +220,8 @@ INLINE void expand(const u32* raw, u32 (&a)[2][4]) {
         UNROLLED(half, 2) {
             const u32 v = half ? raw[h] >> 16 : raw[h] & 0xffffu;
             const u32 how = half ? raw[2 + h] >> 16 : raw[2 + h];
-            a[0][h + 2 * half] = __byte_perm(v, 0, how);
-            a[1][h + 2 * half] = __byte_perm(0, v, how);
+            a[0][h + 2 * half] = permuted(v, 0, how);
+            a[1][h + 2 * half] = permuted(0, v, how);
         }
 }
 #endif
@@ -235,8 +276,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     }
 #pragma unroll 1
     for (; group < groups; group += step) {
-        const u32 xs = stages + slot * STAGE_BYTES + tap_group * TAP_COLUMNS * 16;
-        const u32 ds = stages + slot * STAGE_BYTES + X_BYTES + lane_at;
+        const u32 xs = stages + slot * STAGE_BYTES, ds = xs + X_BYTES + lane_at;
+        const u64 first = by_columns(xs + tap_group * TAP_COLUMNS * 16, X_HALF, plane());
         // Where the tile before was, of which no warp needs anything behind the barrier.
         const u32 free = stages + (slot ? slot - 1 : DEPTH - 1) * STAGE_BYTES;
         arrived_but<DEPTH - 2>();
@@ -246,7 +287,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         // One group of products is on its way while the next one's operands are made.
         u32 raw[4], a[2][EVEN][4];
         if (FROM_POOL) matrices<4, true>(raw, ds);
-#pragma unroll 1
+#pragma unroll (UNITS <= 12 ? 6 : 1)
         for (int start = 0; start < UNITS; start += 2)
             UNROLLED(j, 2) {
                 const int i = start + j;
@@ -260,7 +301,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 begin_products();
                 UNROLLED(row, EVEN)
                     UNROLLED(s, TAP_COLUMNS) {
-                        const u64 b = by_columns(xs + x_of(i) + row * X_ROW + s * 16, X_HALF, plane());
+                        // An operand's place is the lowest part of what tells of it, in chunks.
+                        const u64 b = first + (x_of(i) + row * X_ROW) / 16 + s;
                         Products<SEEN>::template by_registers<true, true>(sums[s], a[j][row], b);
                     }
                 end_products();
