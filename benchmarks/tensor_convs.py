@@ -2,6 +2,7 @@
 
     python3 benchmarks/tensor_convs.py --further 6 --json ways.jsonl
 
+Rows of "warp" are bfloat16 by products of warpgroups.
 Every way is compiled for compute capability 9.0, on all cores; its results are compared with those
 of PyTorch in float64, twice bit for bit, and a graph of 20 launches is timed (the median of five).
 A line for each convolution has the fastest way, the fastest of those that the model puts first, and
@@ -27,6 +28,7 @@ from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE, CANDIDATES
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
@@ -42,11 +44,13 @@ CONVOLUTIONS = {
     "3x3 32-32 at 28": (32, 32, 3, 28, 1, (64, 512)),
     "5x5 32-32 at 16": (32, 32, 5, 16, 2, (128,)),
     "3x3 64-64 at 32": (64, 64, 3, 32, 1, (512,)),
+    "3x3 24-64 at 31": (24, 64, 3, 31, 1, (2000,)),
     "3x3 3-16 at 32": (3, 16, 3, 32, 1, (128,)),
     "5x5 3-32 at 32": (3, 32, 5, 32, 2, (128,)),
     "3x3 3-64 at 32": (3, 64, 3, 32, 1, (512,)),
 }
 NULL = np.uint64(0)
+AnyWay = Tiling | FilterTiling | WarpgroupTiling
 KINDS = ("forward", "data", "filter")
 
 
@@ -56,6 +60,7 @@ class Job:
     n: int
     kind: str
     bf16: bool
+    warpgroups: bool = False
 
     @property
     def geometry(self) -> Geometry:
@@ -67,13 +72,17 @@ class Job:
             return Geometry(y, x, window, True, dtype)
         return Geometry(x, y, window, False, dtype)
 
-    def ways(self, most: int) -> Sequence[Tiling | FilterTiling]:
+    def ways(self, most: int) -> Sequence[AnyWay]:
+        if self.warpgroups:
+            return warpgroup_tilings(self.geometry, self.n, most, H200)
         if self.kind == "filter":
             return filter_tilings(self.geometry, self.n, most, H200)
         return tilings(self.geometry, self.n, most, H200)
 
     @property
     def file(self) -> str:
+        if self.warpgroups:
+            return "warpgroup_conv"
         return "tensor_filter" if self.kind == "filter" else "tensor_conv"
 
 
@@ -83,9 +92,11 @@ def jobs() -> Iterator[Job]:
             for kind in KINDS:
                 if channels > 4 or kind == "filter":
                     yield from (Job(name, n, kind, bf16) for bf16 in (False, True))
+                if channels > 4 and kind != "filter":
+                    yield Job(name, n, kind, True, warpgroups=True)
 
 
-def compiled(job: Job, way: Tiling | FilterTiling) -> tuple[Job, Tiling | FilterTiling, bytes]:
+def compiled(job: Job, way: AnyWay) -> tuple[Job, AnyWay, bytes]:
     """In a process of its own, without a device."""
     from cupy.cuda import nvrtc
 
@@ -93,7 +104,8 @@ def compiled(job: Job, way: Tiling | FilterTiling) -> tuple[Job, Tiling | Filter
     values |= {"BIAS": 1, "ACTIVATION": -1, "DATA": int(job.kind == "data"), **ALONE}
     program = nvrtc.createProgram(source_of(f"{job.file}.cu"), f"{job.file}.cu", (), ())
     defines = (f"-D{name}={value}" for name, value in values.items())
-    nvrtc.compileProgram(program, ("-std=c++17", "-arch=sm_90", *defines))
+    architecture = "-arch=sm_90a" if job.warpgroups else "-arch=sm_90"
+    nvrtc.compileProgram(program, ("-std=c++17", architecture, *defines))
     return job, way, nvrtc.getCUBIN(program)
 
 
@@ -152,7 +164,7 @@ class Problem:
         return max(biases, float((weights - self.right).norm() / self.right.norm()))
 
 
-def timed(job: Job, way: Tiling | FilterTiling, code: bytes, problem: Problem) -> dict[str, Any]:
+def timed(job: Job, way: AnyWay, code: bytes, problem: Problem) -> dict[str, Any]:
     """Microseconds of a launch, its error, and whether two runs give the same bits."""
     import cupy as cp
     from cupy_backends.cuda.api import driver
@@ -203,7 +215,7 @@ def main() -> None:
     parser.add_argument("--json", help="a file for a line of each way")
     options = parser.parse_args()
     begin = time.perf_counter()
-    orders: dict[Job, list[Tiling | FilterTiling]] = {}
+    orders: dict[Job, list[AnyWay]] = {}
     found: dict[Job, list[tuple[float, int, dict[str, Any]]]] = defaultdict(list)
     with ProcessPoolExecutor(max(1, (os.cpu_count() or 2) - 1)) as pool:
         work = []
@@ -227,7 +239,7 @@ def main() -> None:
     for job, rows in found.items():
         best, place, row = min(rows, key=lambda each: each[:2])
         first = min(us for us, at, _ in rows if at < CANDIDATES)
-        number = "bf16" if job.bf16 else "tf32"
+        number = "warp" if job.warpgroups else "bf16" if job.bf16 else "tf32"
         print(
             f"{job.name:16} {job.n:5} {job.kind:8} {number} {best:7.2f} us, of the first "
             f"{CANDIDATES} {first:7.2f} us, place {place + 1:3} of {len(rows)}, error "

@@ -226,6 +226,27 @@ DEVICES = (
         (f"{_EMULATED}::test_the_gradient_of_pictures",),
     ),
     Mutant(
+        "CUDA: warpgroups multiply rows of pixels by filters of the wrong rows",
+        "backends/cuda/fused/warpgroup_conv.cu",
+        "(KERNEL_H - 1 - k % KERNEL_H) * BLOCK_FILTERS * 16",
+        "(k % KERNEL_H) * BLOCK_FILTERS * 16",
+        (f"{_EMULATED}::test_forward",),
+    ),
+    Mutant(
+        "CUDA: of two equal maxima warpgroups take the second column's",
+        "backends/cuda/fused/warpgroup_conv.cu",
+        "const u32 second = above | (equal & left_lower & ~right_lower);",
+        "const u32 second = above | equal;",
+        (f"{_EMULATED}::test_of_equal_maxima_the_first_is_told",),
+    ),
+    Mutant(
+        "CUDA: products of warpgroups are not shown what was written",
+        "backends/cuda/fused/warpgroup_conv.cu",
+        "                    show_products();\n                    meet(warpgroup);",
+        "                    meet(warpgroup);",
+        (f"{_EMULATED}::test_forward",),
+    ),
+    Mutant(
         "CUDA: a bias's gradient lacks half of its rows",
         "backends/cuda/fused/tensor_filter.cu",
         "                biases[m][h] += __shfl_xor_sync(~0u, biases[m][h], 2);\n",

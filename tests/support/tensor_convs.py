@@ -135,7 +135,7 @@ class Emulated:
         family = "warpgroup" if drawn.warpgroups else "tensor"
         self.file = f"{family}_{'filter' if drawn.kind == 'filter' else 'conv'}"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0} | values
+        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "BIAS": 1} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"

@@ -267,6 +267,9 @@ class WarpgroupConv(_Conv[WarpgroupTiling]):
 
     file = WARPGROUP_CONV
 
+    def _defines(self) -> dict[str, int]:
+        return super()._defines() | {"BIAS": int(getattr(self._op, "bias", None) is not None)}
+
     def _promising(self) -> tuple[WarpgroupTiling, ...]:
         return warpgroup_tilings(self._geometry, self._n, CANDIDATES, self._processors)
 
@@ -292,7 +295,10 @@ def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer])
     found = [Way(TENSOR, POOLED, TensorConv)]
     x, y = (ends[name].layout for name in ("x", "y"))
     source = x if isinstance(op, Conv2d) else y
-    if b.stream.processors.warpgroups and serves(x.dtype, source.columns, op.window.kernel):
+    # Chunks are counted in 32 bits there.
+    counted = max(x.size, y.size) // 8 < MOST_INDEX
+    has = counted and b.stream.processors.warpgroups
+    if has and serves(x.dtype, source.columns, op.window.kernel):
         found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupConv))
     return found
 

@@ -8,48 +8,38 @@
 // row of y is ready with it. Where a row of y has its sums in registers goes round: filters lie almost
 // twice in shared memory, for any of these places to be the first.
 //
-// A block has WARPGROUPS, each with DEPTH rows of x at once, all but one of which are on their way.
-// RESIDENT blocks run on a processor. The rows of y, or pairs of them, are shared out evenly.
+// A block has WARPGROUPS, each with DEPTH pairs of rows of x at once, all but one of which are on their
+// way (rows_ahead.cuh). RESIDENT blocks run on a processor. The rows of y, or pairs of them, are shared
+// out evenly; what a warp has of them goes through shared memory, to be written in pieces of 16 bytes.
+// BIAS: there is one.
 
 #define TAPS (KERNEL_H * KERNEL_W)
 #define THREADS (128 * WARPGROUPS)
 #define BLOCK_FILTERS (8 * BLOCK_OCTETS)
-#define CHUNKS (CHANNELS / CHUNK)
 // Products of a row, each of two chunks of one or two taps.
 #define STEPS parts(KERNEL_W * CHUNKS, 2)
 #define OCTETS (KERNEL_H * BLOCK_OCTETS)
-#define RIGHT (COLUMNS + KERNEL_W - 1 - LEFT - WIDTH)
-#define EVEN (POOL || FROM_POOL ? 2 : 1)
-#define PITCH (parts(WIDTH + most(LEFT, RIGHT), EVEN) * EVEN)
-// Rows of x that are not zero: windows of 2 by 2 leave the last of an odd number.
-#define FILLED (FROM_POOL ? HEIGHT / 2 * 2 : HEIGHT)
-// Rows of y that are shared out together, and how many of these there are.
-#define TOGETHER (POOL ? 2 : 1)
-#define UNITS (ROWS / TOGETHER)
-// After so many rows sums are where they were, and pairs begin.
+// After so many rows sums are where they were, and pairs of rows of y begin.
 #define PERIOD (POOL && KERNEL_H % 2 ? 2 * KERNEL_H : KERNEL_H)
 
-// Pixels of a row in shared memory, chunk by chunk: so far apart, in bytes, that chunks which lie side
-// by side in memory are written to different banks.
-#define LINE (64 + KERNEL_W - 1)
-__host__ __device__ constexpr int plane() {
-    int units = LINE;
-    while (units % 8 != (CHUNKS % 2 ? CHUNKS % 8 : most(1, 8 / CHUNKS))) ++units;
-    return units * 16;
-}
-// Shared memory: filters by half steps, biases, rows of x.
+// In bytes: of a pixel of y on its way out, so that eight of them begin in different banks; the same of
+// its places.
+#define OUT_PITCH ((BLOCK_OCTETS | 1) * 16)
+#define PLACES_PITCH ((parts(BLOCK_OCTETS, 2) | 1) * 16)
+// Shared memory: filters by half steps, biases and a zero, rows of x, what a warp writes.
 #define HALF_ROWS ((2 * KERNEL_H - 1) * BLOCK_FILTERS)
 #define HALF_BYTES (HALF_ROWS * 16)
 #define BIAS_AT (2 * STEPS * HALF_BYTES)
-#define LINES_AT (BIAS_AT + BLOCK_FILTERS * 4)
-#define LINE_BYTES (CHUNKS * plane())
-#define SHARED_BYTES (LINES_AT + WARPGROUPS * DEPTH * LINE_BYTES)
+#define LINES_AT (BIAS_AT + BLOCK_FILTERS * 4 + 16)
+#define OUT_AT (LINES_AT + WARPGROUPS * DEPTH * 2 * LINE_BYTES)
+#define OUT_BYTES (16 * OUT_PITCH)
+#define SHARED_BYTES (OUT_AT + 4 * WARPGROUPS * OUT_BYTES)
 
 static_assert(BFLOAT && CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && OCTETS <= 32 && DEPTH > 1);
-static_assert(KERNEL_W * CHUNKS > 1 && UNITS > 0);
+static_assert(KERNEL_W * CHUNKS > 1 && UNITS > 0 && BLOCK_OCTETS <= 16);
 
-// Half of a step: a chunk of a tap in the window's row. An odd one is alone, behind another whose filters
-// are zeros then.
+// Half of a step: a chunk of a tap in the window's row. An odd one is alone, behind another whose
+// filters are zeros then.
 struct Half {
     int tap, chunk;
     bool real;
@@ -81,165 +71,153 @@ INLINE void fetch_filters(u32 to, const T* w, int first) {
     }
 }
 
-// A row of x at 64 columns and what the window sees beside them; all pixels but those of pictures are
-// zeros.
-#if FROM_POOL
-INLINE void fetch_line(u32 to, const T* dy, const u8* from, const T* mask, int window, int row, int n) {
-    // Pairs of pixels, the first of which is at an even column.
-    constexpr int odd = LEFT % 2, pieces = parts(LINE + odd, 2) * CHUNKS, each = parts(pieces, 128);
-    const int thread = thread_of_warpgroup();
-    Spread spread[each];
-    UNROLLED(k, each) {
-        const int i = thread + k * 128;
-        if (i >= pieces) continue;
-        const int place = window * 64 + i / CHUNKS * 2 - odd + PITCH, picture = place / PITCH - 1;
-        const int column = place % PITCH - LEFT;
-        const bool exists = picture >= 0 && picture < n && column >= 0 && column < WIDTH / 2 * 2;
-        const i64 pixel = ((i64)picture * (HEIGHT / 2) + row / 2) * (WIDTH / 2) + column / 2;
-        spread[k] = Spread(dy, from, mask, pixel, i % CHUNKS * CHUNK, exists);
-    }
-    UNROLLED(k, each) {
-        const int i = thread + k * 128, place = i / CHUNKS * 2 - odd;
-        if (i >= pieces) continue;
-        const u32 at = to + i % CHUNKS * plane() + place * 16;
-        if (place >= 0) to_shared(at, spread[k].at(row % 2 * 2));
-        if (place + 1 < LINE) to_shared(at + 16, spread[k].at(row % 2 * 2 + 1));
-    }
-}
-#else
-INLINE void fetch_line(u32 to, const T* x, const u8*, const T*, int window, int row, int n) {
-    const int thread = thread_of_warpgroup();
-    UNROLLED(k, parts(LINE * CHUNKS, 128)) {
-        const int i = thread + k * 128, place = window * 64 + i / CHUNKS;
-        if (i >= LINE * CHUNKS) continue;
-        const int picture = place / PITCH, column = place % PITCH - LEFT;
-        const bool exists = picture < n && column >= 0 && column < WIDTH;
-        const i64 from = (((i64)picture * HEIGHT + row) * WIDTH + column) * CHUNKS + i % CHUNKS;
-        fetch(to + i % CHUNKS * plane() + i / CHUNKS * 16, exists ? x + from * CHUNK : x, exists);
-    }
-}
-#endif
-
-// Rows of x, one after the other, for the units from `unit` on: t of `rows` that its window needs.
-struct Walk {
-    int unit, rows = 0, t = 0;
-
-    INLINE Walk(int unit, int end) : unit(unit) { begin(end); }
-    INLINE void begin(int end) {
-        const int count = least(end - unit, UNITS - unit % UNITS);
-        rows = count > 0 ? count * TOGETHER + KERNEL_H - 1 : 0, t = 0;
-    }
-    INLINE int window() const { return unit / UNITS; }
-    // The first row of y, and the row of x that is next.
-    INLINE int first() const { return unit % UNITS * TOGETHER; }
-    INLINE int row() const { return first() - TOP + t; }
-    INLINE bool real() const { return row() >= 0 && row() < FILLED; }
-    INLINE void next(int end) {
-        if (++t == rows) unit += (rows - (KERNEL_H - 1)) / TOGETHER, begin(end);
-    }
-};
-
 // A row of x, at `line`: products with filters that begin with those of one row of the window.
 INLINE void add_line(float (&sums)[4 * OCTETS], u32 line, u32 filters) {
+    const u64 b = DATA ? by_columns(filters, HALF_BYTES, 128) : by_rows(filters, HALF_BYTES, 128);
     begin_products();
     UNROLLED(q, STEPS) {
-        const int at = half_of(q, 0).at();
-        const u32 half = filters + 2 * q * HALF_BYTES;
-        const u64 b = DATA ? by_columns(half, HALF_BYTES, 128) : by_rows(half, HALF_BYTES, 128);
-        const u64 a = by_rows(line + at, half_of(q, 1).at() - at, 128);
-        Products<OCTETS>::template by_memory<true, false, DATA>(sums, a, b);
+        const int at = half_of(q, 0).at(), deep = half_of(q, 1).at() - at;
+        const u64 a = behind(by_rows(line, deep, 128), at);
+        Products<OCTETS>::template by_memory<true, false, DATA>(sums, a, behind(b, 2 * q * HALF_BYTES));
     }
     end_products();
 }
 
-INLINE float ended(float v, float bias, float alpha) {
-    v += bias;
-    return ACTIVATION >= 0 ? activate(ACTIVATION, v, alpha) : v;
+// Of an octet the sums at columns l / 4 + 8 h, with the biases of both filters.
+INLINE float2 biased(const float* sums, u32 biases, int o, int h) {
+    float2 v = make_float2(sums[4 * o + 2 * h], sums[4 * o + 2 * h + 1]);
+    if (BIAS) {
+        const float2 bias = shared_pair(biases + (8 * o + thread_of_warpgroup() % 4 * 2) * 4);
+        v.x += bias.x, v.y += bias.y;
+    }
+    return v;
+}
+
+// So many matrices, `apart` bytes one from the next; `at`: the row of a lane in the first of them.
+template <int count>
+INLINE void many_to_shared(u32 at, int apart, const u32* r) {
+    const u32 matrix = thread_of_warpgroup() % 32 / 8;
+    UNROLLED(k, count / 4) rows_to_shared<4>(at + (4 * k + matrix) * apart, r + 4 * k);
+    if (count % 4 > 1) rows_to_shared<2>(at + (count / 4 * 4 + matrix % 2) * apart, r + count / 4 * 4);
+    if (count % 2) rows_to_shared<1>(at + (count - 1) * apart, r + count - 1);
 }
 
 #if POOL
-// A NaN counts as larger than any number, and the first one wins.
-INLINE void take(float value, u32 tap, float& best, u32& chosen) {
-    if (!(value <= best) && best == best) best = value, chosen = tap;
+// The most that divides it, of what can be written at once.
+__host__ __device__ constexpr int piece(int bytes) {
+    int found = 16;
+    while (bytes % found) found /= 2;
+    return found;
 }
 
-// The larger of neighbouring columns, which neighbouring lanes have: of a thread's two groups of columns
-// each lane finishes one. tap: which it was.
-INLINE float across(float upper, float lower, u32& tap) {
-    const bool odd = threadIdx.x / 4 % 2;
-    const float own = odd ? lower : upper, other = __shfl_xor_sync(~0u, odd ? upper : lower, 4);
-    float left = odd ? other : own;
-    tap = 0;
-    take(odd ? own : other, 1, left, tap);
-    return left;
-}
-
-// Of a row of y those maxima: of filter 8 o + 2 (lane % 4) + e number 2 o + e, with two bits of `taps`.
-struct Maxima {
-    float best[2 * BLOCK_OCTETS];
-    u32 taps[parts(BLOCK_OCTETS, 8)];
-
-    INLINE void find(const float* sums) {
-        UNROLLED(k, parts(BLOCK_OCTETS, 8)) taps[k] = 0;
-        UNROLLED(o, BLOCK_OCTETS)
-            UNROLLED(e, 2) {
-                u32 tap;
-                best[2 * o + e] = across(sums[4 * o + e], sums[4 * o + 2 + e], tap);
-                taps[o / 8] |= tap << shift(o, e);
-            }
+// Rows of `stored` numbers of `item` bytes at the pooled pixels that a warp has, from shared memory.
+template <int item>
+INLINE void write_out(u8* to, u32 at, int pitch, int window, int row, int first_filter, int n) {
+    constexpr int size = piece(most(1, POOLED) * item % 16 ? POOLED * item : 8 * BLOCK_OCTETS * item);
+    constexpr int each = 8 * BLOCK_OCTETS * item / size;
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
+    UNROLLED(k, parts(8 * each, 32)) {
+        const u32 i = lane + 32 * k, pixel = i / each, part = i % each * size;
+        const u32 place = window * 64 + thread / 32 * 16 + 2 * pixel;
+        const u32 picture = place / PITCH, column = place % PITCH / 2;
+        const bool exists = i < 8 * each && picture < n && column < COLUMNS / 2 &&
+                            first_filter * item + part < POOLED * item;
+        const u32 line = (picture * (ROWS / 2) + (row >> 1)) * (COLUMNS / 2) + column;
+        if (exists)
+            out_of_shared<size>(to + (u64)line * (POOLED * item) + (first_filter * item + part),
+                                at + pixel * pitch + part);
     }
-    INLINE u32 tap(int o, int e) const { return taps[o / 8] >> shift(o, e) & 3; }
-    static INLINE int shift(int o, int e) { return o % 8 * 4 + 2 * e; }
+}
+
+// A row of y in pairs of filters: 2 o + h of octet o, of columns l / 4 + 8 h.
+struct Pairs {
+    u32 v[2 * BLOCK_OCTETS];
+
+    INLINE void take(const float* sums, u32 biases) {
+        UNROLLED(i, 2 * BLOCK_OCTETS) {
+            const float2 both = biased(sums, biases, i / 2, i % 2);
+            v[i] = to_bf16_pair(both.x, both.y);
+        }
+    }
 };
 
-// A pair of rows of y: the sums of the second, the maxima of the first.
-INLINE void finish(const float* sums, const Maxima& before, int window, int row, int first_filter,
-                   u32 biases, T* y, u8* places, int n, float alpha) {
-    const int thread = thread_of_warpgroup(), lane = thread % 32, odd = lane / 4 % 2;
-    const int place = window * 64 + thread / 32 * 16 + 8 * odd + lane / 4 - odd;
-    const int picture = place / PITCH, column = place % PITCH / 2;
-    const bool exists = picture < n && column < COLUMNS / 2;
-    const i64 pixel = ((i64)picture * (ROWS / 2) + row / 2) * (COLUMNS / 2) + column;
-    UNROLLED(o, BLOCK_OCTETS) {
-        const int filter = first_filter + 8 * o + lane % 4 * 2;
-        const float2 bias = shared_pair(biases + (8 * o + lane % 4 * 2) * 4);
-        float v[2];
-        u32 chosen[2];
-        UNROLLED(e, 2) {
-            u32 tap;
-            const float value = across(sums[4 * o + e], sums[4 * o + 2 + e], tap);
-            v[e] = before.best[2 * o + e], chosen[e] = before.tap(o, e);
-            take(value, 2 + tap, v[e], chosen[e]);
-            v[e] = ended(v[e], e ? bias.y : bias.x, alpha);
+// Maxima of two rows of y: first of both rows, then of neighbouring columns, which neighbouring lanes
+// have, each of which finishes one group of columns. Of equal ones the first place is taken.
+INLINE void finish(const Pairs& upper, const float* sums, u32 biases, u32 out, int window, int row,
+                   int first_filter, T* y, u8* places, int n, float alpha) {
+    constexpr int words = parts(BLOCK_OCTETS, 8);
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
+    const bool odd = lane / 4 % 2;
+    // Two bits for each octet and filter of a pair: whether the lower row's is larger.
+    u32 lower[words][2], best[BLOCK_OCTETS], taps[words];
+    Pairs found;
+    found.take(sums, biases);
+    UNROLLED(k, words) lower[k][0] = lower[k][1] = 0;
+    UNROLLED(o, BLOCK_OCTETS)
+        UNROLLED(h, 2) {
+            const u32 top = upper.v[2 * o + h], low = found.v[2 * o + h];
+            lower[o / 8][h] |= pair_above(low, top) & 0x10001 << o % 8 * 2;
+            found.v[2 * o + h] = pair_max(top, low);
         }
-        if (!exists || filter >= POOLED) continue;
-        const i64 at = pixel * POOLED + filter;
-        if (POOLED % 2 == 0) {
-            put2(y + at, v[0], v[1]);
-            *(unsigned short*)(places + at) = chosen[0] | chosen[1] << 8;
-        } else {
-            UNROLLED(e, 2)
-                if (filter + e < POOLED) put(y + at + e, v[e]), places[at + e] = chosen[e];
+    UNROLLED(k, words) {
+        const u32 own = odd ? lower[k][1] : lower[k][0];
+        const u32 other = __shfl_xor_sync(~0u, odd ? lower[k][0] : lower[k][1], 4);
+        const u32 left_lower = odd ? other : own, right_lower = odd ? own : other;
+        u32 above = 0, equal = 0;
+#pragma unroll
+        for (int o = 8 * k; o < least(8 * k + 8, BLOCK_OCTETS); ++o) {
+            const u32 mine = odd ? found.v[2 * o + 1] : found.v[2 * o];
+            const u32 given = __shfl_xor_sync(~0u, odd ? found.v[2 * o] : found.v[2 * o + 1], 4);
+            const u32 left = odd ? given : mine, right = odd ? mine : given;
+            above |= pair_above(right, left) & 0x10001 << o % 8 * 2;
+            equal |= pair_equal(right, left) & 0x10001 << o % 8 * 2;
+            best[o] = pair_max(left, right);
+            if (ACTIVATION == RELU) best[o] = pair_max(best[o], 0);
+            if (ACTIVATION > RELU)
+                best[o] = to_bf16_pair(activate(ACTIVATION, get((bfloat)best[o]), alpha),
+                                       activate(ACTIVATION, get((bfloat)(best[o] >> 16)), alpha));
         }
+        const u32 second = above | (equal & left_lower & ~right_lower);
+        taps[k] = ((second & right_lower) | (~second & left_lower)) * 2 | second;
     }
+    // Pixels as they lie: lanes of even columns have the first four, of odd ones the others.
+    const u32 k = lane % 8, pixel = lane / 8 + 4 * odd;
+    __syncwarp();
+    many_to_shared<BLOCK_OCTETS>(out + (k % 2 * 4 + k / 2) * OUT_PITCH, 16, best);
+    const u32 beside = out + 8 * OUT_PITCH;
+    UNROLLED(o, BLOCK_OCTETS) {
+        const u32 both = taps[o / 8] >> o % 8 * 2 & 0x30003;
+        half_to_shared(beside + pixel * PLACES_PITCH + o * 8 + lane % 4 * 2, both | both >> 8);
+    }
+    __syncwarp();
+    write_out<2>((u8*)y, out, OUT_PITCH, window, row, first_filter, n);
+    write_out<1>(places, beside, PLACES_PITCH, window, row, first_filter, n);
 }
 #else
 // A row of y.
-INLINE void finish(const float* sums, int window, int row, int first_filter, u32 biases, T* y, int n,
-                   float alpha) {
-    const int thread = thread_of_warpgroup(), lane = thread % 32;
-    UNROLLED(h, 2) {
-        const int place = window * 64 + thread / 32 * 16 + 8 * h + lane / 4;
-        const int picture = place / PITCH, column = place % PITCH;
-        if (picture >= n || column >= COLUMNS) continue;
-        T* to = y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS;
-        UNROLLED(o, BLOCK_OCTETS) {
-            const int filter = first_filter + 8 * o + lane % 4 * 2;
-            if (filter >= FILTERS) continue;
-            const float2 bias = shared_pair(biases + (8 * o + lane % 4 * 2) * 4);
-            put2(to + filter, ended(sums[4 * o + 2 * h], bias.x, alpha),
-                 ended(sums[4 * o + 2 * h + 1], bias.y, alpha));
+INLINE void finish(const float* sums, u32 biases, u32 out, int window, int row, int first_filter, T* y,
+                   int n, float alpha) {
+    const u32 thread = thread_of_warpgroup(), lane = thread % 32;
+    u32 v[2][BLOCK_OCTETS];
+    UNROLLED(o, BLOCK_OCTETS)
+        UNROLLED(h, 2) {
+            float2 both = biased(sums, biases, o, h);
+            if (ACTIVATION >= 0) {
+                both.x = activate(ACTIVATION, both.x, alpha);
+                both.y = activate(ACTIVATION, both.y, alpha);
+            }
+            v[h][o] = to_bf16_pair(both.x, both.y);
         }
+    __syncwarp();
+    UNROLLED(h, 2) many_to_shared<BLOCK_OCTETS>(out + (8 * h + lane % 8) * OUT_PITCH, 16, v[h]);
+    __syncwarp();
+    UNROLLED(k, parts(16 * BLOCK_OCTETS, 32)) {
+        const u32 i = lane + 32 * k, pixel = i / BLOCK_OCTETS, part = i % BLOCK_OCTETS;
+        const u32 place = window * 64 + thread / 32 * 16 + pixel, filter = first_filter + part * 8;
+        const u32 picture = place / PITCH, column = place % PITCH;
+        const u32 line = (picture * ROWS + row) * COLUMNS + column;
+        if (i < 16 * BLOCK_OCTETS && picture < n && column < COLUMNS && filter < FILTERS)
+            out_of_shared<16>(y + (u64)line * FILTERS + filter, out + pixel * OUT_PITCH + part * 16);
     }
 }
 #endif
@@ -251,8 +229,10 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     enter();
     const u32 base = shared_begin(), biases = base + BIAS_AT;
     // The same in all lanes, as the compiler can see.
-    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), first_filter = blockIdx.y * BLOCK_FILTERS;
-    const u32 lines = base + LINES_AT + warpgroup * DEPTH * LINE_BYTES;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const int first_filter = blockIdx.y * BLOCK_FILTERS;
+    const u32 lines = base + LINES_AT + warpgroup * DEPTH * 2 * LINE_BYTES;
+    const u32 out = base + OUT_AT + threadIdx.x / 32 * OUT_BYTES;
     const i64 units = (i64)parts((n - 1) * PITCH + COLUMNS, 64) * UNITS;
     const int workers = gridDim.x * WARPGROUPS, worker = blockIdx.x * WARPGROUPS + warpgroup;
     const int first = units * worker / workers, end = units * (worker + 1) / workers;
@@ -261,55 +241,56 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         const float v = bias && first_filter + i < FILTERS ? bias[first_filter + i] : 0.0f;
         word_to_shared(biases + i * 4, __float_as_uint(v));
     }
-    Walk ahead(first, end), now(first, end);
-    const auto fetch_next = [&](u32 to) {
-        if (ahead.rows) {
-            if (ahead.real()) fetch_line(to, x, from, mask, ahead.window(), ahead.row(), n);
-            ahead.next(end);
-        }
-        fetched();
-    };
-    for (int i = 0; i < DEPTH - 1; ++i) fetch_next(lines + i * LINE_BYTES);
-    int slot = 0;
+    if (threadIdx.x == 0) word_to_shared(biases + BLOCK_FILTERS * 4, 0);
+    Ahead ahead(first, end, lines);
+    Walk now(first, end);
+    UNROLLED(i, DEPTH - 1) ahead.bring(x, from, mask, end, n);
     arrived();
     show_products();
     __syncthreads();
+    // A zero that no compiler knows takes one instruction to copy, not two.
+    const float zero = __uint_as_float(shared_word(biases + BLOCK_FILTERS * 4));
     float sums[4 * OCTETS];
 #if POOL
-    Maxima before;
+    Pairs upper;
 #endif
-    while (now.rows) {
-        UNROLLED(i, 4 * OCTETS) sums[i] = 0.0f;
-        const int rows = now.rows, window = now.window(), row = now.first() - (KERNEL_H - 1);
+    int slot = 0;
+    u32 line = lines;
+    while (now.left) {
+        UNROLLED(i, 4 * OCTETS) sums[i] = zero;
+        const int rows = now.left, window = now.window, row = now.row + TOP - (KERNEL_H - 1);
 #pragma unroll 1
         for (int start = 0; start < rows; start += PERIOD) {
             UNROLLED(k, PERIOD) {
                 const int t = start + k;
                 if (t >= rows) break;
-                arrived_but<DEPTH - 2>();
-                show_products();
-                meet(warpgroup);
-                const bool real = now.real();
-                // Sums of a row of y begin with the first row of the window.
-                const u32 turned = (KERNEL_H - 1 - k % KERNEL_H) * BLOCK_FILTERS * 16;
-                // Where the row before was, of which no warp needs anything any more.
-                fetch_next(lines + (slot ? slot - 1 : DEPTH - 1) * LINE_BYTES);
-                if (real) {
-                    add_line(sums, lines + slot * LINE_BYTES, base + turned);
+                if (t == 0 || now.row % 2 == 0) {
+                    arrived_but<DEPTH - 2>();
+                    show_products();
+                    meet(warpgroup);
+                    // To where the pair before was, of which no warp needs anything any more.
+                    ahead.bring(x, from, mask, end, n);
+                    line = lines + slot * (2 * LINE_BYTES);
+                    slot = slot + 1 == DEPTH ? 0 : slot + 1;
+                }
+                if (now.real()) {
+                    // Sums of a row of y begin with the first row of the window.
+                    const u32 turned = (KERNEL_H - 1 - k % KERNEL_H) * BLOCK_FILTERS * 16;
+                    add_line(sums, line + (now.row & 1) * LINE_BYTES, base + turned);
                     products_left<0>();
                     held(sums);
                 }
-                float* ready = sums + (k + 1) % KERNEL_H * 4 * BLOCK_OCTETS;
+                float* done = sums + (k + 1) % KERNEL_H * 4 * BLOCK_OCTETS;
                 if (t >= KERNEL_H - 1) {
 #if POOL
-                    if ((k + KERNEL_H - 1) % 2 == 0) before.find(ready);
-                    else finish(ready, before, window, row + t, first_filter, biases, y, places, n, alpha);
+                    if ((k + KERNEL_H - 1) % 2 == 0) upper.take(done, biases);
+                    else finish(upper, done, biases, out, window, row + t, first_filter, y, places, n,
+                                alpha);
 #else
-                    finish(ready, window, row + t, first_filter, biases, y, n, alpha);
+                    finish(done, biases, out, window, row + t, first_filter, y, n, alpha);
 #endif
                 }
-                UNROLLED(i, 4 * BLOCK_OCTETS) ready[i] = 0.0f;
-                slot = slot + 1 == DEPTH ? 0 : slot + 1;
+                UNROLLED(i, 4 * BLOCK_OCTETS) done[i] = zero;
                 now.next(end);
             }
         }

@@ -301,8 +301,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 begin_products();
                 UNROLLED(row, EVEN)
                     UNROLLED(s, TAP_COLUMNS) {
-                        // An operand's place is the lowest part of what tells of it, in chunks.
-                        const u64 b = first + (x_of(i) + row * X_ROW) / 16 + s;
+                        const u64 b = behind(first, x_of(i) + row * X_ROW + s * 16);
                         Products<SEEN>::template by_registers<true, true>(sums[s], a[j][row], b);
                     }
                 end_products();

@@ -4,7 +4,7 @@
 typedef unsigned long long u64;
 
 INLINE u64 described(u32 at, u32 leading, u32 stride) {
-    return (at & 0x3ffff) >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
+    return (at >> 4) + ((u64)(leading >> 4) << 16) + ((u64)(stride >> 4) << 32);
 }
 // Where an operand lies whose rows of 16 bytes are a chunk of the depth each. deep: bytes from one
 // chunk to the next; beside: from eight rows, or columns, of the product to the next eight.
@@ -16,6 +16,9 @@ INLINE u64 by_rows(u32 at, u32 deep, u32 beside) {
 INLINE u64 by_columns(u32 at, u32 deep, u32 beside) {
     return described(at, deep, beside);
 }
+
+// The same of an operand that lies so many bytes behind.
+INLINE u64 behind(u64 operand, u32 bytes) { return operand + (bytes >> 4); }
 
 // Before the first product, and where registers of one have been written since the last.
 INLINE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -54,18 +57,69 @@ INLINE void meet_team(int team) {
 
 // The number of a thread in its warpgroup, asked again every time: what follows from it is worked out
 // where it is used and takes no registers elsewhere.
-INLINE int thread_of_warpgroup() {
-    int v;
+INLINE u32 thread_of_warpgroup() {
+    u32 v;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
     return v % 128;
 }
 
-// The transposes of four matrices of 8 by 8 numbers of 2 bytes, from registers as `matrices` gives
-// them to rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i.
-INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
-                 "r"(a), "r"(b), "r"(c), "r"(d)
-                 : "memory");
+// Matrices of 8 rows of 16 bytes, from registers as `matrices` gives them; lane 8 i + k brings the
+// address of row k of matrix i.
+template <int count>
+INLINE void rows_to_shared(u32 at, const u32* r) {
+    if constexpr (count == 4)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
+                     "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                     : "memory");
+    if constexpr (count == 2)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1,%2};" ::"r"(at), "r"(r[0]),
+                     "r"(r[1])
+                     : "memory");
+    if constexpr (count == 1)
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(at), "r"(r[0])
+                     : "memory");
+}
+INLINE void half_to_shared(u32 at, u32 v) {
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"((unsigned short)v) : "memory");
+}
+// So many bytes from shared memory to memory.
+template <int bytes>
+INLINE void out_of_shared(void* to, u32 at) {
+    if constexpr (bytes == 16) {
+        uint4 v;
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(at)
+                     : "memory");
+        *(uint4*)to = v;
+    } else if constexpr (bytes == 8) {
+        uint2 v;
+        asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+        *(uint2*)to = v;
+    } else if constexpr (bytes == 4) {
+        *(u32*)to = shared_word(at);
+    } else {
+        const u32 v = shared_word(at & ~3u) >> (at & 3) * 8;
+        if (bytes == 2) *(unsigned short*)to = v;
+        else *(u8*)to = v;
+    }
+}
+
+// Pairs of bfloat16. Of a number and a NaN the larger is a NaN; none is above or equal to a NaN. What
+// is true has all bits of its half set.
+INLINE u32 pair_max(u32 a, u32 b) {
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+}
+INLINE u32 pair_above(u32 a, u32 b) {
+    u32 v;
+    asm("set.gt.u32.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+    return v;
+}
+INLINE u32 pair_equal(u32 a, u32 b) {
+    u32 v;
+    asm("set.eq.u32.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+    return v;
 }
 
 // The sums of a thread of warp w, lane l: number 4 o + 2 h + e is that of row 16 w + 8 h + l / 4 and

@@ -90,6 +90,10 @@ INLINE u64 described(u32 at, u32 leading, u32 stride) {
 }
 INLINE u64 by_rows(u32 at, u32 deep, u32 beside) { return described(at, deep, beside); }
 INLINE u64 by_columns(u32 at, u32 deep, u32 beside) { return described(at, deep, beside); }
+INLINE u64 behind(u64 operand, u32 bytes) {
+    if (bytes % 16) emulated::refuse("no multiple of 16 bytes", bytes);
+    return operand + (bytes >> 4);
+}
 INLINE void begin_products() { emulated::course().told = true; }
 INLINE void end_products() {
     auto& mine = emulated::course();
@@ -123,19 +127,43 @@ INLINE void meet_team(int team) {
     RESUMED;
 }
 INLINE void meet(int warpgroup) { meet_team<1>(warpgroup); }
-INLINE int thread_of_warpgroup() { return threadIdx.x % 128; }
-INLINE void turned_to_shared(u32 at, u32 a, u32 b, u32 c, u32 d) {
+INLINE u32 thread_of_warpgroup() { return threadIdx.x % 128; }
+template <int count>
+INLINE void rows_to_shared(u32 at, const u32* r) {
     const auto all = emulated::exchange(&at, 1);
     RESUMED;
     const int lane = threadIdx.x % 32;
-    const u32 words[4] = {a, b, c, d};
-    for (int m = 0; m < 4; ++m)
-        for (int e = 0; e < 2; ++e) {
-            const u32 row = all[8 * m + lane % 4 * 2 + e][0];
-            emulated::written_at(row, 16);
-            const unsigned short v = words[m] >> 16 * e;
-            memcpy(emulated::at(row + lane / 4 * 2, 2), &v, 2);
-        }
+    for (int m = 0; m < count; ++m) {
+        const u32 row = all[8 * m + lane / 4][0];
+        emulated::written_at(row, 16);
+        memcpy(emulated::at(row + lane % 4 * 4, 4), &r[m], 4);
+    }
+}
+INLINE void half_to_shared(u32 at, u32 v) { memcpy(emulated::written_at(at, 2), &v, 2); }
+template <int bytes>
+INLINE void out_of_shared(void* to, u32 at) {
+    if (size_t(to) % bytes) emulated::refuse("no multiple of its size", size_t(to));
+    memcpy(to, emulated::at(at, bytes), bytes);
+}
+INLINE float half_of_pair(u32 v, int which) { return float(taken(v, which)); }
+INLINE u32 pair_max(u32 a, u32 b) {
+    u32 found = 0;
+    for (int e = 0; e < 2; ++e) {
+        const float x = half_of_pair(a, e), y = half_of_pair(b, e);
+        found |= (isnan(x) || isnan(y) ? 0x7fffu : u32(to_bf16(std::max(x, y)))) << 16 * e;
+    }
+    return found;
+}
+template <typename Same>
+INLINE u32 pair_mask(u32 a, u32 b, Same same) {
+    return (same(half_of_pair(a, 0), half_of_pair(b, 0)) ? 0xffffu : 0) |
+           (same(half_of_pair(a, 1), half_of_pair(b, 1)) ? 0xffff0000u : 0);
+}
+INLINE u32 pair_above(u32 a, u32 b) {
+    return pair_mask(a, b, [](float x, float y) { return x > y; });
+}
+INLINE u32 pair_equal(u32 a, u32 b) {
+    return pair_mask(a, b, [](float x, float y) { return x == y; });
 }
 
 template <int octets>

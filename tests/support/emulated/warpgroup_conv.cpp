@@ -3,7 +3,8 @@
 #include "warpgroup.hpp"
 
 #include "activations.cuh"
-#include "spread.cuh"
+#include "spread_chunks.cuh"
+#include "rows_ahead.cuh"
 #include "warpgroup_conv.cu"
 
 extern "C" void sizes(int* bytes, int* threads, int* units) {

@@ -216,7 +216,9 @@ def test_where_products_of_warpgroups_serve(precision, has, given, marks):
 def test_trials_are_given_pointers(bound, sections, precision):
     """Of other operands, for which the result is known."""
     executable, _ = bound(sections("lenet"), precision, CHOICES)
-    for candidates in offered(executable).values():
+    found = (*offered(executable).values(), *offered(executable, "w").values())
+    assert len(found) == (5 if precision == "bf16" else 3)
+    for candidates in found:
         assert candidates.plans() == tensor_conv.CANDIDATES
         assert all(map(candidates.build, range(candidates.plans())))
         candidates._launch(0, {"x": 16, "w": 32, "y": 48})()

@@ -134,6 +134,31 @@ def test_forward_with_its_max_pool(tmp_path, seed, warpgroups):
     close(np.choose(places, [each[..., :stored] for each in windows]), best[..., :stored], 1e-3)
 
 
+@needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_of_equal_maxima_the_first_is_told(tmp_path, warpgroups):
+    """And a NaN is larger than any number."""
+    drawn = draw(1, "forward", pooled=True, warpgroups=warpgroups)
+    while not drawn.bf16:
+        drawn = draw(f"{drawn.geometry}", "forward", pooled=True)
+    g, rng = drawn.geometry, np.random.default_rng(1)
+    kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=-1, POOL=1, POOLED=g.y[0])
+    # Small whole numbers: sums are exact, and many are equal.
+    x = rng.integers(0, 2, (drawn.n, *g.x[1:], g.x[0])).astype(np.float32)
+    w = np.zeros((g.y[0], *g.window.kernel, g.x[0]), np.float32)
+    w[:, g.window.kernel[0] // 2, g.window.kernel[1] // 2, 0] = 1.0
+    right = convolved(x, w, g.window)
+    want, first = pooled(right)
+    places = np.full(want.shape, 77, np.uint8)
+    np.testing.assert_array_equal(kernel.convolve(x, w, None, places), want)
+    np.testing.assert_array_equal(places, first)
+    x[0, g.x[1] // 2, g.x[2] // 2] = np.nan
+    right = convolved(x, w, g.window)
+    got = kernel.convolve(x, w, None, places)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(pooled(right)[0]))
+    assert places.max() < 4
+
+
 def maxima(rng, shape, stored, bf16):
     """A gradient of maxima, their places and themselves, for so many stored channels."""
     n, rows, columns, _ = shape

@@ -18,6 +18,7 @@ from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
@@ -219,3 +220,49 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
             log = compile_source(library, kernels.source_of(file), options)
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data"])
+@pytest.mark.parametrize(
+    "sizes", [((24, 12, 12), (56, 8, 8), 5, 0), ((24, 31, 31), (64, 31, 31), 3, 1)]
+)
+def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
+    """And none waits for another where it need not, of which ptxas would tell."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    x, y, size, padding = sizes
+    window = Window((size, size), padding=(padding,) * 4)
+    geometry = Geometry(*((y, x) if kind == "data" else (x, y)), window, kind == "data", BFLOAT)
+    fixed = geometry.numbers() | {"DATA": int(kind == "data"), "ACTIVATION": -1, "BFLOAT": 1}
+    fixed["BIAS"] = 0 if kind == "data" else padding
+    fixed |= with_max_pool(kind, y[0] - 6) if pooled else ALONE
+    found = warpgroup_tilings(geometry, 512, 4, H200)
+    assert len(found) == 4
+    for tiling in found:
+        options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
+        options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
+        for library in libraries():
+            log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+            assert "wgmma" not in log, log
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("kind", ["forward", "data"])
+@pytest.mark.parametrize("seed", range(4))
+def test_products_of_warpgroups(seed, kind, pooled):
+    """Of any geometry."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    drawn = draw(seed, kind, pooled, warpgroups=True)
+    numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": 1}
+    numbers |= {"DATA": int(kind == "data"), "ACTIVATION": seed - 1, "BIAS": seed % 2}
+    channels = drawn.geometry.x[0] if kind == "data" else drawn.geometry.y[0]
+    numbers |= with_max_pool(kind, channels - seed) if pooled else ALONE
+    options = [f"-D{name}={value}" for name, value in numbers.items()]
+    options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
+    for library in libraries():
+        log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
+        assert "wgmma" not in log, log
