@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from ..libraries.layout import BFLOAT, ceil_div
+from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
 from .filter_tilings import most_slices
 from .tilings import Cut, Geometry, fits, sizes_of_parts
@@ -14,10 +15,12 @@ from .warpgroup_tilings import LEAST, MOST_OCTETS, OCTET
 
 # Filters of a block: rows of a product.
 FILTERS = 64
-# Clocks of a warpgroup in which none of its products runs: for each unit, and for each tile.
-OF_UNIT, OF_TILE = 100, 1500
-# Bytes a clock that a multiprocessor reads of what lies in memory.
-LOAD = 20
+# Of the model, after 14 ways of a 3x3 convolution of 24 and 64 channels on an H200: clocks of a
+# tile beside its products, bytes a clock that a multiprocessor reads, and which part of a team's
+# own time the others do not fill.
+OF_TILE, LOAD, EXPOSED = 500, 10, 0.6
+# Ways that are kept of those which differ in their tiles alone.
+OF_A_SHAPE = 2
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,10 @@ class WarpgroupFilterTiling(Cut):
 
     @property
     def registers(self) -> int:
-        chunks = self.pictures * self.lines * (self.geometry.y[2] // 2) * FILTERS // 8
-        places = 2 * ceil_div(chunks, 128 * self._warpgroups)
-        return 4 * self.tap_columns * self._seen + places + 46
+        run, team = self.geometry.y[2] // 2 * FILTERS // 8, 128 * self._warpgroups
+        wide = padded(run, 32)
+        rows = ceil_div(self.lines, max(1, team // max(1, wide))) * ceil_div(wide, team)
+        return 4 * self.tap_columns * self._seen + 2 * self.pictures * rows + 46
 
     def groups(self, n: int) -> int:
         """Tiles, unless a line in memory gives two rows."""
@@ -113,16 +117,23 @@ class WarpgroupFilterTiling(Cut):
         return max(1, slices), filters, channels
 
     def clocks(self, n: int, processors: Processors) -> float:
-        """About so many in all."""
+        """About so many, from dy itself and from a max-pool's gradient together."""
         slices, filters, channels = self.grid(n, processors)
         g, blocks = self.geometry, slices * filters * channels
         teams = self.teams * min(self.resident, ceil_div(blocks, processors.count))
-        turns = ceil_div(self.groups(n), slices * self.teams)
-        busy = self.units * self.tap_columns * max(LEAST, OCTET * self._seen)
-        alone = busy + OF_UNIT * self.units + OF_TILE / self._warpgroups
-        rows = self.lines + g.window.kernel[0] - 1
-        read = 2 * self.pictures * (rows * g.x[2] * 8 * self.octets + self.lines * g.y[2] * FILTERS)
-        return turns * max(alone, teams * max(self._warpgroups * busy, read / LOAD))
+        product = self.tap_columns * max(LEAST, OCTET * self._seen) * self._warpgroups
+        total = 0.0
+        for even in (1, 2):
+            tiles = ceil_div(n, self.pictures) * ceil_div(max(1, g.y[1] // even), self.lines)
+            busy = self.units * even * product
+            own = busy + OF_TILE
+            rows = self.lines * even + g.window.kernel[0] - 1
+            # With its place a maximum's gradient has three bytes.
+            dy = self.lines * (g.y[2] // even) * FILTERS * (1 + even)
+            read = self.pictures * (2 * rows * g.x[2] * 8 * self.octets + dy)
+            one = max(own, teams * busy, teams * read / LOAD) + EXPOSED * own / teams
+            total += ceil_div(tiles, slices * self.teams) * one
+        return total
 
 
 def serves(dtype: str, channels: int) -> bool:
@@ -144,10 +155,17 @@ def warpgroup_filter_tilings(
             sizes_of_parts(geometry.chunks, (1, 2, 4)),
             sizes_of_parts(width, (1, 2, 3, 5)),
             (1, 2, 3, 4),
-            (2, 3, 4),
+            (2,),
             (1, 2),
         )
     ]
     found = [each for each in every if fits(each, processors)]
     order = sorted(range(len(found)), key=lambda at: (found[at].clocks(n, processors), at))
-    return tuple(found[at] for at in order[:most])
+    kept: list[WarpgroupFilterTiling] = []
+    seen: Counter[tuple[int, ...]] = Counter()
+    for way in (found[at] for at in order):
+        shape = (way.octets, way.tap_columns, way.teams, way.resident)
+        if seen[shape] < OF_A_SHAPE and len(kept) < most:
+            seen[shape] += 1
+            kept.append(way)
+    return tuple(kept)

@@ -217,7 +217,7 @@ def test_trials_are_given_pointers(bound, sections, precision):
     """Of other operands, for which the result is known."""
     executable, _ = bound(sections("lenet"), precision, CHOICES)
     found = (*offered(executable).values(), *offered(executable, "w").values())
-    assert len(found) == (5 if precision == "bf16" else 3)
+    assert len(found) == (6 if precision == "bf16" else 3)
     for candidates in found:
         assert candidates.plans() == tensor_conv.CANDIDATES
         assert all(map(candidates.build, range(candidates.plans())))
