@@ -28,6 +28,10 @@ from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE, CANDIDATES
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
+    WarpgroupFilterTiling,
+    warpgroup_filter_tilings,
+)
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
@@ -50,7 +54,7 @@ CONVOLUTIONS = {
     "3x3 3-64 at 32": (3, 64, 3, 32, 1, (512,)),
 }
 NULL = np.uint64(0)
-AnyWay = Tiling | FilterTiling | WarpgroupTiling
+AnyWay = Tiling | FilterTiling | WarpgroupTiling | WarpgroupFilterTiling
 KINDS = ("forward", "data", "filter")
 
 
@@ -73,6 +77,8 @@ class Job:
         return Geometry(x, y, window, False, dtype)
 
     def ways(self, most: int) -> Sequence[AnyWay]:
+        if self.warpgroups and self.kind == "filter":
+            return warpgroup_filter_tilings(self.geometry, self.n, most, H200)
         if self.warpgroups:
             return warpgroup_tilings(self.geometry, self.n, most, H200)
         if self.kind == "filter":
@@ -81,9 +87,8 @@ class Job:
 
     @property
     def file(self) -> str:
-        if self.warpgroups:
-            return "warpgroup_conv"
-        return "tensor_filter" if self.kind == "filter" else "tensor_conv"
+        family = "warpgroup" if self.warpgroups else "tensor"
+        return f"{family}_{'filter' if self.kind == 'filter' else 'conv'}"
 
 
 def jobs() -> Iterator[Job]:
@@ -92,7 +97,7 @@ def jobs() -> Iterator[Job]:
             for kind in KINDS:
                 if channels > 4 or kind == "filter":
                     yield from (Job(name, n, kind, bf16) for bf16 in (False, True))
-                if channels > 4 and kind != "filter":
+                if channels > 4:
                     yield Job(name, n, kind, True, warpgroups=True)
 
 

@@ -247,6 +247,27 @@ DEVICES = (
         (f"{_EMULATED}::test_forward",),
     ),
     Mutant(
+        "CUDA: warpgroups spread maxima's gradients to the wrong row of windows",
+        "backends/cuda/fused/warpgroup_filter.cu",
+        "a[1][h + 2 * half] = permuted(0, v, how);",
+        "a[1][h + 2 * half] = permuted(v, 0, how);",
+        (f"{_EMULATED}::test_the_gradients_of_filters_through_a_max_pool",),
+    ),
+    Mutant(
+        "CUDA: of a gradient of filters only the first team's sums count",
+        "backends/cuda/fused/warpgroup_filter.cu",
+        "UNROLLED(k, TEAMS - 1) {",
+        "UNROLLED(k, 0) {",
+        (f"{_EMULATED}::test_the_gradients_of_filters_and_biases",),
+    ),
+    Mutant(
+        "CUDA: warpgroups multiply pixels of dy before they are there",
+        "backends/cuda/fused/warpgroup_filter.cu",
+        "        meet_team<TAP_GROUPS>(team);\n",
+        "",
+        (f"{_EMULATED}::test_the_gradients_of_filters_and_biases",),
+    ),
+    Mutant(
         "CUDA: a bias's gradient lacks half of its rows",
         "backends/cuda/fused/tensor_filter.cu",
         "                biases[m][h] += __shfl_xor_sync(~0u, biases[m][h], 2);\n",

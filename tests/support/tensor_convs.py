@@ -16,6 +16,10 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
+    WarpgroupFilterTiling,
+    warpgroup_filter_tilings,
+)
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
@@ -30,6 +34,7 @@ SOURCES = Path(kernels.__file__).parents[1]
 COMPILER = shutil.which("g++")
 # So many tilings of a geometry are drawn from.
 FURTHER = 60
+AnyOfThem = Tiling | FilterTiling | WarpgroupTiling | WarpgroupFilterTiling
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,15 @@ class Drawn:
 
     kind: str
     n: int
-    tiling: Tiling | FilterTiling | WarpgroupTiling
+    tiling: AnyOfThem
 
     @property
     def geometry(self) -> Geometry:
         return self.tiling.geometry
+
+    @property
+    def warpgroups(self) -> bool:
+        return isinstance(self.tiling, WarpgroupTiling | WarpgroupFilterTiling)
 
     @property
     def bf16(self) -> bool:
@@ -76,13 +85,14 @@ def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -
         find = filter_tilings if kind == "filter" else tilings
         if warpgroups:
             # So many rows that places of those before are used again.
-            find, n = warpgroup_tilings, 3 * n
+            find = warpgroup_filter_tilings if kind == "filter" else warpgroup_tilings
+            n = n if kind == "filter" else 3 * n
         found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or pools(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))
 
 
-def pools(tiling: Tiling | FilterTiling | WarpgroupTiling) -> bool:
+def pools(tiling: AnyOfThem) -> bool:
     """Whether there are windows of 2 by 2, which lie within what a warp computes of forward."""
     g = tiling.geometry
     if isinstance(tiling, Tiling) and not g.data and not tiling.pools:
@@ -124,9 +134,8 @@ class Emulated:
 
     def __init__(self, drawn: Drawn, folder: Path, **defines: int) -> None:
         self.drawn = drawn
-        self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
-        if isinstance(drawn.tiling, WarpgroupTiling):
-            self.file = "warpgroup_conv"
+        family = "warpgroup" if drawn.warpgroups else "tensor"
+        self.file = f"{family}_{'filter' if drawn.kind == 'filter' else 'conv'}"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
         values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1, "BIAS": 1} | values
         values["BFLOAT"] = int(drawn.bf16)
@@ -218,7 +227,7 @@ class Emulated:
             *(source, gradient, _pointer(places), masked, _pointer(slices)),
             ctypes.c_longlong(slices.shape[1]),
             self.drawn.n,
-            ctypes.c_float(0.3),
+            *(() if self.drawn.warpgroups else (ctypes.c_float(0.3),)),
             (ctypes.c_int * 3)(*grid),
         )
         total = slices.astype(np.float64).sum(0)

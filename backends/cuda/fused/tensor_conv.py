@@ -21,12 +21,10 @@ from ..binding.store import Buffer
 from ..binding.wide import kind_of
 from ..libraries.candidates import Compiled
 from ..libraries.conv_check import is_right
-from ..libraries.kernels import Defines, Kernel, f32, i32, i64
+from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import BFLOAT
 from ..libraries.operand import Operand
-from ..libraries.runtime import cupy
 from .conv_tilings import Tiling, tilings
-from .filter_tilings import FilterTiling, filter_tilings, most_slices
 from .pattern import defines
 from .tilings import AnyTiling, Geometry, fits
 from .warpgroup_tilings import WarpgroupTiling, serves, warpgroup_tilings
@@ -38,7 +36,7 @@ TENSOR = "t"
 POOLED = "p"
 # Where products of warpgroups do it, behind POOLED if both are so.
 WARPGROUPS = "w"
-CONV, FILTER, WARPGROUP_CONV = "tensor_conv", "tensor_filter", "warpgroup_conv"
+CONV, WARPGROUP_CONV = "tensor_conv", "warpgroup_conv"
 # What a kernel with neither in it is compiled with.
 ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
@@ -47,8 +45,6 @@ CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
 FURTHER = 40
 # Numbers of a picture that 32 bits can count.
 MOST_INDEX = 1 << 31
-# Bytes a second at which the sums of slices are added up, nearly.
-SUM_RATE = 2e12
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 Pointers = Mapping[str, Any]
@@ -84,7 +80,7 @@ def takes(op: Convolution, ends: Mapping[str, Buffer], arithmetic: Arithmetic) -
     )
 
 
-class _TensorCores(Compiled, Generic[AnyTiling]):
+class TensorCores(Compiled, Generic[AnyTiling]):
     """One of the kernels bound to real pictures, with its tilings as candidates.
 
     ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
@@ -212,7 +208,7 @@ class _TensorCores(Compiled, Generic[AnyTiling]):
         )
 
 
-class _Conv(_TensorCores[AnyTiling]):
+class _Conv(TensorCores[AnyTiling]):
     """Forward with bias and any activation, or the gradient of pictures.
 
     ``behind``: the max-pool that follows, with what it leaves its maxima and their places in;
@@ -335,78 +331,3 @@ def conv_of(
     if chosen.startswith(WARPGROUPS):
         return WarpgroupConv(b, op, ends, kind, chosen.removeprefix(WARPGROUPS), spread, behind)
     return TensorConv(b, op, ends, kind, chosen, spread, behind)
-
-
-class TensorFilter(_TensorCores[FilterTiling]):
-    """The gradient of filters and, unless another kernel sums it, of biases."""
-
-    file = FILTER
-
-    def __init__(
-        self,
-        b: Binder,
-        op: Conv2dBackwardFilter,
-        ends: Mapping[str, Buffer],
-        chosen: str | None = None,
-        spread: Spread | None = None,
-    ) -> None:
-        # A max-pool's kernel that has summed it may be left out.
-        summed = spread is None and op in b.decisions.summed
-        self._bias = None if summed else op.bias_grad
-        super().__init__(b, op, ends, "filter", chosen, spread)
-        self._size = ends["w"].layout.size
-        self._stride = self._size + ends["y"].layout.columns
-        most = most_slices(self._geometry, self._processors)
-        count = most if chosen is None else self._slices(0)
-        wanted, held = count * self._stride, b.decisions.slices.get(op.dw)
-        # With another gradient on the way or without: a search times one after the other.
-        self._sums = held if held is not None else b.scratch(wanted, "float32")
-        b.decisions.slices[op.dw] = self._sums
-
-    def _promising(self) -> tuple[FilterTiling, ...]:
-        given = (self._geometry, self._n, CANDIDATES, self._processors)
-        every = filter_tilings(*given)
-        if self._spread is None or self._spread.maxima is not None:
-            return every
-        # The model knows nothing of slopes: while a block waits for what it takes them of, a
-        # neighbour can compute.
-        half = CANDIDATES // 2
-        return every[:half] + filter_tilings(*given, neighbours=True)[:half]
-
-    def _tiling(self, values: Sequence[int]) -> FilterTiling:
-        return FilterTiling.of(self._geometry, values)
-
-    def _defines(self) -> dict[str, int]:
-        return {"BIAS": int(self._bias is not None)} | self._in_front()
-
-    def _slices(self, index: int) -> int:
-        return self._every[index].grid(self._n, self._processors)[0]
-
-    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
-        gradient, op = self._gradient(ends), None if self._spread is None else self._spread.op
-        alpha = f32(op.alpha if isinstance(op, ActivationBackward) else 0.0)
-        return ends["x"], *gradient, self._sums, i64(self._stride), i32(self._n), alpha
-
-    def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        """Also about those that the sum of slices takes."""
-        read = 4 * self._slices(index) * self._stride
-        return super().seconds(index, workspace, repeats) + read / SUM_RATE
-
-    def _try(self, index: int, pointers: Mapping[str, int]) -> None:
-        super()._try(index, pointers)
-        count = self._slices(index)
-        rows = self._sums[: count * self._stride].reshape(count, self._stride)
-        total = cupy().ascontiguousarray(rows[:, : self._size].sum(0))
-        copied = (pointers["w"], total.data.ptr, total.nbytes)
-        runtime = cupy().cuda.runtime
-        runtime.memcpyAsync(*copied, runtime.memcpyDeviceToDevice, self.stream.ptr)
-        self.stream.synchronize()
-
-    def add(self, op: Conv2dBackwardFilter) -> None:
-        """Append the launch with the tiling taken, and ask for the sums of its slices."""
-        b, count = self._b, self._slices(self.plan)
-        self._added(self._arguments(self._ends), self._through() | {"slices": count})
-        b.slices(op, self._sums, 0, count, self._stride, op.dw, self._size)
-        if self._bias is not None:
-            size = self._bias.size
-            b.slices(op, self._sums, self._size, count, self._stride, self._bias, size)

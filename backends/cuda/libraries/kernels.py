@@ -40,6 +40,7 @@ FURTHER = {
     "first_conv.cu": ("ahead.cuh",),
     "sgd.cu": ("slices.cuh",),
     "warpgroup_conv.cu": ("mma.cuh", "wgmma.cuh", "spread_chunks.cuh", "rows_ahead.cuh"),
+    "warpgroup_filter.cu": ("mma.cuh", "wgmma.cuh", "spread.cuh"),
 }
 # What a file has in front that only code for its own kind of GPU can hold: -arch=sm_90a.
 OF_ONE_KIND = "wgmma.cuh"

@@ -25,9 +25,9 @@ from ..fused.tensor_conv import (
     TENSOR,
     WARPGROUPS,
     Convolving,
-    TensorFilter,
     conv_of,
 )
+from ..fused.tensor_filter import filter_of, filter_ways
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
@@ -243,7 +243,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
             return conv_of(b, op, ends, chosen.removeprefix(TENSOR)).add()
         for way in tensor_conv.ways(b, op, ends):
             b.variants[key].append((way.alone, partial(way.make, b, op, ends, "data")))
-            if spread is not None:
+            if way.goes(spread):
                 through = partial(way.make, b, op, ends, "data", None, spread)
                 b.variants[key].append((way.pooled, through))
     if _can_be_forward(b, op):
@@ -264,16 +264,17 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     dw, spread = b.output(op.dw, planned), b.decisions.spreads.get(op.dy)
     if spread is not None and chosen.startswith(POOLED):
         ends = {"x": x, "y": Buffer(None, _picture(b, op, op.dy)), "w": dw}
-        return TensorFilter(b, op, ends, chosen.removeprefix(POOLED), spread).add(op)
+        return filter_of(b, op, ends, chosen.removeprefix(POOLED), spread).add(op)
     dy = b.want(op.dy, _picture(b, op, op.dy))
     own = {"x": x, "y": dy, "w": dw}
     if tensor_conv.takes(op, own, b.arithmetic):
-        if chosen.startswith(TENSOR):
-            return TensorFilter(b, op, own, chosen.removeprefix(TENSOR)).add(op)
-        b.variants[key].append((TENSOR, partial(TensorFilter, b, op, own)))
-        if spread is not None:
-            through = partial(TensorFilter, b, op, own, None, spread)
-            b.variants[key].append((POOLED, through))
+        if chosen.startswith((TENSOR, WARPGROUPS)):
+            return filter_of(b, op, own, chosen.removeprefix(TENSOR)).add(op)
+        for way in filter_ways(b, own):
+            b.variants[key].append((way.alone, partial(way.make, b, op, own)))
+            if way.goes(spread):
+                through = partial(way.make, b, op, own, None, spread)
+                b.variants[key].append((way.pooled, through))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.

@@ -49,6 +49,11 @@ INLINE void arrived_but() {
 INLINE void meet(int warpgroup) {
     asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 }
+// That of a team of so many warpgroups.
+template <int warpgroups>
+INLINE void meet_team(int team) {
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(128 * warpgroups) : "memory");
+}
 
 // The number of a thread in its warpgroup, asked again every time: what follows from it is worked out
 // where it is used and takes no registers elsewhere.

@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.binding.bind import workspace_sizes
-from dnnstack.backends.cuda.fused import tensor_conv
+from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.memory_plan import (
     FURTHEST,
@@ -71,8 +71,10 @@ def test_counting_memory_looks_for_no_tilings(sections, monkeypatch):
     def asked(*_):
         raise AssertionError("the model is asked for tilings")
 
-    for name in ("tilings", "filter_tilings"):
+    for name in ("tilings", "warpgroup_tilings"):
         monkeypatch.setattr(tensor_conv, name, asked)
+    for name in ("filter_tilings", "warpgroup_filter_tilings"):
+        monkeypatch.setattr(tensor_filter, name, asked)
     assert plan_memory(graphs, "tf32") == wanted
 
 

@@ -42,6 +42,12 @@ struct alignas(4) uchar4 { u8 x, y, z, w; };
 static uint2 make_uint2(u32 a, u32 b) { return {a, b}; }
 static uchar4 make_uchar4(u8 a, u8 b, u8 c, u8 d) { return {a, b, c, d}; }
 static uint4 make_uint4(u32 a, u32 b, u32 c, u32 d) { return {a, b, c, d}; }
+static u32 __byte_perm(u32 a, u32 b, u32 how) {
+    const unsigned long long both = (unsigned long long)b << 32 | a;
+    u32 v = 0;
+    for (int i = 0; i < 4; ++i) v |= u32(both >> (how >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return v;
+}
 static float __uint_as_float(u32 v) { float f; memcpy(&f, &v, 4); return f; }
 static u32 __float_as_uint(float f) { u32 v; memcpy(&v, &f, 4); return v; }
 using std::isnan;

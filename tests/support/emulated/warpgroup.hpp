@@ -117,14 +117,16 @@ INLINE void show_products() {
 INLINE void fetched() { emulated::current->coming.push_back({}); }
 template <int groups>
 INLINE void arrived_but() { arrive(groups); }
-INLINE void meet(int warpgroup) {
-    emulated::Meeting& here = emulated::meetings[warpgroup];
+template <int warpgroups>
+INLINE void meet_team(int team) {
+    emulated::Meeting& here = emulated::meetings[team];
     const long now = here.count;
-    if (warpgroup != threadIdx.x / 128) emulated::refuse("not its warpgroup", warpgroup);
-    if (++here.waiting == 128) here.waiting = 0, ++here.count;
+    if (team != threadIdx.x / 128 / warpgroups) emulated::refuse("not its team", team);
+    if (++here.waiting == 128 * warpgroups) here.waiting = 0, ++here.count;
     while (here.count == now) emulated::pause();
     RESUMED;
 }
+INLINE void meet(int warpgroup) { meet_team<1>(warpgroup); }
 INLINE u32 thread_of_warpgroup() { return threadIdx.x % 128; }
 template <int count>
 INLINE void rows_to_shared(u32 at, const u32* r) {

@@ -15,6 +15,10 @@ from dnnstack.backends.cuda.binding.bind import Together
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
+    WarpgroupFilterTiling,
+    warpgroup_filter_tilings,
+)
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -38,7 +42,8 @@ HALVES = Window((2, 2), (2, 2))
 
 
 def numbers(tiling):
-    mark = "pw" if isinstance(tiling, WarpgroupTiling) else "p"
+    warpgroups = isinstance(tiling, WarpgroupTiling | WarpgroupFilterTiling)
+    mark = "pw" if warpgroups else "p"
     return mark + "-".join(map(str, tiling.numbers.values()))
 
 
@@ -54,7 +59,8 @@ def chosen(seed, warpgroups=False):
         if covered == (seed % 4 == 0):
             continue
         back = find(Geometry(g.y, g.x, g.window, True, g.dtype), drawn.n, 40, H200)
-        filters = filter_tilings(g, drawn.n, 40, H200)
+        sums = warpgroup_filter_tilings if warpgroups else filter_tilings
+        filters = sums(g, drawn.n, 40, H200)
         if back and filters:
             gradients = {"one//data": back, "one//filter": filters}
             return drawn, forward | {
@@ -105,8 +111,9 @@ def test_a_choice_of_them_leaves_no_other_launch(bound, seed, warpgroups):
     pooled = [call.arguments["POOL"] == "1" for call in found if "POOL" in call.arguments]
     assert pooled[0]
     names = [call.function for call in found]
-    kernel = "warpgroup_conv" if warpgroups else "tensor_conv"
-    assert names == [kernel, "tensor_filter", kernel, "sum_slices"]
+    family = "warpgroup" if warpgroups else "tensor"
+    kernel = f"{family}_conv"
+    assert names == [kernel, f"{family}_filter", kernel, "sum_slices"]
     assert [call.arguments.get("FROM_POOL") for call in found] == ["0", "1", "1", None]
     assert found[0].arguments["with"] == "Pool2d()"
     assert {found[at].arguments["with"] for at in (1, 2)} == {"Pool2dBackward()"}

@@ -11,7 +11,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.fused import tensor_conv
+from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import (
     MOST_SLICE_BYTES,
@@ -19,7 +19,8 @@ from dnnstack.backends.cuda.fused.filter_tilings import (
     most_slices,
 )
 from dnnstack.backends.cuda.fused.tilings import Geometry, fits
-from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import warpgroup_filter_tilings
+from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -35,7 +36,7 @@ LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
 KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_filter"}
 # Which kernel computes what, and whether by products of warpgroups.
-WAYS = [*((kind, False) for kind in KINDS), ("forward", True), ("data", True)]
+WAYS = [(kind, warpgroups) for kind in KINDS for warpgroups in (False, True)]
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
@@ -105,6 +106,9 @@ def test_work_is_shared_out_in_several_ways_that_fit(n):
         found = warpgroup_tilings(each, n, 8, H200)
         assert len(set(found)) == 8
         assert all(fits(way, H200) for way in found)
+    filters = warpgroup_filter_tilings(geometry, n, 8, H200)
+    assert len(set(filters)) == 8
+    assert all(fits(way, H200) for way in filters)
 
 
 def test_the_slices_of_a_gradient_take_no_more_than_planned():
@@ -113,7 +117,9 @@ def test_the_slices_of_a_gradient_take_no_more_than_planned():
         most = most_slices(geometry, H200)
         numbers = geometry.y[0] * (geometry.x[0] * geometry.window.area + 1)
         assert 4 * most * numbers <= MOST_SLICE_BYTES
-        for each in filter_tilings(geometry, 4096, 8, H200):
+        known = replace(geometry, dtype=BFLOAT)
+        every = filter_tilings(geometry, 4096, 8, H200)
+        for each in (*every, *warpgroup_filter_tilings(known, 4096, 8, H200)):
             assert each.grid(4096, H200)[0] <= most
 
 
@@ -167,10 +173,10 @@ def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
 def choice_of(drawn):
     """The tiling as choices name it, and its kernel."""
     tiling = "-".join(map(str, drawn.tiling.numbers.values()))
-    warpgroups = isinstance(drawn.tiling, WarpgroupTiling)
-    return f"{'w' if warpgroups else 't'}{tiling}", (
-        "warpgroup_conv" if warpgroups else KERNELS[drawn.kind]
-    )
+    kernel = KERNELS[drawn.kind]
+    if drawn.warpgroups:
+        return f"w{tiling}", kernel.replace("tensor", "warpgroup")
+    return f"t{tiling}", kernel
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -202,6 +208,8 @@ def test_where_products_of_warpgroups_serve(precision, has, given, marks):
     stream = SimpleNamespace(processors=replace(H200, warpgroups=has))
     ways = tensor_conv.ways(SimpleNamespace(stream=stream), op, found)
     assert [way.alone for way in ways] == marks
+    filters = tensor_filter.filter_ways(SimpleNamespace(stream=stream), found)
+    assert [way.alone for way in filters] == (["t", "w"] if precision == "bf16" and has else ["t"])
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
@@ -209,7 +217,7 @@ def test_trials_are_given_pointers(bound, sections, precision):
     """Of other operands, for which the result is known."""
     executable, _ = bound(sections("lenet"), precision, CHOICES)
     found = (*offered(executable).values(), *offered(executable, "w").values())
-    assert len(found) == (5 if precision == "bf16" else 3)
+    assert len(found) == (6 if precision == "bf16" else 3)
     for candidates in found:
         assert candidates.plans() == tensor_conv.CANDIDATES
         assert all(map(candidates.build, range(candidates.plans())))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import WarpgroupFilterTiling
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.graph.geometry import Window
 
@@ -91,9 +92,10 @@ def test_the_gradient_of_pictures(tmp_path, seed, warpgroups):
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradients_of_filters_and_biases(tmp_path, seed):
-    drawn = draw(seed, "filter")
+def test_the_gradients_of_filters_and_biases(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "filter", warpgroups=warpgroups)
     kernel = Emulated(drawn, tmp_path, BIAS=1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
@@ -193,9 +195,10 @@ def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed, warpgroups)
 
 
 @needs_compiler
+@pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed):
-    drawn = draw(seed, "filter", pooled=True)
+def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed, warpgroups):
+    drawn = draw(seed, "filter", pooled=True, warpgroups=warpgroups)
     g, rng = drawn.geometry, np.random.default_rng(seed)
     stored = g.y[0] - seed % 4
     kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, POOLED=stored)
@@ -225,4 +228,28 @@ def test_a_tile_ahead_through_a_max_pool(tmp_path, bf16, pictures):
     dy = widened(dp, places, None, g.y)
     weights, biases = kernel.gradients(x, dp, places)
     close(weights, gradient_of_filters(x, dy, g), 2e-5 if bf16 else LOOSE[False])
+    close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
+
+
+# Of a 3x3 convolution of 24 and 64 channels, with an even and an odd number of octets across.
+@needs_compiler
+@pytest.mark.parametrize("size", [15, 20])
+@pytest.mark.parametrize(
+    "way", [(1, 2, 3, 3, 3, 2, 1), (1, 4, 3, 3, 2, 3, 1), (2, 2, 2, 2, 2, 2, 1)]
+)
+def test_teams_have_several_tiles_one_after_the_other(tmp_path, way, size):
+    g = Geometry(
+        (24, size, size), (64, size, size), Window((3, 3), padding=(1,) * 4), False, BFLOAT
+    )
+    tiling, rng = WarpgroupFilterTiling.of(g, way), np.random.default_rng(size)
+    drawn = Drawn("filter", 4, tiling)
+    kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, POOLED=64)
+    as_planned(kernel)
+    tiles = 4 // tiling.pictures * -(-(size // 2) // tiling.lines)
+    assert tiles > kernel.grid(3)[0] * tiling.teams
+    x = numbers(rng, (4, size, size, 24), True)
+    dp, places, mask = maxima(rng, (4, size, size, 64), 64, True)
+    dy = widened(dp, places, mask, g.y)
+    weights, biases = kernel.gradients(x, dp, places, mask)
+    close(weights, gradient_of_filters(x, dy, g), 2e-5)
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)

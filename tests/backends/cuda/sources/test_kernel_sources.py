@@ -18,6 +18,7 @@ from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import warpgroup_filter_tilings
 from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
@@ -225,8 +226,12 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
 
 
+def by_warpgroups(kind):
+    return "warpgroup_filter.cu" if kind == "filter" else "warpgroup_conv.cu"
+
+
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("kind", ["forward", "data"])
+@pytest.mark.parametrize("kind", ["forward", "data", "filter"])
 @pytest.mark.parametrize(
     "sizes", [((24, 12, 12), (56, 8, 8), 5, 0), ((24, 31, 31), (64, 31, 31), 3, 1)]
 )
@@ -240,20 +245,21 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
     fixed = geometry.numbers() | {"DATA": int(kind == "data"), "ACTIVATION": -1, "BFLOAT": 1}
     fixed["BIAS"] = 0 if kind == "data" else padding
     fixed |= with_max_pool(kind, y[0] - 6) if pooled else ALONE
-    found = warpgroup_tilings(geometry, 512, 4, H200)
+    find = warpgroup_filter_tilings if kind == "filter" else warpgroup_tilings
+    found = find(geometry, 512, 4, H200)
     assert len(found) == 4
     for tiling in found:
         options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
         options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
         for library in libraries():
-            log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
+            log = compile_source(library, kernels.source_of(by_warpgroups(kind)), options)
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
             assert "wgmma" not in log, log
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("kind", ["forward", "data"])
+@pytest.mark.parametrize("kind", ["forward", "data", "filter"])
 @pytest.mark.parametrize("seed", range(4))
 def test_products_of_warpgroups(seed, kind, pooled):
     """Of any geometry."""
@@ -267,5 +273,5 @@ def test_products_of_warpgroups(seed, kind, pooled):
     options = [f"-D{name}={value}" for name, value in numbers.items()]
     options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
     for library in libraries():
-        log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
+        log = compile_source(library, kernels.source_of(by_warpgroups(kind)), options)
         assert "wgmma" not in log, log

@@ -1,0 +1,163 @@
+"""Gradients of the filters of convolutions of few channels, on tensor cores by kernels of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....graph.ops import ActivationBackward, Conv2dBackwardFilter
+from ..binding.bind import Binder
+from ..binding.decisions import Spread
+from ..binding.store import Buffer
+from ..libraries.kernels import f32, i32, i64
+from ..libraries.runtime import cupy
+from .filter_tilings import FilterTiling, filter_tilings, most_slices
+from .tensor_conv import CANDIDATES, POOLED, TENSOR, WARPGROUPS, Pointers, TensorCores
+from .tilings import AnyTiling
+from .warpgroup_filter_tilings import WarpgroupFilterTiling, serves, warpgroup_filter_tilings
+
+FILTER, WARPGROUP_FILTER = "tensor_filter", "warpgroup_filter"
+# Bytes a second at which the sums of slices are added up, nearly.
+SUM_RATE = 2e12
+
+
+class _Filter(TensorCores[AnyTiling]):
+    """The gradient of filters and, unless another kernel sums it, of biases."""
+
+    def __init__(
+        self,
+        b: Binder,
+        op: Conv2dBackwardFilter,
+        ends: Mapping[str, Buffer],
+        chosen: str | None = None,
+        spread: Spread | None = None,
+    ) -> None:
+        # A max-pool's kernel that has summed it may be left out.
+        summed = spread is None and op in b.decisions.summed
+        self._bias = None if summed else op.bias_grad
+        super().__init__(b, op, ends, "filter", chosen, spread)
+        self._size = ends["w"].layout.size
+        self._stride = self._size + ends["y"].layout.columns
+        most = most_slices(self._geometry, self._processors)
+        count = most if chosen is None else self._slices(0)
+        wanted, held = count * self._stride, b.decisions.slices.get(op.dw)
+        # With another gradient on the way or without: a search times one after the other.
+        self._sums = held if held is not None else b.scratch(wanted, "float32")
+        b.decisions.slices[op.dw] = self._sums
+
+    def _defines(self) -> dict[str, int]:
+        return {"BIAS": int(self._bias is not None)} | self._in_front()
+
+    def _slices(self, index: int) -> int:
+        return self._every[index].grid(self._n, self._processors)[0]
+
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        gradient = self._gradient(ends)
+        return ends["x"], *gradient, self._sums, i64(self._stride), i32(self._n)
+
+    def seconds(self, index: int, workspace: int, repeats: int) -> float:
+        """Also about those that the sum of slices takes."""
+        read = 4 * self._slices(index) * self._stride
+        return super().seconds(index, workspace, repeats) + read / SUM_RATE
+
+    def _try(self, index: int, pointers: Mapping[str, int]) -> None:
+        super()._try(index, pointers)
+        count = self._slices(index)
+        rows = self._sums[: count * self._stride].reshape(count, self._stride)
+        total = cupy().ascontiguousarray(rows[:, : self._size].sum(0))
+        copied = (pointers["w"], total.data.ptr, total.nbytes)
+        runtime = cupy().cuda.runtime
+        runtime.memcpyAsync(*copied, runtime.memcpyDeviceToDevice, self.stream.ptr)
+        self.stream.synchronize()
+
+    def add(self, op: Conv2dBackwardFilter) -> None:
+        """Append the launch with the tiling taken, and ask for the sums of its slices."""
+        b, count = self._b, self._slices(self.plan)
+        self._added(self._arguments(self._ends), self._through() | {"slices": count})
+        b.slices(op, self._sums, 0, count, self._stride, op.dw, self._size)
+        if self._bias is not None:
+            size = self._bias.size
+            b.slices(op, self._sums, self._size, count, self._stride, self._bias, size)
+
+
+class TensorFilter(_Filter[FilterTiling]):
+    """By tensor_filter.cu."""
+
+    file = FILTER
+
+    def _promising(self) -> tuple[FilterTiling, ...]:
+        given = (self._geometry, self._n, CANDIDATES, self._processors)
+        every = filter_tilings(*given)
+        if not sloped(self._spread):
+            return every
+        # The model knows nothing of slopes: while a block waits for what it takes them of, a
+        # neighbour can compute.
+        half = CANDIDATES // 2
+        return every[:half] + filter_tilings(*given, neighbours=True)[:half]
+
+    def _tiling(self, values: Sequence[int]) -> FilterTiling:
+        return FilterTiling.of(self._geometry, values)
+
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        op = None if self._spread is None else self._spread.op
+        alpha = op.alpha if isinstance(op, ActivationBackward) else 0.0
+        return *super()._arguments(ends), f32(alpha)
+
+
+class WarpgroupFilter(_Filter[WarpgroupFilterTiling]):
+    """By warpgroup_filter.cu."""
+
+    file = WARPGROUP_FILTER
+
+    def _promising(self) -> tuple[WarpgroupFilterTiling, ...]:
+        return warpgroup_filter_tilings(self._geometry, self._n, CANDIDATES, self._processors)
+
+    def _tiling(self, values: Sequence[int]) -> WarpgroupFilterTiling:
+        if not self._processors.warpgroups or sloped(self._spread):
+            raise TypeError("no products of warpgroups")
+        return WarpgroupFilterTiling.of(self._geometry, values)
+
+
+def sloped(spread: Spread | None) -> bool:
+    """Whether what is computed on the way is the gradient of an activation, not of a max-pool."""
+    return spread is not None and spread.maxima is None
+
+
+Summing = TensorFilter | WarpgroupFilter
+
+
+class FilterWay(NamedTuple):
+    """A kernel's candidates, and what choices of them begin with: alone, and with the gradient
+    behind it in its kernel."""
+
+    alone: str
+    pooled: str
+    make: type[Summing]
+
+    def goes(self, spread: Spread | None) -> bool:
+        """Whether the kernel computes that gradient on the way."""
+        return spread is not None and (self.make is TensorFilter or not sloped(spread))
+
+
+def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[FilterWay]:
+    """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
+    found, x = [FilterWay(TENSOR, POOLED, TensorFilter)], ends["x"].layout
+    if b.stream.processors.warpgroups and serves(x.dtype, x.columns):
+        found.append(FilterWay(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupFilter))
+    return found
+
+
+def filter_of(
+    b: Binder,
+    op: Conv2dBackwardFilter,
+    ends: Mapping[str, Buffer],
+    chosen: str,
+    spread: Spread | None = None,
+) -> Summing:
+    """What a choice names, which begins with WARPGROUPS for the one of these.
+
+    Raises ValueError for a choice that cannot be had.
+    """
+    if chosen.startswith(WARPGROUPS):
+        return WarpgroupFilter(b, op, ends, chosen.removeprefix(WARPGROUPS), spread)
+    return TensorFilter(b, op, ends, chosen, spread)
