@@ -243,7 +243,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
             return conv_of(b, op, ends, chosen.removeprefix(TENSOR)).add()
         for way in tensor_conv.ways(b, op, ends):
             b.variants[key].append((way.alone, partial(way.make, b, op, ends, "data")))
-            if way.goes(spread):
+            if spread is not None:
                 through = partial(way.make, b, op, ends, "data", None, spread)
                 b.variants[key].append((way.pooled, through))
     if _can_be_forward(b, op):
