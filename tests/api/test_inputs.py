@@ -180,7 +180,7 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
             dnnstack.DnnstackError,
             "device: expected auto",
         ),
-        (lambda run: dnnstack.compare(run, 5), TypeError, "second: expected a text"),
+        (lambda run: dnnstack.compare(run, 5), TypeError, "second: expected a str"),
         (
             lambda run: dnnstack.compare(run, run, tta="x"),
             dnnstack.DnnstackError,
@@ -197,7 +197,7 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
             "device: expected auto",
         ),
         (lambda run: dnnstack.load_ensemble(5), TypeError, "runs: expected paths in a list"),
-        (lambda run: dnnstack.load_ensemble([run, 5]), TypeError, "runs: expected a text"),
+        (lambda run: dnnstack.load_ensemble([run, 5]), TypeError, "runs: expected a str"),
         (lambda run: dnnstack.load_plugin(5), TypeError, "path: expected a text"),
         (lambda run: dnnstack.train(5), TypeError, "config: expected a file, the name of a"),
         (lambda run: dnnstack.load_config(None), TypeError, "config: expected a file.*NoneType"),
