@@ -198,7 +198,7 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
         ),
         (lambda run: dnnstack.load_ensemble(5), TypeError, "runs: expected paths in a list"),
         (lambda run: dnnstack.load_ensemble([run, 5]), TypeError, "runs: expected a str"),
-        (lambda run: dnnstack.load_plugin(5), TypeError, "path: expected a text"),
+        (lambda run: dnnstack.load_plugin(5), TypeError, "path: expected a str"),
         (lambda run: dnnstack.train(5), TypeError, "config: expected a file, the name of a"),
         (lambda run: dnnstack.load_config(None), TypeError, "config: expected a file.*NoneType"),
         (lambda run: dnnstack.train("digits.yaml", data_dir=5), TypeError, "data_dir: expected"),
