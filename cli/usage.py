@@ -41,10 +41,10 @@ _NUMBERS = (
         r"expected a number from \2 to \3 (got \1)",
     ),
     (
-        re.compile(r"('.*') is not a valid integer(?: range)?$"),
+        re.compile(r"('[^']*') is not a valid integer(?: range)?$"),
         r"expected a whole number (got \1)",
     ),
-    (re.compile(r"('.*') is not a valid float(?: range)?$"), r"expected a number (got \1)"),
+    (re.compile(r"('[^']*') is not a valid float(?: range)?$"), r"expected a number (got \1)"),
 )
 
 _ARGUMENTS = {

@@ -100,7 +100,7 @@ def load_plugin(path: str | Path) -> Plugin:
     The file is code: it can do whatever you can do. Raises PluginError.
     """
     if not isinstance(path, (str, Path)):
-        raise TypeError(f"path: expected a text or a pathlib.Path, got {type(path).__name__}")
+        raise TypeError(f"path: expected a str or a pathlib.Path, got {type(path).__name__}")
     return run_plugin(read_plugin(Path(path)), named=True)
 
 

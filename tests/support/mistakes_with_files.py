@@ -169,7 +169,7 @@ FILES = [
     Mistake(
         "a run without a name",
         f"{EVAL} --run ''",
-        ("error: the name of the run is empty; runs in runs: tiny",),
+        ("the name of the run is empty; runs in runs: tiny",),
     ),
     Mistake(
         "nothing to resume",
