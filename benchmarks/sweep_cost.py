@@ -61,6 +61,7 @@ def commands(options: argparse.Namespace, way: str, folder: Path) -> list[list[s
     text = Path(config).read_text(encoding="utf-8") + f"\nsearch: {json.dumps(search)}\n"
     (folder / "cost.yaml").write_text(text, encoding="utf-8")
     workers = ["--workers", str(options.workers)] if options.workers else []
+    workers += ["--together"] * options.together
     return [command(options, "sweep", folder, "--config", str(folder / "cost.yaml"), *workers)]
 
 
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--steps", type=int, default=60, help="of each training")
     parser.add_argument("--workers", type=int, help="of the sweep; default: as it chooses")
+    parser.add_argument("--together", action="store_true", help="the sweep runs in one process")
     parser.add_argument("--rounds", type=int, default=5, help="that count")
     parser.add_argument("--seconds", type=float, default=600.0, help="no round begins later")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")

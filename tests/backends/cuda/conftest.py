@@ -190,6 +190,7 @@ def fake_cupy(monkeypatch):
         capability=(8, 0),
         processors=runtime.H200,
         numbered_stream=lambda _: FakeStream(),
+        hold=lambda handles: None,
     )
     # The device of tests that use a real one stays in its cache: their backends hold its streams.
     for module in _modules():
