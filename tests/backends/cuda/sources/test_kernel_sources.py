@@ -237,8 +237,8 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
     fixed = geometry.numbers() | {"DATA": int(kind == "data"), "ACTIVATION": -1, "BFLOAT": 1}
     fixed["BIAS"] = 0 if kind == "data" else padding
     fixed |= with_max_pool(kind, y[0] - 6) if pooled else ALONE
-    found = warpgroup_tilings(geometry, 512, 4, H200)
-    assert len(found) == 4
+    found = warpgroup_tilings(geometry, 512, 2, H200)
+    assert len(found) == 2
     for tiling in found:
         options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
         options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
@@ -246,12 +246,12 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
             log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
-            assert "wgmma" not in log, log
+            assert "GMMA" not in log.upper(), log
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("kind", ["forward", "data"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_products_of_warpgroups(seed, kind, pooled):
     """Of any geometry."""
     if not libraries():
@@ -265,4 +265,4 @@ def test_products_of_warpgroups(seed, kind, pooled):
     options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
     for library in libraries():
         log = compile_source(library, kernels.source_of("warpgroup_conv.cu"), options)
-        assert "wgmma" not in log, log
+        assert "GMMA" not in log.upper(), log
