@@ -74,6 +74,7 @@ INLINE void fetch_filters(u32 to, const T* w, int first) {
 // A row of x, at `line`: products with filters that begin with those of one row of the window.
 INLINE void add_line(float (&sums)[4 * OCTETS], u32 line, u32 filters) {
     const u64 b = DATA ? by_columns(filters, HALF_BYTES, 128) : by_rows(filters, HALF_BYTES, 128);
+    held(sums);
     begin_products();
     UNROLLED(q, STEPS) {
         const int at = half_of(q, 0).at(), deep = half_of(q, 1).at() - at;

@@ -29,7 +29,7 @@ template <int groups>
 INLINE void products_left() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
 }
-// No compiler reads these sums earlier, or writes them later, than here.
+// No compiler reads or writes these sums on the other side of this.
 template <int count>
 INLINE void held(float (&sums)[count]) {
 #pragma unroll

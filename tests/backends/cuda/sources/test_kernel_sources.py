@@ -246,8 +246,8 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
     fixed["BIAS"] = 0 if kind == "data" else padding
     fixed |= with_max_pool(kind, y[0] - 6) if pooled else ALONE
     find = warpgroup_filter_tilings if kind == "filter" else warpgroup_tilings
-    found = find(geometry, 512, 4, H200)
-    assert len(found) == 4
+    found = find(geometry, 512, 2, H200)
+    assert len(found) == 2
     for tiling in found:
         options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
         options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
@@ -255,12 +255,12 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
             log = compile_source(library, kernels.source_of(by_warpgroups(kind)), options)
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
-            assert "wgmma" not in log, log
+            assert "GMMA" not in log.upper(), log
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("kind", ["forward", "data", "filter"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_products_of_warpgroups(seed, kind, pooled):
     """Of any geometry."""
     if not libraries():
@@ -274,4 +274,4 @@ def test_products_of_warpgroups(seed, kind, pooled):
     options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
     for library in libraries():
         log = compile_source(library, kernels.source_of(by_warpgroups(kind)), options)
-        assert "wgmma" not in log, log
+        assert "GMMA" not in log.upper(), log
