@@ -85,6 +85,8 @@ def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -
         find = filter_tilings if kind == "filter" else tilings
         if warpgroups:
             find = warpgroup_filter_tilings if kind == "filter" else warpgroup_tilings
+            # So many rows that places of those before are used again.
+            n *= 3
         found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or pools(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))
@@ -171,6 +173,8 @@ class Emulated:
         """Few blocks, so that some have several groups where they may."""
         first, *others = self.drawn.tiling.grid(self.drawn.n, H200)
         once = isinstance(self.drawn.tiling, Tiling) and self.drawn.tiling.once
+        if isinstance(self.drawn.tiling, WarpgroupTiling):
+            most = 1
         return (first if once else min(first, most), *others)
 
     def convolve(

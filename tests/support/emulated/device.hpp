@@ -70,6 +70,8 @@ struct Thread {
     bool done = false;
     // Units of 16 bytes that it has written to shared memory and not shown to products of a warpgroup.
     std::vector<u32> hiding;
+    // Those that are on their way there, by groups, the last of which is open.
+    std::vector<std::vector<u32>> coming{{}};
 };
 static std::vector<char> shared;
 // By units of 16 bytes, the thread that hides one, counted from 1; see warpgroup.hpp.
@@ -128,19 +130,27 @@ static void launch(int threads_of_block, size_t shared_bytes, std::function<void
                 for (int i = 0; i < threads_of_block; ++i) {
                     Thread& thread = *threads[i];
                     thread.index = i, thread.rounds = 0, thread.done = false;
-                    thread.hiding.clear();
+                    thread.hiding.clear(), thread.coming.assign(1, {});
                     getcontext(&thread.context);
                     thread.context.uc_stack.ss_sp = thread.stack.get();
                     thread.context.uc_stack.ss_size = STACK;
                     thread.context.uc_link = nullptr;
                     makecontext(&thread.context, begin, 0);
                 }
+                // A warp goes on as long as none of it waits for another: as far ahead as it can be.
                 for (int left = threads_of_block; left;)
-                    for (int i = 0; i < threads_of_block; ++i) {
-                        if (threads[i]->done) continue;
-                        current = threads[i].get(), threadIdx.x = i;
-                        swapcontext(&scheduler, &current->context);
-                        left -= current->done;
+                    for (int first = 0; first < threads_of_block; first += 32) {
+                        const int end = std::min(first + 32, threads_of_block);
+                        for (long before = -1, rounds = 0; before != rounds;) {
+                            before = rounds, rounds = 0;
+                            for (int i = first; i < end; ++i) {
+                                rounds += threads[i]->rounds;
+                                if (threads[i]->done) continue;
+                                current = threads[i].get(), threadIdx.x = i;
+                                swapcontext(&scheduler, &current->context);
+                                left -= current->done;
+                            }
+                        }
                     }
             }
 }
@@ -227,11 +237,22 @@ constexpr int most(int a, int b) { return a > b ? a : b; }
 constexpr int parts(int a, int b) { return (a + b - 1) / b; }
 INLINE u32 shared_begin() { return 0; }
 INLINE void fetch(u32 to, const void* from, bool exists) {
-    char* place = emulated::written_at(to, 16);
+    char* place = emulated::at(to, 16);
+    emulated::hidden[to / 16] = emulated::current->index + 1;
+    emulated::current->coming.back().push_back(to / 16);
     if (exists) memcpy(place, from, 16);
     else memset(place, 0, 16);
 }
-INLINE void arrived() {}
+// All but the last groups, the open one not counted, are there.
+static void arrive(size_t groups) {
+    auto& mine = *emulated::current;
+    for (; mine.coming.size() > groups + 1; mine.coming.erase(mine.coming.begin()))
+        mine.hiding.insert(mine.hiding.end(), mine.coming[0].begin(), mine.coming[0].end());
+}
+INLINE void arrived() {
+    emulated::current->coming.push_back({});
+    arrive(0);
+}
 #ifndef WITH_COMMON
 template <int words>
 INLINE void load_words(u32* v, const void* from, bool exists) {
