@@ -86,7 +86,7 @@ def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -
         if warpgroups:
             # So many rows that places of those before are used again.
             find = warpgroup_filter_tilings if kind == "filter" else warpgroup_tilings
-            n = n if kind == "filter" else 3 * n
+            n *= 3
         found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or pools(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))

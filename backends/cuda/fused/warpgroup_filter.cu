@@ -320,7 +320,9 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     // The teams' sums meet in shared memory.
     const int thread = thread_of_warpgroup(), lane = thread % 32, filter = thread / 32 * 16 + lane / 4;
     const u32 own = base + team * SUM_BYTES;
-    const auto place = [](int f, int tap, int c) { return ((f * TAPS + tap) * BLOCK_CHANNELS + c) * 4; };
+    const auto place = [](int f, int tap, int c) {
+        return ((f * TAPS + tap) * BLOCK_CHANNELS + c) * 4;
+    };
     UNROLLED(s, TAP_COLUMNS) {
         const int column = tap_group * TAP_COLUMNS + s;
         if (column < KERNEL_W)
