@@ -31,8 +31,9 @@ LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
 STREAMS = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 64
-# Seconds that a search takes where nothing else is asked for.
-SECONDS = 6.0
+# Seconds that a search takes where nothing else is asked for, and those for each convolution in a
+# network of many.
+SECONDS, PLAN_SECONDS = 6.0, 0.2
 FINALISTS = 4
 # The share of the time for plans that kernels of ours may take to be compiled.
 PREPARING = 0.4
@@ -199,8 +200,13 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
         trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
     pointer, plans = address_of(workspace), dict[str, str]()
-    begin = time.perf_counter()
-    for binder in trial.binders():
+    begin, binders = time.perf_counter(), list(trial.binders())
+    if options.tune_seconds is None:
+        budget = max(budget, PLAN_SECONDS * sum(len(each.convolutions) for each in binders))
+    for turn, binder in enumerate(binders):
+        # Its share of what is left: sections are as long as each other, or nearly.
+        end = time.perf_counter()
+        end += (begin + budget - end) / (len(binders) - turn)
         variants = {name: _made(makers) for name, makers in binder.variants.items()}
         # Other processes compile while the device is timed.
         compiling = _begun([each for made in variants.values() for _, each in made])
@@ -208,9 +214,8 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
         for name, product in binder.products.items():
             options.interrupt()
             products[f"{name}/gemm"] = _algorithm(product)
-        left = budget - (time.perf_counter() - begin)
-        _await(compiling, PREPARING * left)
-        left = budget - (time.perf_counter() - begin)
+        _await(compiling, PREPARING * (end - time.perf_counter()))
+        left = end - time.perf_counter()
         count = len(binder.convolutions) + sum(map(len, variants.values()))
         for name, (seconds, choice) in products.items():
             options.interrupt()
@@ -302,7 +307,7 @@ def _best(graph: Candidates, workspace: int, budget: float) -> tuple[float, int]
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
     names: set[str] = set()
-    for index in range(graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)):
+    for index in graph.order()[: None if budget == float("inf") else MOST_PLANS]:
         if times and time.perf_counter() > deadline:
             break
         if graph.build(index) and graph.name(index) not in names:

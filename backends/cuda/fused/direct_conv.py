@@ -58,6 +58,10 @@ class DirectConv(Candidates):
     def plans(self) -> int:
         return len(self._shapes)
 
+    def order(self) -> list[int]:
+        """Those on tensor cores first: a search may have no time for all."""
+        return sorted(range(self.plans()), key=lambda index: not self.on_tensor_cores(index))
+
     def build(self, index: int) -> bool:
         """Compile it for this shape."""
         self._kernel(index).ready()

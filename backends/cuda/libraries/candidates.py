@@ -23,7 +23,11 @@ class Candidates(ABC):
 
     @abstractmethod
     def plans(self) -> int:
-        """How many there are, the most promising first."""
+        """How many there are."""
+
+    def order(self) -> Sequence[int]:
+        """All of them, the most promising first."""
+        return range(self.plans())
 
     @abstractmethod
     def build(self, index: int) -> bool:

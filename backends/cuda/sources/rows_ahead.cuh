@@ -62,7 +62,9 @@ struct Ahead {
 #else
             const int size = n * (HEIGHT * WIDTH * CHUNKS);
             if (walk.real()) fetch_line(to + lower * LINE_BYTES, walk.row, x, size);
-            if (both && walk.row + 1 < FILLED) fetch_line(to + LINE_BYTES, walk.row + 1, x, size);
+            // Of a pair above the picture neither is in it.
+            if (both && walk.row >= 0 && walk.row + 1 < FILLED)
+                fetch_line(to + LINE_BYTES, walk.row + 1, x, size);
 #endif
             const int window = walk.window;
             walk.next(end, both ? 2 : 1);

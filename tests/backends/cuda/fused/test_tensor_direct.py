@@ -163,13 +163,19 @@ def test_both_ways_are_those_of_the_reference(cuda, kind, shape):
     want, reference = computed(ReferenceBackend(1), draft, y, Options("fp64"))
     np.testing.assert_allclose(got, want, rtol=2.0**-8, atol=1e-5)
     total = reference.read(db)
-    np.testing.assert_allclose(sums, total, rtol=2e-3, atol=2e-3 * np.abs(total).max())
+    # The slope of one that follows from its output is that of a rounded one.
+    near = 8e-3 if kind in FROM_OUTPUT else 2e-3
+    np.testing.assert_allclose(sums, total, rtol=near, atol=near * np.abs(total).max())
     executable.run("one")
     np.testing.assert_array_equal(executable.read(db), sums)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", [name for name, (*_, differing) in CASES.items() if not differing])
+@pytest.mark.parametrize(
+    "name",
+    # Three filters are stored as four.
+    [name for name, (_, _, k, *_, differing) in CASES.items() if not differing and k >= 8],
+)
 def test_any_geometry(cuda, name):
     *geometry, _ = CASES[name]
     draft, y = convolution(*geometry)
