@@ -58,8 +58,8 @@ DEVICES = (
     Mutant(
         "oneDNN: momentum is not applied",
         f"{_ONEDNN}/updates.py",
-        "add(b, op, (v, scalar(b, op.momentum)), (g, one), v)",
-        "add(b, op, (v, scalar(b, 1.0)), (g, one), v)",
+        "momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)",
+        "momentum = follow(live, scalar(b, op.momentum), lambda op: 1.0)",
         (f"{_PARITY}[cpu-update-momentum-none]",),
     ),
     Mutant(
