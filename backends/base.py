@@ -155,6 +155,12 @@ class Executable(Protocol):
     def renew(self) -> None:
         """Zeros in parameters, state and gradients, as after compiling; data sets stay."""
 
+    def renumber(self, sections: Mapping[str, Graph]) -> bool:
+        """Compute with the numbers of these sections, which are after rewrites, as if they had been
+        compiled. False, and all is as before, unless they differ from its own in nothing but
+        numbers that its calls can take; ``calls`` shows those of the first sections.
+        """
+
     def close(self) -> None:
         """Free everything; the executable is unusable afterwards."""
 

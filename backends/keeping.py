@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from ..common.records import dataclass
 from ..graph.graph import Graph, Tensor
-from ..graph.rewrites import Rewrite
+from ..graph.rewrites import Rewrite, rewritten
 from .base import Array, Backend, BoundCall, Executable, Limits, Options, Precision
 from .tuning import Tuning
 
@@ -46,6 +47,35 @@ class _Kept:
             tables |= other
         return tables
 
+    def renumbered(
+        self, sections: Sections, options: Options, rewrites: Mapping[str, Rewrite]
+    ) -> tuple[_Kept, dict[Tensor, Tensor]] | None:
+        """What it is once it computes with the numbers of these sections, and its own tables as
+        for ``fits``; None if it cannot."""
+        # A tuning that is given is for certain numbers.
+        alike = self.settled and options.tuning is None and self.how == _how(options)
+        if not alike or list(self.sections) != list(sections):
+            return None
+        tables: dict[Tensor, Tensor] = {}
+        taken: dict[str, Graph] = {}
+        for name, graph in sections.items():
+            known = self.sections[name]
+            other = _lengths(known, graph)
+            taken[name] = _with_tables(graph, other)
+            tables |= other
+            if [type(op) for op in known.ops] != [type(op) for op in taken[name].ops]:
+                return None
+            if _frame(known) != _frame(taken[name]):
+                return None
+        chosen = rewrites if options.fusion else {}
+        try:
+            graphs = {name: rewritten(graph, chosen) for name, graph in taken.items()}
+            found = self.executable.renumber(graphs)
+        except ValueError:
+            # As above.
+            return None
+        return (replace(self, sections=taken), tables) if found else None
+
 
 class Keeping:
     """The given backend, but the executable that was closed last is kept.
@@ -53,7 +83,8 @@ class Keeping:
     If the same sections are compiled next, with the same options, it is given again, as empty as a
     new one, except for its data sets: the same calls, so the same bits. Sections are the same if
     all their operations are; rates lie in tables, whose numbers and lengths are no part of them.
-    For one training after the other: each closes its executable before the next one compiles.
+    So are those whose operations differ in numbers that the executable can take in place of its
+    own. For one training after the other: each closes its executable before the next one compiles.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -76,6 +107,9 @@ class Keeping:
         options = options or Options()
         kept, self._kept = self._kept, None
         tables = None if kept is None else kept.fits(sections, options)
+        if kept is not None and tables is None:
+            other = kept.renumbered(sections, options, self._backend.rewrites)
+            kept, tables = other or (kept, None)
         if kept is not None and tables is not None:
             kept.executable.renew()
             return Lent(kept.executable, partial(self._keep, kept), tables)
@@ -174,6 +208,10 @@ class Lent:
         with self._watched() as held:
             held.renew()
 
+    def renumber(self, sections: Sections) -> bool:
+        with self._watched() as held:
+            return held.renumber(sections)
+
     def close(self) -> None:
         held, self._executable = self._executable, None
         if held is None:
@@ -224,9 +262,24 @@ def _is_table(tensor: Tensor) -> bool:
     return tensor.role == "data" and tensor.dtype == "float32"
 
 
+def _with_tables(graph: Graph, replaced: Mapping[Tensor, Tensor]) -> Graph:
+    """The section with other tables in place of its own."""
+    if not replaced:
+        return graph
+    made = graph.substituted(replaced)
+    made.results = {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()}
+    made.moved = list(graph.moved)
+    return made
+
+
 def _read(graph: Graph, replaced: Mapping[Tensor, Tensor] | None = None) -> tuple[object, ...]:
     """What a backend reads of a section: not its seed, for operations have the keys made of it."""
-    replaced = replaced or {}
+    other = _with_tables(graph, replaced or {})
+    return (*_frame(other), other.ops)
+
+
+def _frame(graph: Graph) -> tuple[object, ...]:
+    """What it reads beside the operations."""
     return (
         graph.name,
         graph.batch_size,
@@ -235,7 +288,6 @@ def _read(graph: Graph, replaced: Mapping[Tensor, Tensor] | None = None) -> tupl
         graph.ranks,
         graph.bands,
         graph.apart,
-        {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()},
+        graph.results,
         graph.moved,
-        graph.substituted(replaced).ops if replaced else graph.ops,
     )

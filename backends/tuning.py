@@ -14,6 +14,8 @@ from ..graph.ops import Accumulate, Exchange
 from ..graph.ops.formulas import Formula
 from ..graph.ops.updates import ParameterUpdate
 
+# No choice depends on the seed, the key of random numbers.
+_KEYS = ("key", "keys")
 UNEQUAL = "results are right, but not equal to the last bit to those before"
 
 
@@ -95,9 +97,13 @@ def fingerprint(sections: Mapping[str, Graph], *extra: object, numbers: bool = T
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
+def same_but_for_numbers(name: str, one: object, other: object) -> bool:
+    """Whether a field has values of one meaning to ``fingerprint`` without ``numbers``."""
+    return name in _KEYS or _without_numbers(one) == _without_numbers(other)
+
+
 def _described(op: Op, numbers: bool) -> str:
-    # Nor does any choice depend on the seed, the key of random numbers.
-    left = {"origin", "key", "keys"}
+    left = {"origin", *_KEYS}
     if isinstance(op, Accumulate):
         # Those of this process, and where their sums wait; the scale tells how many there are.
         left |= {"parts", "pending"}

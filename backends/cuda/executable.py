@@ -18,6 +18,7 @@ from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate
 from ..base import Array, BoundCall, check_array, in_three_steps
+from ..live import renumber, renumbered
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
@@ -264,6 +265,21 @@ class CudaExecutable:
             synchronize()
             self._store.clear()
             synchronize()
+
+    def renumber(self, sections: Mapping[str, Graph]) -> bool:
+        with device().stream, self._explained():
+            synchronize()
+            live = {name: binder.live for name, binder in self._sections.items()}
+            found = renumber(self.graphs, sections, live)
+            synchronize()
+        if found:
+            self.graphs = sections
+            self.tuning = renumbered(self.tuning, sections, self._arithmetic.deterministic)
+            others = [binder.was_relaunched() for binder in self._sections.values()]
+            if any(others):
+                # Graphs hold the arguments of their launches.
+                self._captured.clear()
+        return found
 
     def write(self, tensor: Tensor, array: Array) -> None:
         check_array(tensor, array)

@@ -9,35 +9,38 @@ from numpy.typing import NDArray
 
 from ...graph.graph import Tensor
 from ...graph.ops import MuonUpdate
+from ..live import Live
 from .arenas import flats, stretches
 from .bind import Binder, binds
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 from .store import tensor_dims
-from .updates import add, scalar
+from .updates import add, follow, scalar
 
 
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
     one = scalar(b, 1.0)
+    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
+    momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)
     for members in stretches(b.store, op.parameters, op.gradients, op.buffers):
         g, v = flats(b.store, members, op.gradients, op.buffers)
-        add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
+        add(b, op, (v, momentum), (g, one), v)
         u = v
         if op.nesterov:
             u = b.scratch(v.descriptor)
-            add(b, op, (g, one), (v, scalar(b, op.momentum)), u)
+            add(b, op, (g, one), (v, momentum), u)
         begin = b.store.spans[op.buffers[members[0]]][1]
         for i in members:
             _, start, stop = b.store.spans[op.buffers[i]]
-            _step(b, op, i, u.buffer[start - begin : stop - begin])
+            _step(b, live, i, u.buffer[start - begin : stop - begin])
 
 
-def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -> None:
+def _step(b: Binder, live: Live[MuonUpdate], index: int, direction: NDArray[np.uint8]) -> None:
     """p = keep p - lr NS(u); direction: the bytes of u in the layout of p."""
+    op = live.op
     parameter = op.parameters[index]
     rates, step = b.data(op.rates), b.array(op.step)
-    factor, decay = op.factor(index), op.weight_decay[index]
     u = Memory(b.home(parameter).descriptor, direction)
     plain = b.scratch(Descriptor.of(tensor_dims(parameter, u)))
     b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {"src": u, "dst": plain})
@@ -53,10 +56,10 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
     keep, minus_lr = scalar(b), scalar(b)
 
     def set_rate() -> None:
-        lr = float(rates()[step[0]]) * factor
+        lr = float(rates()[step[0]]) * live.op.factor(index)
         norm = sqrt(float(np.dot(values, values))) if op.rescale else 0.0
         scale = sqrt(parameter.shape[0]) / norm if norm > 0 else 1.0
-        keep.array()[0], minus_lr.array()[0] = scale * (1.0 - lr * decay), -lr
+        keep.array()[0], minus_lr.array()[0] = scale * (1.0 - lr * live.op.weight_decay[index]), -lr
 
     b.host(op, set_rate, "dot", {"parameter": parameter.name})
     add(b, op, (p, keep), (direct, minus_lr), p)

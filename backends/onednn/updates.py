@@ -6,18 +6,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import sqrt
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
+from ..live import Live
 from .arenas import flats, stretches
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_SQRT, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc
 
+OpT = TypeVar("OpT", bound=Op)
 Scaled = tuple[Memory, Memory]
 _PIECE = 1 << 14
 
@@ -26,6 +30,16 @@ def scalar(b: Binder, value: float | None = None) -> Memory:
     """A memory of one number: a constant, or without a value one that every run sets."""
     single = Descriptor.of((1,))
     return b.scratch(single) if value is None else b.constant(single, value)
+
+
+def follow(live: Live[OpT], memory: Memory, read: Callable[[OpT], float]) -> Memory:
+    """Keep a memory of one number at what ``read`` says of the operation."""
+
+    def put(op: OpT) -> None:
+        memory.array()[0] = read(op)
+
+    live.follow(put)
+    return memory
 
 
 def add(
@@ -69,6 +83,10 @@ def _update_stretches(
     return list(stretches(b.store, op.parameters, op.gradients, *families, alike=alike))
 
 
+def _decay(i: int, op: ParameterUpdate) -> float:
+    return op.weight_decay[i]
+
+
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
     """Over whole stretches: p = (1 - lr wd) p - lr g without momentum; with it
@@ -77,15 +95,25 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     rates, step = b.data(op.rates), b.array(op.step)
     one = scalar(b, 1.0)
     found = _update_stretches(b, op, op.buffers)
-    minus_lr = {op.factor(i): scalar(b) for i, *_ in found}
-    minus_lr_m = {factor: scalar(b) for factor in minus_lr}
+    # With a decay the momentum is part of a primitive.
+    decays = bool(op.momentum) and any(op.weight_decay)
+    live = b.live.add(op, ("lr_factor", "weight_decay", *(() if decays else ("momentum",))))
+    # One of the parameters that have this factor.
+    of_factor = {op.factor(i): i for i, *_ in found}
+    minus_lr = {factor: scalar(b) for factor in of_factor}
+    minus_lr_m = {factor: scalar(b) for factor in of_factor}
     keeps = [scalar(b) for _ in found]
-    factors = [(memory.array(), 0.0, factor) for factor, memory in minus_lr.items()]
-    factors += [
-        (memory.array(), 0.0, factor * op.momentum) for factor, memory in minus_lr_m.items()
-    ]
-    for keep, (i, *_) in zip(keeps, found, strict=True):
-        factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))
+    factors: list[tuple[NDArray[np.float32], float, float]] = []
+
+    def set_factors(op: SgdUpdate) -> None:
+        factors.clear()
+        for factor, i in of_factor.items():
+            factors.append((minus_lr[factor].array(), 0.0, op.factor(i)))
+            factors.append((minus_lr_m[factor].array(), 0.0, op.factor(i) * op.momentum))
+        for keep, (i, *_) in zip(keeps, found, strict=True):
+            factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))
+
+    live.follow(set_factors)
 
     def set_rate() -> None:
         lr = float(rates()[step[0]])
@@ -97,16 +125,19 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
         shown["lr_factor"] = str([op.factor(i) for i, *_ in found])
     b.host(op, set_rate, "multiply", shown)
     for keep, members in zip(keeps, found, strict=True):
-        decay, factor = op.weight_decay[members[0]], op.factor(members[0])
+        first, decay = members[0], op.weight_decay[members[0]]
+        factor = op.factor(first)
         p, g = flats(b.store, members, op.parameters, op.gradients)
         if not op.momentum:
             add(b, op, (p, keep), (g, minus_lr[factor]), p)
             continue
         (v,) = flats(b.store, members, op.buffers)
         if decay:
-            add(b, op, (p, scalar(b, decay)), (g, one), v, accumulate=op.momentum)
+            own = follow(live, scalar(b, decay), partial(_decay, first))
+            add(b, op, (p, own), (g, one), v, accumulate=op.momentum)
         else:
-            add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
+            momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)
+            add(b, op, (v, momentum), (g, one), v)
         if op.nesterov:
             add(b, op, (p, keep), (g, minus_lr[factor]), p)
             add(b, op, (p, one), (v, minus_lr_m[factor]), p)
@@ -122,12 +153,16 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     """
     rates, step = b.data(op.rates), b.array(op.step)
     one = scalar(b, 1.0)
-    first, second = (scalar(b, op.beta1), scalar(b, 1.0 - op.beta1)), scalar(b, 1.0 - op.beta2)
+    # The other moment's decay is part of a primitive.
+    live = b.live.add(op, ("lr_factor", "weight_decay", "beta1", "eps"))
+    keeps = follow(live, scalar(b, op.beta1), lambda op: op.beta1)
+    takes = follow(live, scalar(b, 1.0 - op.beta1), lambda op: 1.0 - op.beta1)
+    second = scalar(b, 1.0 - op.beta2)
     found = _update_stretches(b, op, op.means, op.squares, start=op.start)
     minus_lr, eps, keep = ([scalar(b) for _ in found] for _ in range(3))
 
     def set_rates() -> None:
-        now = int(step[0])
+        now, op = int(step[0]), live.op
         for n, (i, *_) in enumerate(found):
             lr = float(rates()[now]) * op.factor(i)
             t = now - op.start[i] + 1
@@ -145,9 +180,10 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
             if op.decoupled:
                 multiply(b, op, p, keep[n])
             else:
-                add(b, op, (p, scalar(b, decay)), (g, one), scratch)
+                own = follow(live, scalar(b, decay), partial(_decay, members[0]))
+                add(b, op, (p, own), (g, one), scratch)
                 g = scratch
-        add(b, op, (m, first[0]), (g, first[1]), m)
+        add(b, op, (m, keeps), (g, takes), m)
         add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY["mul"])
         root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
         b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {"src": v, "dst": scratch})
@@ -168,8 +204,11 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
         for at in range(0, len(values[0]), _PIECE):
             pieces.append((members[0], [each[at : at + _PIECE] for each in values]))
 
+    # The formula's own numbers as well: NumPy takes them from it.
+    live = b.live.add(op, ("lr_factor", "weight_decay", "formula"))
+
     def run() -> None:
-        now, rate = int(step[0]), rates()
+        now, rate, op = int(step[0]), rates(), live.op
         for i, (p, g, *states) in pieces:
             lr, t = rate[now] * op.factor(i), now - op.start[i] + 1
             op.formula.update(p, g, states, lr, op.weight_decay[i], t)

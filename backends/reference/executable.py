@@ -13,6 +13,7 @@ from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, Graph, Op, Tensor
 from ...graph.ops import Fused
 from ..base import Array, BoundCall, in_three_steps
+from ..live import changed, renumbered
 from ..tuning import Tuning
 from .kernels import KERNELS
 
@@ -116,6 +117,18 @@ class ReferenceExecutable:
         kept = {t: value for t, value in self._values.items() if t.role == "data"}
         states = (tensor for tensor in self._held if tensor.role == "state")
         self._values = {t: np.zeros(t.shape, self._dtype(t)) for t in states} | kept
+
+    def renumber(self, sections: Mapping[str, Graph]) -> bool:
+        for name, graph in self.graphs.items():
+            pairs = changed(graph, sections[name])
+            # What is held depends on the tensors.
+            if pairs is None or any(
+                a.reads() + a.writes() != b.reads() + b.writes() for a, b in pairs
+            ):
+                return False
+        self.graphs = dict(sections)
+        self.tuning = renumbered(self.tuning, sections)
+        return True
 
     def close(self) -> None:
         self._values.clear()

@@ -16,6 +16,7 @@ _TENSOR = "backends/cuda/fused/test_tensor_conv.py"
 _PRODUCT = "backends/cuda/fused/test_tensor_dense_emulated.py::test_any_product"
 _PRODUCTS = "backends/cuda/fused/test_tensor_dense.py"
 _KEEPING = "training/groups/test_keeping.py"
+_NUMBERS = "training/groups/test_numbers.py"
 _PICTURES = "backends/cuda/binding/test_pictures.py"
 
 DEVICES = (
@@ -57,8 +58,8 @@ DEVICES = (
     Mutant(
         "oneDNN: momentum is not applied",
         f"{_ONEDNN}/updates.py",
-        "add(b, op, (v, scalar(b, op.momentum)), (g, one), v)",
-        "add(b, op, (v, scalar(b, 1.0)), (g, one), v)",
+        "momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)",
+        "momentum = follow(live, scalar(b, op.momentum), lambda op: 1.0)",
         (f"{_PARITY}[cpu-update-momentum-none]",),
     ),
     Mutant(
@@ -319,9 +320,23 @@ DEVICES = (
     Mutant(
         "keeping: sections with other operations count as the same",
         "backends/keeping.py",
-        "graph.substituted(replaced).ops if replaced else graph.ops,",
-        "len(graph.ops),",
+        "return (*_frame(other), other.ops)",
+        "return (*_frame(other), len(other.ops))",
         (f"{_KEEPING}::test_what_is_compiled_anew",),
+    ),
+    Mutant(
+        "keeping: other numbers are not told to what is bound",
+        "backends/live.py",
+        "            live.renumber(other)\n",
+        "",
+        (f"{_NUMBERS}", "backends/cuda/test_renumber.py"),
+    ),
+    Mutant(
+        "keeping: a number that an operation lacked counts as another one",
+        "backends/live.py",
+        "if all(_alike(*pair) for pair in found.values()) else None",
+        "",
+        ("backends/cuda/test_renumber.py::test_what_cannot_become_another_stays_as_it_was",),
     ),
     Mutant(
         "keeping: what no longer fits is not freed",

@@ -16,10 +16,13 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import Best, State
 
+from .trainings import Counting
+
 __all__ = [
     "_own_cache",
     "arrays",
     "backend",
+    "counting",
     "cuda",
     "onednn",
     "provenance",
@@ -88,6 +91,12 @@ def cuda() -> Backend:
         return open_backend("cuda", None, lambda text: None)
     except BackendUnavailableError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(params=["numpy", "onednn", "cuda"])
+def counting(request: pytest.FixtureRequest) -> Counting:
+    name = {"numpy": "reference"}.get(request.param, request.param)
+    return Counting(request.getfixturevalue(name))
 
 
 def _open(name: str) -> Backend:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from dnnstack.backends.base import Backend
+import numpy as np
+from dnnstack.backends.base import Backend, Executable, Options
 from dnnstack.configs import RunConfig
+from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
@@ -15,6 +19,37 @@ from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
 NOWHERE = Path("unused")
+
+
+class Counting:
+    """A backend that notes the executables it has made, and which of them were closed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.made: list[Executable] = []
+        self.closed: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
+        made = self._backend.compile(sections, options)
+        close, number = made.close, len(self.made)
+
+        def noted() -> None:
+            self.closed.append(number)
+            close()
+
+        made.close = noted  # type: ignore[method-assign]
+        self.made.append(made)
+        return made
+
+
+def same(one: Checkpoint, other: Checkpoint) -> None:
+    assert one.state == other.state
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
 
 
 def session_of(config: RunConfig, backend: Backend) -> Session:

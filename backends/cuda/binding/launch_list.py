@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ....graph.ops import Advance
 from ....graph.ops.formulas import Formula
 from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
+from ...live import Live, LiveOps
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
@@ -24,6 +25,7 @@ from ..libraries.layout import FLOAT
 from ..libraries.runtime import H200, Processors, device
 from .store import Buffer
 
+OpT = TypeVar("OpT", bound=Op)
 # One of our kernels: file and name, and the type of activations if that is not float32.
 Named = tuple[str, str] | tuple[str, str, str]
 Launch = Callable[[], None]
@@ -56,6 +58,14 @@ class Step:
     call: BoundCall | None = None
     behind: Callable[[], None] | None = None
     on_host: bool = False
+
+
+@dataclass(frozen=True)
+class Varying(Generic[OpT]):
+    """An argument of a kernel that ``read`` makes of an operation, whatever that is by then."""
+
+    live: Live[OpT]
+    read: Callable[[OpT], Any]
 
 
 # What may overlap: launches right behind a launch, or behind what waits for another stream as well.
@@ -112,6 +122,8 @@ class LaunchList:
         self._scratch: list[Any] = []
         self._early: tuple[int, Step] | None = None
         self._kernels: list[Kernel] = []
+        # What may change of the operations; whether a launch has other arguments for it.
+        self.live, self._relaunched = LiveOps(), False
 
     @property
     def stream(self) -> Stream:
@@ -136,6 +148,18 @@ class LaunchList:
     def upload(self, array: NDArray[Any]) -> Any:
         """A host array on the device; structures as bytes."""
         return self.keep(self.cupy.asarray(array.view("u1") if array.dtype.fields else array))
+
+    def varying(self, live: Live[OpT], read: Callable[[OpT], NDArray[Any]]) -> Any:
+        """A host array that ``read`` makes of an operation, on the device; it is written again when
+        that is another one."""
+
+        def bytes_of(op: OpT) -> NDArray[Any]:
+            array = read(op)
+            return array.view("u1") if array.dtype.fields else array
+
+        held = self.upload(bytes_of(live.op))
+        live.on_change(lambda op: held.set(bytes_of(op)))
+        return held
 
     def zeros(self, size: int, dtype: str = FLOAT) -> Any:
         """A flat array of zeros."""
@@ -201,15 +225,51 @@ class LaunchList:
         """Append a launch of one of our kernels; grid: blocks, or the elements to share out.
 
         Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
-        NumPy scalars of the kernel's types. ``wrap``: makes what is called instead of the launch.
+        NumPy scalars of the kernel's types, or Varying. ``wrap``: makes what is called instead of
+        the launch.
         """
         found = self._found(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
-        given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
+        stream = self.stream.cuda
         overlaps = self.overlaps and self.current < self.lanes and kernel[1] not in self._apart
-        behind = wrap(found.overlapping(*given)) if overlaps else None
+
+        def made() -> tuple[Launch, Launch | None]:
+            given = (stream, blocks, block, [*map(self.argument, arguments)], shared)
+            behind = wrap(found.overlapping(*given)) if overlaps else None
+            return wrap(found.launch(*given)), behind
+
+        launch, behind = self._following(arguments, made)
         shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
-        self.add(op, "dnnstack", kernel[1], wrap(found.launch(*given)), shown, kernel[0], behind)
+        self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0], behind)
+
+    def _following(
+        self, arguments: Sequence[Any], made: Callable[[], tuple[Launch, Launch | None]]
+    ) -> tuple[Launch, Launch | None]:
+        """What is made, or, if an argument may vary, what then calls what is made of it anew."""
+        varying = [each for each in arguments if isinstance(each, Varying)]
+        held = made()
+        if not varying:
+            return held
+
+        def values() -> list[Any]:
+            return [each.read(each.live.op) for each in varying]
+
+        known = values()
+
+        def again(_: Op) -> None:
+            nonlocal held, known
+            if values() != known:
+                held, known, self._relaunched = made(), values(), True
+
+        for live in {id(each.live): each.live for each in varying}.values():
+            live.on_change(again)
+        # Whether there is a launch that overlaps never changes.
+        return lambda: held[0](), held[1] and (lambda: (held[1] or held[0])())
+
+    def was_relaunched(self) -> bool:
+        """Whether launches have got other arguments since this was asked last."""
+        found, self._relaunched = self._relaunched, False
+        return found
 
     def _found(self, *named: Any, **how: Any) -> Kernel:
         """A kernel, which may be compiled while others are bound."""
@@ -263,6 +323,8 @@ class LaunchList:
 
     def argument(self, value: Any) -> Any:
         """What a kernel is given for an argument of ``kernel``."""
+        if isinstance(value, Varying):
+            value = value.read(value.live.op)
         if isinstance(value, Buffer):
             return value.array
         return 0 if value is None else i32(value) if isinstance(value, int) else value

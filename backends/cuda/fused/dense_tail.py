@@ -10,6 +10,7 @@ from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.rewrites import origins, replace_ops
 from ..binding.bind import Binder
+from ..binding.launch_list import Varying
 from ..binding.wide import kind_of
 from ..libraries.kernels import Defines, f32
 from ..libraries.layout import Layout, ceil_div
@@ -210,9 +211,13 @@ def _tail(b: Binder, op: ops.Fused) -> None:
     dpre = b.output(slope.dx, Layout(slope.dx.shape, stored, dtype=b.number(slope.dx)))
     rows = b.zeros(2 * n)
     b.decisions.row_sums[entropy.x] = rows
+    # The kernel takes that of the loss for the gradient too.
+    b.live.add(back, ("label_smoothing",))
+    live = b.live.add(entropy, ("label_smoothing",))
+    smoothing = Varying(live, lambda op: f32(op.label_smoothing))
     arguments = (
         *(pre, bias and bias.b, out.b, out.bias, entropy.target),
-        *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, f32(entropy.label_smoothing)),
+        *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, smoothing),
         entropy.reduction == "mean",
     )
     kernel, grid = (FILE, TAIL, dpre.dtype), (ceil_div(n, dict(fixed)["ROWS"]),)
@@ -225,6 +230,8 @@ def _gradients(b: Binder, op: ops.Fused) -> None:
     metrics, first = part(op, ops.Metrics), part(op, ops.BiasGrad)
     n, stride = entropy.x.shape[0], b.home(pre).layout.columns
     dpre = b.home(op.bf16[0])
+    # What is left of the loss is to add up the rows of the other kernel.
+    b.live.add(entropy, ("label_smoothing",))
     targets = (weight.c, first and first.db, weight.bias_grad)
     outs = [t and b.output(t) for t in targets]
     arguments = (

@@ -7,6 +7,7 @@ from math import exp, radians
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....graph.augmentations import (
     AlternatingFlip,
@@ -54,12 +55,12 @@ def _act(each: Augmentation) -> tuple[int, int, float, float]:
     return kind, size, first, second
 
 
-def _acts(b: Binder, op: GatherAugmented) -> Any:
+def _acts(op: GatherAugmented) -> NDArray[Any]:
     table = np.zeros(max(len(op.augment), 1), _ACT)
     for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
         kind, size, first, second = _act(each)
         table[i] = (kind, size, key.low, key.high, first, second)
-    return b.upload(table)
+    return table
 
 
 def _gaussian(elastic: Elastic) -> list[float]:
@@ -102,9 +103,10 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     recoloured = any(isinstance(each, Recolour) for each in op.augment)
     frame = b.numbers(*sizes, elastic, sample, channel, pixel, int(recoloured))
     ahead = b.zeros(1, "int64")
+    acts = b.varying(b.live.add(op, ("keys",)), _acts)
     before = (b.data(op.images), b.data(op.labels), order, keyed)
     behind = (
-        *(x, b.output(op.target), scale, shift, fill, _acts(b, op), frame, gaussian, scratch),
+        *(x, b.output(op.target), scale, shift, fill, acts, frame, gaussian, scratch),
         *(ahead, b.counter()),
     )
     # A displacement is that of a whole picture, which one block computes.

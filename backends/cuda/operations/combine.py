@@ -15,6 +15,7 @@ import numpy as np
 from ....graph import ops
 from ....graph.graph import Op, Tensor
 from ..binding.bind import Binder, binds
+from ..binding.launch_list import Varying
 from ..binding.store import Buffer
 from ..binding.wide import inner, kind_of, row
 from ..libraries.kernels import f32, i64
@@ -153,7 +154,12 @@ def dropout(b: Binder, op: ops.Dropout) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     mask = b.output(op.mask, replace(layout, dtype="uint8"))
     places = _Places.of(layout)
-    rule = (*(np.uint32(word) for word in op.key), np.uint32(op.threshold), f32(op.scale))
+    live = b.live.add(op, ("key",))
+    words = (
+        Varying(live, lambda op: np.uint32(op.key[0])),
+        Varying(live, lambda op: np.uint32(op.key[1])),
+    )
+    rule = (*words, np.uint32(op.threshold), f32(op.scale))
     squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
     size = layout.size // 16 if squares else ceil_div(layout.size, 4)
     count = np.uint32(size if squares else layout.size)

@@ -8,6 +8,7 @@ from typing import Any
 from ....graph import ops
 from ....graph.graph import Op
 from ..binding.bind import Binder, binds
+from ..binding.launch_list import Varying
 from ..libraries.kernels import THREADS, blocks_for, f32
 from ..libraries.layout import ceil_div
 
@@ -28,10 +29,17 @@ def _kernel(b: Binder, op: Op, name: str, blocks: int, arguments: Sequence[Any])
 def softmax_cross_entropy(b: Binder, op: ops.SoftmaxCrossEntropy) -> None:
     n, losses = op.x.shape[0], b.scratch(op.x.shape[0], "float32")
     ends = (b.floats(op.x), op.target, b.output(op.log_p), losses)
-    arguments = (*ends, *op.x.shape, f32(op.label_smoothing))
+    arguments = (*ends, *op.x.shape, _smoothing(b, op))
     kernel, block = ("losses.cu", "log_softmax_loss"), (32 * ROWS_A_BLOCK,)
     b.kernel(op, kernel, (ceil_div(n, ROWS_A_BLOCK),), arguments, block=block)
     _reduce(b, op, losses)
+
+
+def _smoothing(
+    b: Binder, op: ops.SoftmaxCrossEntropy | ops.SoftmaxCrossEntropyBackward
+) -> Varying[Any]:
+    live = b.live.add(op, ("label_smoothing",))
+    return Varying(live, lambda op: f32(op.label_smoothing))
 
 
 @binds(ops.RowLoss)
@@ -61,7 +69,7 @@ def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackwar
     ends = (b.floats(op.log_p), op.target, b.output(op.dx), *op.dx.shape)
     blocks = blocks_for(op.dx.size, THREADS, MOST_BLOCKS)
     mean = op.reduction == "mean"
-    _kernel(b, op, "loss_backward", blocks, (*ends, f32(op.label_smoothing), mean))
+    _kernel(b, op, "loss_backward", blocks, (*ends, _smoothing(b, op), mean))
 
 
 @binds(ops.Metrics)

@@ -16,11 +16,12 @@ import numpy as np
 
 from ....graph.ops import MuonUpdate
 from ..binding.bind import Binder, binds
+from ..binding.launch_list import Varying
 from ..libraries.cublas_lt import Stack, StackProduct
 from ..libraries.kernels import f32
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded
 from ..libraries.runtime import address_of
-from .optimizers import FILE, like, pieces, table
+from .optimizers import FILE, like, pieces, ruled
 
 # What sides are padded to, for tensor cores; how much longer than its own a filter's rows may get.
 SIDE, LONGEST = 8, 4
@@ -77,11 +78,12 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
                 *(int(layout.stored[0] > row), first[i], blocks[i]),
                 *(op.factor(i), op.weight_decay[i], sqrt(op.parameters[i].shape[0]), i),
             )
-    segments = table(b, _FILTER, rows)
+    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
+    segments = b.varying(live, ruled(np.array(rows, _FILTER), "f12", "f13"))
     partial = b.scratch(2 * sum(blocks), "float64")
     norms = b.scratch(len(homes), "float32")
     grid, shown = (sum(blocks),), {"filters": len(homes), "momentum": op.momentum}
-    direction = (f32(op.momentum), op.nesterov)
+    direction = (Varying(live, lambda op: f32(op.momentum)), op.nesterov)
 
     def launch(name: str, *arguments: Any) -> None:
         b.kernel(op, (FILE, name, operands), grid, (segments, where, *arguments), shown)

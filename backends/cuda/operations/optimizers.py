@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask
+from ....graph.ops.updates import ParameterUpdate
+from ...live import Live
 from ..binding.bind import Binder, binds
+from ..binding.launch_list import Varying
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32
 from ..libraries.layout import ceil_div
@@ -26,6 +30,20 @@ _MEAN = np.dtype("u8,u8,u8,i4,i4")
 def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> Any:
     """An array of structures on the device."""
     return b.upload(np.array(list(rows), kind))
+
+
+def ruled(
+    rows: NDArray[Any], factor: str = "factor", decay: str = "decay"
+) -> Callable[[ParameterUpdate], NDArray[Any]]:
+    """The same structures with the factors of rates and the weight decays of an update in them."""
+
+    def read(op: ParameterUpdate) -> NDArray[Any]:
+        made = rows.copy()
+        made[factor] = [op.factor(i) for i in range(len(op.parameters))]
+        made[decay] = op.weight_decay
+        return made
+
+    return read
 
 
 def pieces(b: Binder, sizes: Sequence[int]) -> tuple[Any, list[int]]:
@@ -49,11 +67,13 @@ def _launch(
     row: Callable[[int, Buffer], tuple[Any, ...]],
     arguments: Sequence[Any],
     shown: Mapping[str, object],
+    live: Live[Any] | None = None,
     **compiled: Any,
 ) -> None:
-    """A launch for all tensors; row(i, buffer): the structure of one."""
+    """A launch for all tensors; row(i, buffer): the structure of one, with _RULE for a live one."""
     homes = [b.home(tensor) for tensor in tensors]
-    rows = table(b, kind, [row(i, home) for i, home in enumerate(homes)])
+    host = np.array([row(i, home) for i, home in enumerate(homes)], kind)
+    rows = b.upload(host) if live is None else b.varying(live, ruled(host))
     where, blocks = pieces(b, [home.layout.size for home in homes])
     b.kernel(op, kernel, (sum(blocks),), (rows, where, *arguments), shown, **compiled)
 
@@ -70,10 +90,15 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         copy = b.store.bf16_pointer(op.parameters[i])
         return home.pointer, gradient, *states, copy, *_rule(op, i, home)
 
-    betas = (np.float64(op.beta1), np.float64(op.beta2))
-    arguments = (b.data(op.rates), op.step, *betas, f32(op.eps), op.decoupled)
+    live = b.live.add(op, ("lr_factor", "weight_decay", "beta1", "beta2", "eps"))
+    betas = (
+        Varying(live, lambda op: np.float64(op.beta1)),
+        Varying(live, lambda op: np.float64(op.beta2)),
+    )
+    eps = Varying(live, lambda op: f32(op.eps))
+    arguments = (b.data(op.rates), op.step, *betas, eps, op.decoupled)
     shown = {"parameters": len(op.parameters), "beta1": op.beta1, "beta2": op.beta2}
-    _launch(b, op, (FILE, "adam_update"), _ADAM, op.parameters, row, arguments, shown)
+    _launch(b, op, (FILE, "adam_update"), _ADAM, op.parameters, row, arguments, shown, live)
 
 
 def segment(states: int) -> np.dtype[Any]:
@@ -94,7 +119,8 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     kernel, kind = ("elementwise_update.cu", "elementwise_update"), segment(len(families))
     arguments, shown = (b.data(op.rates), op.step), {"parameters": len(op.parameters)}
     compiled = {"defines": (("STATES", len(families)),), "formula": op.formula}
-    _launch(b, op, kernel, kind, op.parameters, row, arguments, shown, **compiled)
+    live = b.live.add(op, ("lr_factor", "weight_decay"))
+    _launch(b, op, kernel, kind, op.parameters, row, arguments, shown, live, **compiled)
 
 
 @binds(Average)
@@ -130,4 +156,4 @@ def accumulate(b: Binder, op: Accumulate) -> None:
     arguments = (op.step, op.parts, f32(op.scale))
     shown = {"tensors": len(op.sums), "parts": op.parts}
     compiled = {"defines": (("LEVELS", len(slots)),)}
-    _launch(b, op, (FILE, "accumulate"), kind, op.sums, row, arguments, shown, **compiled)
+    _launch(b, op, (FILE, "accumulate"), kind, op.sums, row, arguments, shown, None, **compiled)

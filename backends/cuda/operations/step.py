@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from ....graph.graph import Op, Tensor
 from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from ....graph.ops.updates import ParameterUpdate
+from ...live import Live
 from ..binding.bind import Binder, binds
+from ..binding.launch_list import Varying
 from ..binding.slices import Rule, places_of, table_of
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
@@ -108,13 +110,14 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     cublasSscal and cublasSaxpy."""
     simple = not (b.arithmetic.fusion or op.momentum) and len(set(op.weight_decay)) == 1
     simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
-    table, start, stop = _rules(b, op)
+    _, start, stop = _rules(b, op)
+    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
     gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))
     arenas, own = b.store.arenas, slice(start, stop)
     # The mirror of the arena that holds the gradients.
     p, g = arenas[PARAMETERS][own], arenas[b.store.spans[op.gradients[0]][0]][own]
     if simple and not b.store.has_bf16 and gathered == stop - start:
-        return _saxpy(b, op, p, g)
+        return _saxpy(b, op, live, p, g)
     v = arenas["momentum"][own] if op.momentum else None
     copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
     done, advance = None, _last_advance(b, op)
@@ -125,20 +128,29 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     details["nesterov"] = op.nesterov
     sums: tuple[Any, Any, int] = (None, None, 0)
     pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
-    if pending:
+    by_gradient = dict(zip(op.gradients, op.parameters, strict=True))
+
+    def table(op: SgdUpdate) -> NDArray[np.float32]:
+        found, _, _ = _rules(b, op)
+        for each in pending:
+            found[_tiles(b, by_gradient[each.target], start)] = 0.0
+        return found
+
+    def segments(op: SgdUpdate) -> NDArray[Any]:
         followed: dict[Tensor, Rule] = {}
         for i, (parameter, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True)):
             place = b.store.spans[parameter][1] - start
             followed[gradient] = (place, op.factor(i), op.weight_decay[i])
-        by_gradient = dict(zip(op.gradients, op.parameters, strict=True))
-        for each in pending:
-            table[_tiles(b, by_gradient[each.target], start)] = 0.0
+        return table_of(pending, followed)
+
+    if pending:
         where = places_of(pending)
-        sums = (b.upload(table_of(pending, followed)), b.upload(where.ravel()), len(where))
+        sums = (b.varying(live, segments), b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
     fours = (stop - start) // 4
-    rule = (b.data(op.rates), op.step, done, f32(op.momentum), op.nesterov)
-    arguments = (p, g, v, copy, fours, b.upload(table), *sums, *rule)
+    momentum = Varying(live, lambda op: f32(op.momentum))
+    rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
+    arguments = (p, g, v, copy, fours, b.varying(live, table), *sums, *rule)
     grid = (sums[2] + ceil_div(fours, THREADS),)
     return b.kernel(op, ("sgd.cu", "sgd_update"), grid, arguments, details)
 
@@ -151,10 +163,11 @@ def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
     return None
 
 
-def _saxpy(b: Binder, op: SgdUpdate, p: Any, g: Any) -> None:
+def _saxpy(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], p: Any, g: Any) -> None:
     """p = (1 - lr decay) p - lr g."""
     factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
-    arguments = (b.data(op.rates), op.step, f32(decay), factors)
+    own = Varying(live, lambda op: f32(op.weight_decay[0]))
+    arguments = (b.data(op.rates), op.step, own, factors)
     b.kernel(op, ("update.cu", "sgd_factors"), (1,), arguments, block=(1,))
     if decay:
         _by_factor(b, op, "cublasSscal", int(p.size), factors[1:], p)
