@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from math import prod
 from typing import Any, Generic, NamedTuple
 
 from ....graph.ops import (
@@ -43,6 +44,9 @@ ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1}
 CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
 # So many of the model's first are looked through for those that a max-pool fits.
 FURTHER = 40
+# Multiplications from which products of warpgroups are offered: a search that times launches one by
+# one took them for LeNet at batch 64 too, whose steps then took longer.
+LEAST_WORK = 1_000_000_000
 # Numbers of a picture that 32 bits can count.
 MOST_INDEX = 1 << 31
 
@@ -294,6 +298,12 @@ class WarpgroupConv(_Conv[WarpgroupTiling]):
 Convolving = TensorConv | WarpgroupConv
 
 
+def large(ends: Mapping[str, Buffer]) -> bool:
+    """Whether there is so much to multiply that products of warpgroups may pay."""
+    y, w = (ends[name].layout.shape for name in ("y", "w"))
+    return prod(y) * prod(w[1:]) >= LEAST_WORK
+
+
 class Way(NamedTuple):
     """A kernel's candidates, and what choices of them begin with: alone, and with a max-pool."""
 
@@ -310,7 +320,7 @@ def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer])
     # Chunks are counted in 32 bits there.
     counted = max(x.size, y.size) // 8 < MOST_INDEX
     has = counted and b.stream.processors.warpgroups
-    if has and serves(x.dtype, source.columns, op.window.kernel):
+    if has and large(ends) and serves(x.dtype, source.columns, op.window.kernel):
         found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupConv))
     return found
 

@@ -12,7 +12,15 @@ from ..binding.store import Buffer
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
-from .tensor_conv import CANDIDATES, POOLED, TENSOR, WARPGROUPS, Pointers, TensorCores
+from .tensor_conv import (
+    CANDIDATES,
+    POOLED,
+    TENSOR,
+    WARPGROUPS,
+    Pointers,
+    TensorCores,
+    large,
+)
 from .tilings import AnyTiling
 from .warpgroup_filter_tilings import WarpgroupFilterTiling, serves, warpgroup_filter_tilings
 
@@ -142,7 +150,7 @@ class FilterWay(NamedTuple):
 def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[FilterWay]:
     """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
     found, x = [FilterWay(TENSOR, POOLED, TensorFilter)], ends["x"].layout
-    if b.stream.processors.warpgroups and serves(x.dtype, x.columns):
+    if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
         found.append(FilterWay(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupFilter))
     return found
 

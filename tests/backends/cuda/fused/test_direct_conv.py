@@ -180,6 +180,9 @@ class Timed:
     def plans(self):
         return len(self.times)
 
+    def order(self):
+        return range(self.plans())
+
     def build(self, index):
         return True
 
@@ -223,6 +226,34 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"c": wanted}
+
+
+@pytest.mark.parametrize("asked", [8.0, None])
+def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
+    """The last plan is the fastest, and each costs a second."""
+    now = [0.0]
+    monkeypatch.setattr(tuner.time, "perf_counter", lambda: now[0])
+
+    class Slow(Timed):
+        def seconds(self, index, workspace, repeats):
+            now[0] += 1.0 if repeats == 1 else 0.0
+            return super().seconds(index, workspace, repeats)
+
+    every = [Slow(*range(40, 0, -1)) for _ in range(2)]
+    binders = [
+        SimpleNamespace(
+            products={}, convolutions={name: each}, variants={}, tails={}, together=[], either={}
+        )
+        for name, each in zip("ab", every, strict=True)
+    ]
+    trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    monkeypatch.setattr(tuner, "PLAN_SECONDS", 20.0)
+    options = Options("tf32", tune_seconds=asked)
+    found = tuner._plans(lambda choices: trial, {}, options, 8.0)
+    # Half of the seconds asked for, or of those for two convolutions.
+    timed = 4 if asked else 20
+    assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
 
 
 def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cupy):

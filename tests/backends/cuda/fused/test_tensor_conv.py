@@ -38,6 +38,13 @@ KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_fi
 # Which kernel computes what, and whether by products of warpgroups.
 WAYS = [(kind, warpgroups) for kind in KINDS for warpgroups in (False, True)]
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+LEAST_WORK = tensor_conv.LEAST_WORK
+
+
+@pytest.fixture(autouse=True)
+def any_work(monkeypatch):
+    """Small convolutions have every way that large ones have."""
+    monkeypatch.setattr(tensor_conv, "LEAST_WORK", 0)
 
 
 def ends(precision="tf32", *, x=(4, 20, 12, 12), filters=50, window=None, **layout):
@@ -210,6 +217,17 @@ def test_where_products_of_warpgroups_serve(precision, has, given, marks):
     assert [way.alone for way in ways] == marks
     filters = tensor_filter.filter_ways(SimpleNamespace(stream=stream), found)
     assert [way.alone for way in filters] == (["t", "w"] if precision == "bf16" and has else ["t"])
+
+
+@pytest.mark.parametrize(("count", "marks"), [(64, ["t"]), (1024, ["t", "w"])])
+def test_products_of_warpgroups_are_for_much_work(monkeypatch, count, marks):
+    monkeypatch.setattr(tensor_conv, "LEAST_WORK", LEAST_WORK)
+    op, found = ends("bf16", x=(count, 24, 12, 12), filters=56, window=Window((5, 5)))
+    stream = SimpleNamespace(processors=replace(H200, warpgroups=True))
+    ways = tensor_conv.ways(SimpleNamespace(stream=stream), op, found)
+    assert [way.alone for way in ways] == marks
+    filters = tensor_filter.filter_ways(SimpleNamespace(stream=stream), found)
+    assert [way.alone for way in filters] == marks
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

@@ -238,6 +238,9 @@ class Timed:
     def plans(self):
         return len(self.times)
 
+    def order(self):
+        return range(self.plans())
+
     count = plans
 
     def build(self, index):

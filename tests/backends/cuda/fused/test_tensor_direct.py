@@ -146,6 +146,17 @@ def test_shapes_on_tensor_cores_where_they_fit(stored, nhwc, dtype, count):
     assert ["OCTETS" in shape for shape in shapes] == [False, False, True, True][:count]
 
 
+def test_a_search_begins_with_those_on_tensor_cores(bound):
+    draft, _, _ = chain()
+    choices = {key: value for key, value in CHOICES.items() if key != "one//forward"}
+    executable, _ = bound({"one": draft.graph}, "bf16", choices)
+    (direct,) = (
+        make() for mark, make in executable.binders()[0].variants["one//forward"] if mark == "d"
+    )
+    executable.close()
+    assert direct.order() == [2, 3, 0, 1]
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("shape", [2, 3])
 @pytest.mark.parametrize("kind", ["gelu", "silu", "softplus", "tanh", "relu"])
