@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import click
 
-from ..backends.select import own_streams
 from ..common.errors import UsageError
 from .signals import StopSignals
 from .workers import Said, Say
@@ -87,6 +86,8 @@ class Together:
 
     def _train(self) -> None:
         try:
+            from ..backends.select import own_streams
+
             with own_streams(self._device):
                 self._work(self._said.put, self._ends)
         except BaseException as error:

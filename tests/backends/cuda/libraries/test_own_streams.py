@@ -128,7 +128,7 @@ def test_handles_are_made_while_no_other_thread_captures(device, monkeypatch):
         with inside:
             return SimpleNamespace()
 
-    for name in ("Cudnn", "Cublas", "CublasLt"):
+    for name in ("Cudnn", "Cublas", "cublas_lt"):
         monkeypatch.setattr(backend_module, name, made)
     monkeypatch.setattr(backend_module, "Stream", lambda *given, **named: SimpleNamespace())
 
