@@ -169,6 +169,12 @@ class Emulated:
             stored
         )
 
+    def _give(self, *arrays: np.ndarray | None) -> None:
+        """Tell the kernel's copies what they may read."""
+        for array in arrays:
+            if array is not None:
+                self._library.give(_pointer(array), ctypes.c_longlong(array.nbytes))
+
     def grid(self, most: int) -> tuple[int, ...]:
         """Few blocks, so that some have several groups where they may."""
         first, *others = self.drawn.tiling.grid(self.drawn.n, H200)
@@ -197,6 +203,7 @@ class Emulated:
             shape = (n, g.y[1] // 2, g.y[2] // 2, self._pooled)
         out = self.stored(np.full(shape, np.nan, np.float32))
         held = [None if array is None else self.stored(array) for array in (x, mask, w)]
+        self._give(*held)
         source, masked, filters = map(_pointer, held)
         before, after = (None, _pointer(places)) if behind else (_pointer(places), None)
         grid = (ctypes.c_int * 2)(*self.grid(3))
@@ -222,6 +229,7 @@ class Emulated:
         grid = self.grid(3)
         slices = np.full((grid[0], size + g.y[0]), np.nan, np.float32)
         held = [None if array is None else self.stored(array) for array in (x, dy, mask)]
+        self._give(*held)
         source, gradient, masked = map(_pointer, held)
         self._library.run(
             *(source, gradient, _pointer(places), masked, _pointer(slices)),

@@ -1,6 +1,7 @@
 // A GPU as far as the kernels on tensor cores need one, on the processor: blocks one after the
 // other, threads as contexts that change where they wait for each other. It finds wrong indices,
-// missing barriers where a context runs ahead, and reads beyond shared memory; it tells no times.
+// missing barriers where a context runs ahead, and reads beyond shared memory, by copies to it also
+// beyond what a kernel was given; it tells no times.
 // WITH_COMMON: what every file of kernels begins with is common.cuh itself, not what stands for it.
 #include <ucontext.h>
 
@@ -236,7 +237,23 @@ constexpr int least(int a, int b) { return a < b ? a : b; }
 constexpr int most(int a, int b) { return a > b ? a : b; }
 constexpr int parts(int a, int b) { return (a + b - 1) / b; }
 INLINE u32 shared_begin() { return 0; }
+namespace emulated {
+// What copies may read: from here, and so many bytes; anything if nothing is known.
+static std::vector<std::pair<const char*, i64>> given;
+static void check_given(const void* from, int size) {
+    const char* const at = (const char*)from;
+    for (const auto& [begin, bytes] : given)
+        if (at >= begin && at + size <= begin + bytes) return;
+    if (given.empty()) return;
+    fprintf(stderr, "%d bytes at %p are none that were given\n", size, from);
+    abort();
+}
+}  // namespace emulated
+extern "C" inline __attribute__((used)) void give(const void* from, i64 bytes) {
+    emulated::given.push_back({(const char*)from, bytes});
+}
 INLINE void fetch(u32 to, const void* from, bool exists) {
+    if (exists) emulated::check_given(from, 16);
     char* place = emulated::at(to, 16);
     emulated::hidden[to / 16] = emulated::current->index + 1;
     emulated::current->coming.back().push_back(to / 16);
