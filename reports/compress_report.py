@@ -121,7 +121,10 @@ class CompressedReport:
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
-        if any(cost.kept < cost.size and not cost.is_coded for cost in costs.values()):
+        integers = self.compressed.checkpoint.quantization
+        # Of integers some are 0 by rounding.
+        pruned = [cost for cost in costs.values() if cost.kept < cost.size]
+        if not integers and not all(cost.is_coded for cost in pruned):
             lines.append(
                 "a pruned weight takes as much of the file as any other until its array is coded; "
                 "a stage with 'share' makes that worthwhile"
@@ -136,7 +139,6 @@ class CompressedReport:
             f"read and decoded in {1e3 * self.compressed.seconds:.1f} ms: "
             f"{self.decoding_rate / 1e6:.0f} MB of float32 a second"
         )
-        integers = self.compressed.checkpoint.quantization
         if integers:
             named = listed(list(integers), _NAMED)
             lines.append(f"8-bit integers in {named}; all else in float32")
