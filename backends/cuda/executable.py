@@ -27,6 +27,7 @@ from .binding.launch_list import JOINS, Step, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Buffer, Store
+from .failures import AFTER, allocating, explained, launch_all
 from .libraries.layout import BFLOAT
 from .libraries.runtime import (
     captured,
@@ -44,9 +45,6 @@ from .operations.whiten import patch_sums
 TOGETHER, MOST_LAUNCHES = 8, 1000
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
-# What an error names where memory ran out.
-ALLOCATION = "cudaMalloc"
-AFTER = "earlier checkpoints are valid; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
 
@@ -59,7 +57,7 @@ class _HostWork:
     def launch(self, stream: Any) -> None:
         # The copies to the host wait for what was launched on the stream.
         for step in self.steps:
-            _explained(step, step.launch)
+            explained(step, step.launch)
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class CudaExecutable:
         self._generation = 0
         self._running: str | None = None
         with device().stream:
-            with _allocating():
+            with allocating():
                 if streamed:
                     self._store.feeds = Feeds(graphs, self._position, self._store.cupy)
                 add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
@@ -113,7 +111,7 @@ class CudaExecutable:
         for name, graph in self.graphs.items():
             given = (self._store, self._streams, self._arithmetic, self.tuning.choices)
             binder = Binder(graph, *given, self._beside)
-            with _allocating(section=name, batch_size=graph.batch_size):
+            with allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
             self._sections[name] = binder
         self._complete()
@@ -128,7 +126,7 @@ class CudaExecutable:
     def _complete(self) -> None:
         """Give one workspace a stream, for sections do not run at the same time; and kernels."""
         sizes, empty = workspace_sizes(self._sections.values()), self._store.cupy.empty
-        with _allocating(workspaces=sum(sizes.values())):
+        with allocating(workspaces=sum(sizes.values())):
             workspaces = {stream: empty(size, "uint8") for stream, size in sizes.items()}
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
@@ -174,10 +172,10 @@ class CudaExecutable:
         """Capture runs of several sections, after one of each on state that is put back."""
         for binder in (self._sections[section] for section in dict.fromkeys(sections)):
             with self._restored(binder):
-                _launch(binder.steps)
+                launch_all(binder.steps)
         each = [self._sections[section] for section in sections * times]
         work = (
-            partial(_explained, *launch)
+            partial(explained, *launch)
             for binder in each
             for launch in launches(binder.steps, binder.overlaps == JOINS)
         )
@@ -192,7 +190,7 @@ class CudaExecutable:
             return
         shown = {"section": section, "batch_size": self.graphs[section].batch_size}
         try:
-            with _allocating(**shown):
+            with allocating(**shown):
                 yield
         except device_errors() as error:
             raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
@@ -207,7 +205,7 @@ class CudaExecutable:
                     feeds.load(section)
                     # One after the other, so that an error belongs to the call that it follows.
                     binder = self._sections[section]
-                    _launch(binder.steps, binder.streams)
+                    launch_all(binder.steps, binder.streams)
                 return
             stream, together = device().stream, self._together(section)
             while steps:
@@ -229,14 +227,14 @@ class CudaExecutable:
         modules load lazily."""
         binder = self._sections[section]
         with self._restored(binder):
-            _launch(binder.steps)
+            launch_all(binder.steps)
         steps, joins = binder.repeated(times), binder.overlaps == JOINS
         parts: list[Any] = []
         for on_host, group in groupby(steps, lambda step: step.on_host):
             if on_host:
                 parts.append(_HostWork([*group]))
             else:
-                work = (partial(_explained, *each) for each in launches(group, joins))
+                work = (partial(explained, *each) for each in launches(group, joins))
                 parts.append(captured(work, device().stream))
         return parts[0] if len(parts) == 1 else _Alternating(parts)
 
@@ -383,36 +381,3 @@ class CudaExecutable:
         if tensor.role in SHARED:
             return self._store.buffers[tensor]
         return self._sections[tensor.section].buffers[tensor]
-
-
-def _launch(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:
-    """Launch steps in order; with ``finished``, the streams, each is waited for before the next."""
-    for step in steps:
-        _explained(step, step.launch)
-        if finished:
-            _explained(step, finished[step.stream].cuda.synchronize)
-
-
-def _explained(step: Step, work: Callable[[], None]) -> None:
-    """Do what a step asks for; where it fails, say which operation it was of."""
-    try:
-        work()
-    except (LibraryError, *device_errors()) as error:
-        call = step.call
-        op = {} if call is None else {"op": call.op.label()}
-        if isinstance(error, LibraryError):
-            shown, kind = {**op, **error.arguments}, type(error)
-            raise kind(error.library, error.function, error.status, shown, AFTER) from None
-        if call is None:
-            raise LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER) from None
-        shown = {**op, **call.arguments}
-        raise LibraryError(call.library, call.function, str(error), shown, AFTER) from None
-
-
-@contextmanager
-def _allocating(**shown: object) -> Iterator[None]:
-    """Say for what memory ran out."""
-    try:
-        yield
-    except MemoryError as error:
-        raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None

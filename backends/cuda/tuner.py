@@ -13,7 +13,8 @@ from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
 from .binding.launch_list import CHAINS, JOINS
-from .executable import ALLOCATION, CudaExecutable
+from .executable import CudaExecutable
+from .failures import ALLOCATION
 from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first

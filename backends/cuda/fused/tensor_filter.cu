@@ -4,8 +4,7 @@
 //
 // Compiled for one geometry: CHANNELS, HEIGHT, WIDTH of x, FILTERS, ROWS, COLUMNS of dy (channels as
 // stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as in tensor_conv.cu, of
-// dy. SLOPE: the activation, or -1, for whose output dy is given in place of that for its input; `mask`
-// then has what its slope is taken of.
+// dy. SLOPE: the activation, or -1, of whose output dy is; `mask` has what its slope is taken of.
 //
 // And for one tiling: a block has PICTURES pictures and BAND rows of dy at once, BLOCK_SIXTEENS times
 // sixteen filters and BLOCK_OCTETS times eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS
@@ -112,25 +111,6 @@ struct Place {
 };
 
 #if SLOPE >= 0
-INLINE float sloped(float d, float v, float alpha) { return d * slope(SLOPE, v, alpha); }
-
-// A chunk of gradients times the slopes, rounded as the activation's own kernel rounds.
-INLINE uint4 sloped(uint4 d, uint4 v, float alpha) {
-    const u32 gradients[4] = {d.x, d.y, d.z, d.w}, values[4] = {v.x, v.y, v.z, v.w};
-    u32 found[4];
-    UNROLLED(q, 4) {
-        const u32 a = gradients[q], b = values[q];
-#if BFLOAT
-        found[q] = to_bf16_pair(
-            sloped(__uint_as_float(a << 16), __uint_as_float(b << 16), alpha),
-            sloped(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u), alpha));
-#else
-        found[q] = __float_as_uint(sloped(__uint_as_float(a), __uint_as_float(b), alpha));
-#endif
-    }
-    return make_uint4(found[0], found[1], found[2], found[3]);
-}
-
 // So many chunks of a thread are asked for before the first is stored.
 #define ASKED least(4, parts(DY_CHUNKS, THREADS))
 

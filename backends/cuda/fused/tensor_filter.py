@@ -29,6 +29,11 @@ FILTER, WARPGROUP_FILTER = "tensor_filter", "warpgroup_filter"
 SUM_RATE = 2e12
 
 
+def sloped(spread: Spread | None) -> bool:
+    """Whether what is computed on the way is the gradient of an activation, not of a max-pool."""
+    return spread is not None and spread.maxima is None
+
+
 class _Filter(TensorCores[AnyTiling]):
     """The gradient of filters and, unless another kernel sums it, of biases."""
 
@@ -124,11 +129,6 @@ class WarpgroupFilter(_Filter[WarpgroupFilterTiling]):
         if not self._processors.warpgroups or sloped(self._spread):
             raise TypeError("no products of warpgroups")
         return WarpgroupFilterTiling.of(self._geometry, values)
-
-
-def sloped(spread: Spread | None) -> bool:
-    """Whether what is computed on the way is the gradient of an activation, not of a max-pool."""
-    return spread is not None and spread.maxima is None
 
 
 Summing = TensorFilter | WarpgroupFilter

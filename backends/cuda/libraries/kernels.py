@@ -35,7 +35,7 @@ FURTHER = {
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),
     "tensor_direct.cu": ("mma.cuh",),
-    "tensor_filter.cu": ("mma.cuh", "spread.cuh"),
+    "tensor_filter.cu": ("mma.cuh", "spread.cuh", "sloped.cuh"),
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),
     "sgd.cu": ("slices.cuh",),

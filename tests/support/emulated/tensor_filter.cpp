@@ -3,6 +3,7 @@
 
 #include "activations.cuh"
 #include "spread.cuh"
+#include "sloped.cuh"
 #include "tensor_filter.cu"
 
 extern "C" void sizes(int* bytes, int* threads, int* units) {

@@ -1,0 +1,47 @@
+"""What is said where a call fails: its operation, what memory was for, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ...common.errors import LibraryError
+from .binding.launch_list import Step, Stream
+from .libraries.runtime import device_errors
+
+# What an error names where memory ran out.
+ALLOCATION = "cudaMalloc"
+AFTER = "earlier checkpoints are valid; resume, with a smaller batch if memory ran out"
+
+
+def launch_all(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:
+    """Launch steps in order; with ``finished``, the streams, each is waited for before the next."""
+    for step in steps:
+        explained(step, step.launch)
+        if finished:
+            explained(step, finished[step.stream].cuda.synchronize)
+
+
+def explained(step: Step, work: Callable[[], None]) -> None:
+    """Do what a step asks for; where it fails, say which operation it was of."""
+    try:
+        work()
+    except (LibraryError, *device_errors()) as error:
+        call = step.call
+        op = {} if call is None else {"op": call.op.label()}
+        if isinstance(error, LibraryError):
+            shown, kind = {**op, **error.arguments}, type(error)
+            raise kind(error.library, error.function, error.status, shown, AFTER) from None
+        if call is None:
+            raise LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER) from None
+        shown = {**op, **call.arguments}
+        raise LibraryError(call.library, call.function, str(error), shown, AFTER) from None
+
+
+@contextmanager
+def allocating(**shown: object) -> Iterator[None]:
+    """Say for what memory ran out."""
+    try:
+        yield
+    except MemoryError as error:
+        raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
