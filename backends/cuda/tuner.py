@@ -12,7 +12,8 @@ from itertools import zip_longest
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
-from .binding.launch_list import CHAINS, JOINS
+from .binding.ending import BATCH, TAIL
+from .binding.launch_list import CHAINS, JOINS, Step
 from .executable import CudaExecutable
 from .failures import ALLOCATION
 from .fused.tensor_conv import POOLED
@@ -22,6 +23,7 @@ from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.cublas_lt import Algorithms
 from .libraries.overlap import available
 from .libraries.runtime import address_of, crowded, cupy
+from .operations.step_end import NAME as STEP_END
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -127,7 +129,30 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     build.look()
     if available():
         found = _overlap(build, found, options, begin + budget)
-    return found
+    return _ending(build, found, options, begin + budget)
+
+
+def _ending(
+    build: _Trials, found: dict[str, str], options: Options, deadline: float
+) -> dict[str, str]:
+    """The choices with what the update's launch takes along, where the step gains by it."""
+    best, fastest = found, _seconds(build, found, FINE_REPEATS)
+    streams = found.get("streams", "1")
+    # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
+    tried = [(number, f"{TAIL},{BATCH}") for number in dict.fromkeys((streams, "1"))]
+    for ending in (BATCH, TAIL):
+        tried.append(("", ending))
+    for number, ending in tried:
+        options.interrupt()
+        if not number and time.perf_counter() > deadline:
+            break
+        choices = best | {"ending": ending} | ({"streams": number} if number else {})
+        seconds, steps = _timed(build, choices, FINE_REPEATS)
+        if not any(step.call and step.call.function == STEP_END for step in steps):
+            break
+        if seconds < FINE_GAIN * fastest:
+            best, fastest = choices, seconds
+    return best
 
 
 def _overlap(
@@ -144,8 +169,9 @@ def _overlap(
         for streams in dict.fromkeys((found.get("streams", "1"), *STREAMS[:2])):
             options.interrupt()
             choices = found | {"streams": streams, "overlap": kind}
-            seconds, names = _timed(build, choices, FINE_REPEATS)
-            tried[seconds] = choices, names
+            seconds, steps = _timed(build, choices, FINE_REPEATS)
+            functions = (step.call.function for step in steps if step.call and step.behind)
+            tried[seconds] = choices, list(dict.fromkeys(functions))
         if min(tried) < float("inf"):
             break
     else:
@@ -170,9 +196,8 @@ def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> fl
     return _timed(build, choices, repeats)[0]
 
 
-def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[float, list[str]]:
-    """``_seconds``, and the kernels that may overlap; none for a network with so many launches that
-    one matters little."""
+def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[float, list[Step]]:
+    """``_seconds``, and the launches; none of a network with so many that one matters little."""
     try:
         with closing(build.build(choices)) as trial:
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
@@ -181,8 +206,7 @@ def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[fl
         if not build.refuses(error) and "overlap" not in choices:
             raise
         return float("inf"), []
-    names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
-    return seconds, list(names) if len(steps) <= FEW_LAUNCHES else []
+    return seconds, steps if len(steps) <= FEW_LAUNCHES else []
 
 
 def _plans(

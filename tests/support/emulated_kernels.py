@@ -23,6 +23,8 @@ def library(
         (folder / file).write_text(source.replace("extern __shared__", "extern"), "utf-8")
     found = folder / f"{name}.so"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
+    # Static numbers of a template would else be those of the library that was loaded first.
+    options += ["-fno-gnu-unique"]
     options += ["-fsanitize=alignment", "-fno-sanitize-recover=all", "-ffp-contract=off"]
     options += [f"-D{each}={value}" for each, value in defines.items()]
     source = [

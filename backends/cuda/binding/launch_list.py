@@ -121,6 +121,7 @@ class LaunchList:
         self._keep: list[Any] = []
         self._scratch: list[Any] = []
         self._early: tuple[int, Step] | None = None
+        self._joined: tuple[int, Step] | None = None
         self._kernels: list[Kernel] = []
         # What may change of the operations; whether a launch has other arguments for it.
         self.live, self._relaunched = LiveOps(), False
@@ -339,11 +340,23 @@ class LaunchList:
         launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given, shared)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
+    def joined(self, bind: Callable[[], None]) -> None:
+        """Say that the launch just added can gather the next batch too: as ``bind`` appends it."""
+        (step,) = self.aside(bind)
+        self._joined = (len(self.steps) - 1, step)
+
     def repeated(self, times: int) -> list[Step]:
         """The launches of ``times`` steps, one after the other; heads but the first are early.
 
-        Early means: after everything but the updates at a step's end, on another stream than these.
+        Early means: in the launch of the update where that is joined, else after everything but
+        the updates at a step's end, on another stream than these.
         """
+        if times > 1 and self._early is not None and self._joined is not None:
+            (head, _), (at, joined) = self._early, self._joined
+            first = [*self.steps[:at], joined, *self.steps[at + 1 :]]
+            middle = [*first[:head], *first[head + 1 :]]
+            last = [*self.steps[:head], *self.steps[head + 1 :]]
+            return [*first, *middle * (times - 2), *last]
         end = self._updates()
         if times == 1 or self._early is None or end is None:
             return self.steps * times

@@ -2,17 +2,13 @@
 // bias and activation, the output layer, softmax, cross-entropy, and the gradients back to that
 // product; then the gradients of the output layer and of both biases, the loss and the metrics.
 //
-// Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation;
-// ROWS of a block of the first pass, SPAN columns and LINES rows of one of the second.
+// Compiled for one geometry: that of tail_gradients.cuh, and ROWS of a block of the first pass.
 
 #define THREADS 128
 // Neighbouring columns that a thread of the first pass takes at once, and how often it does.
 #define WIDE (STRIDE % 4 ? 1 : 4)
 #define EACH ((STRIDE + THREADS * WIDE - 1) / (THREADS * WIDE))
-#define WARPS (SPAN * LINES / 32)
 static_assert(ROWS <= THREADS / 32);
-// Rows that a thread of the second pass asks for at once.
-#define AT_ONCE (CLASSES <= 12 ? 4 : CLASSES <= 20 ? 2 : 1)
 
 INLINE void load(const float* p, float* v) {
     if constexpr (WIDE == 4) {
@@ -28,19 +24,6 @@ INLINE void store(S* p, const float* v) {
         put4(p, pack(v));
     else
         put(p, v[0]);
-}
-
-// The CLASSES numbers of a row, two at a time where a row begins at an even place.
-INLINE void load_classes(const float* p, float* v) {
-    if constexpr (CLASSES % 2 == 0) {
-#pragma unroll
-        for (int k = 0; k < CLASSES; k += 2) {
-            float2 two = *(const float2*)(p + k);
-            v[k] = two.x, v[k + 1] = two.y;
-        }
-    } else {
-        UNROLLED(k, CLASSES) v[k] = p[k];
-    }
 }
 
 // The smallest power of two that holds all classes.
@@ -104,8 +87,8 @@ struct Softmax {
 };
 
 // One block for ROWS samples. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores,
-// dscores: (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is
-// the target).
+// dscores: (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, whether the first largest score is
+// the target: 1 or 0, -1 without a target).
 KERNEL __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
@@ -182,108 +165,17 @@ KERNEL __launch_bounds__(THREADS)
                 dscores[row * CLASSES + k] = rows[r].slopes[k];
             }
         const float loss = rows[r].loss(own[r], smoothing);
-        if (lane == 0) row_sums[row] = make_float2(loss, rows[r].top() == own[r] ? 1.0f : 0.0f);
+        const float right = own[r] < 0 ? -1.0f : rows[r].top() == own[r] ? 1.0f : 0.0f;
+        if (lane == 0) row_sums[row] = make_float2(loss, right);
     }
 }
 
-// The sums of three numbers over a block, known to thread 0.
-INLINE void three_sums(double* v, double (*shared)[3]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    UNROLLED(i, 3) {
-        v[i] = warp_sum(v[i]);
-        if (lane == 0) shared[warp][i] = v[i];
-    }
-    __syncthreads();
-    if (warp) return;
-    UNROLLED(i, 3) {
-        v[i] = warp_sum(lane < WARPS ? shared[lane][i] : 0.0);
-    }
-}
-
-// db2: a warp a class, whose lanes share the samples.
-INLINE void last_bias(const float* dscores, float* db2, int n) {
-    for (int k = threadIdx.x / 32; k < CLASSES; k += WARPS) {
-        float sum = 0.0f;
-#pragma unroll 8
-        for (int row = threadIdx.x % 32; row < n; row += 32) sum += dscores[row * CLASSES + k];
-        sum = warp_sum(sum);
-        if (threadIdx.x % 32 == 0) db2[k] = sum;
-    }
-}
-
-// dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. A block sums SPAN
-// columns over all samples, LINES of them at once; of the last two blocks one sums up db2, the
-// other loss and metrics.
+// dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null.
 KERNEL __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
-                         const float2* row_sums, const int* target, float* dw2, float* db1,
-                         float* db2, int n, float* loss, double* sums, int mean) {
+                         const float2* row_sums, float* dw2, float* db1, float* db2, int n,
+                         float* loss, double* sums, int mean) {
     enter();
-    __shared__ union {
-        double totals[WARPS][3];
-        float part[WARPS][SPAN][CLASSES + 1];
-    } shared;
-    if (blockIdx.x == gridDim.x - 2) {
-        if (db2) last_bias(dscores, db2, n);
-        return;
-    }
-    if (blockIdx.x == gridDim.x - 1) {
-        double total[3] = {0.0, 0.0, 0.0};  // loss, right answers, samples that count
-        double before[3] = {0.0, 0.0, 0.0};
-        if (threadIdx.x == 0 && sums) UNROLLED(i, 3) before[i] = sums[i];
-        for (int i = threadIdx.x; i < n; i += SPAN * LINES) {
-            const float2 one = row_sums[i];
-            total[0] += one.x, total[1] += one.y, total[2] += target[i] >= 0;
-        }
-        three_sums(total, shared.totals);
-        if (threadIdx.x == 0) {
-            loss[0] = mean ? total[0] / fmax(total[2], 1.0) : total[0];
-            if (sums) {
-                sums[0] = before[0] + loss[0] * (mean ? total[2] : 1.0);
-                sums[1] = before[1] + total[1];
-                sums[2] = before[2] + total[2];
-            }
-        }
-        return;
-    }
-    const int column = threadIdx.x % SPAN, line = threadIdx.x / SPAN;
-    const int j = blockIdx.x * SPAN + column;
-    float sum[CLASSES + 1];
-#pragma unroll
-    for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
-    if (j < HIDDEN) {
-        float bias = b1 ? b1[j] : 0.0f;
-        for (int row = line; row < n; row += AT_ONCE * LINES) {
-            float slopes[AT_ONCE][CLASSES], hidden[AT_ONCE], gradients[AT_ONCE];
-            UNROLLED(i, AT_ONCE) {
-                const int at = min(row + i * LINES, n - 1);
-                load_classes(dscores + at * CLASSES, slopes[i]);
-                hidden[i] = pre[(i64)at * STRIDE + j], gradients[i] = get(dpre[(i64)at * STRIDE + j]);
-            }
-            // Without it the compiler would save registers, and wait for each of them by itself.
-            __threadfence_block();
-            UNROLLED(i, AT_ONCE) {
-                if (row + i * LINES >= n) break;
-                hidden[i] = activate(KIND, hidden[i] + bias, 0.0f);
-                sum[CLASSES] += gradients[i];
-                UNROLLED(k, CLASSES) sum[k] = fmaf(hidden[i], slopes[i][k], sum[k]);
-            }
-        }
-    }
-    // The lines of a warp first, then the warps in order.
-#pragma unroll
-    for (int k = 0; k <= CLASSES; ++k) {
-#pragma unroll
-        for (int o = SPAN; o < 32; o *= 2) sum[k] += __shfl_xor_sync(~0u, sum[k], o);
-        if (threadIdx.x % 32 < SPAN) shared.part[threadIdx.x / 32][column][k] = sum[k];
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < SPAN * (CLASSES + 1); i += SPAN * LINES) {
-        int k = i / SPAN, at = blockIdx.x * SPAN + i % SPAN;
-        if (at >= STRIDE) continue;
-        float total = 0.0f;
-        UNROLLED(w, WARPS) total += shared.part[w][i % SPAN][k];
-        if (k < CLASSES) dw2[k * STRIDE + at] = total;
-        else if (db1) db1[at] = total;
-    }
+    const Stored gradients[3] = {{dw2}, {db1}, {db2}};
+    tail_gradients(blockIdx.x, pre, b1, dscores, dpre, row_sums, gradients, n, loss, sums, mean);
 }

@@ -10,6 +10,8 @@ from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.rewrites import origins, replace_ops
 from ..binding.bind import Binder
+from ..binding.ending import TAIL as UNITED
+from ..binding.ending import TailGradients, follows, wanted
 from ..binding.launch_list import Varying
 from ..binding.wide import kind_of
 from ..libraries.kernels import Defines, f32
@@ -233,13 +235,18 @@ def _gradients(b: Binder, op: ops.Fused) -> None:
     # What is left of the loss is to add up the rows of the other kernel.
     b.live.add(entropy, ("label_smoothing",))
     targets = (weight.c, first and first.db, weight.bias_grad)
-    outs = [t and b.output(t) for t in targets]
-    arguments = (
-        *(pre, bias and bias.b, weight.a, dpre, b.decisions.row_sums[entropy.x], entropy.target),
-        *(*outs, n, b.output(entropy.loss), metrics and metrics.sums, entropy.reduction == "mean"),
-    )
+    given = (pre, bias and bias.b, weight.a, dpre, b.decisions.row_sums[entropy.x])
+    rest = (n, b.output(entropy.loss), metrics and metrics.sums, entropy.reduction == "mean")
+    gradients = tuple(target for target in targets if target)
+    if wanted(b.choices, UNITED) and follows(b.graph, op, gradients) and b.arithmetic.fusion:
+        # Whatever a kernel is compiled with but the rows of the first one.
+        kept = tuple(each for each in fixed if each[0] != "ROWS")
+        tail = TailGradients(op, targets, given, rest, kept, stride, dpre.dtype)
+        b.decisions.tail = tail
+        return
+    outs = [target and b.output(target) for target in targets]
     kernel, grid = (FILE, GRADIENTS, dpre.dtype), (ceil_div(stride, SPAN) + 2,)
-    b.kernel(op, kernel, grid, arguments, block=(SPAN * LINES,), defines=fixed)
+    b.kernel(op, kernel, grid, (*given, *outs, *rest), block=(SPAN * LINES,), defines=fixed)
 
 
 LAUNCHES |= {TAIL: _tail, GRADIENTS: _gradients}

@@ -28,7 +28,8 @@ HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What some files begin with as well.
 FURTHER = {
     "activation.cu": ("groups.cuh",),
-    "elementwise.cu": ("slices.cuh",),
+    "dense_tail.cu": ("tail_gradients.cuh",),
+    "elementwise.cu": ("slices.cuh", "gather.cuh"),
     "max_pool.cu": ("groups.cuh",),
     "norm.cu": ("groups.cuh",),
     "peers.cu": ("told.cuh",),
@@ -38,7 +39,8 @@ FURTHER = {
     "tensor_filter.cu": ("mma.cuh", "spread.cuh", "sloped.cuh"),
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),
-    "sgd.cu": ("slices.cuh",),
+    "sgd.cu": ("slices.cuh", "sgd.cuh"),
+    "step_end.cu": ("slices.cuh", "sgd.cuh", "tail_gradients.cuh", "gather.cuh"),
     "warpgroup_conv.cu": ("mma.cuh", "wgmma.cuh", "spread_chunks.cuh", "rows_ahead.cuh"),
     "warpgroup_filter.cu": ("mma.cuh", "wgmma.cuh", "spread.cuh"),
 }

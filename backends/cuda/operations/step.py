@@ -13,12 +13,14 @@ from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdat
 from ....graph.ops.updates import ParameterUpdate
 from ...live import Live
 from ..binding.bind import Binder, binds
+from ..binding.ending import BATCH, NextBatch, last_advance, wanted
 from ..binding.launch_list import Varying
 from ..binding.slices import Rule, places_of, table_of
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import ceil_div
 from ..libraries.runtime import address_of
+from .step_end import RULE, step_end
 
 PARTIAL_SUMS = 256
 # Enough to fill a GPU with blocks that gather.
@@ -45,6 +47,7 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     b.kernel(op, kernel, grid, (*before, op.step, *behind))
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(kernel, grid, (*before, ahead, *behind))
+    b.decisions.batch = NextBatch(op.step, before, x, behind[1:4], place, n, work)
 
 
 @binds(GlobalNorm)
@@ -120,7 +123,7 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
         return _saxpy(b, op, live, p, g)
     v = arenas["momentum"][own] if op.momentum else None
     copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
-    done, advance = None, _last_advance(b, op)
+    done, advance = None, last_advance(b.graph, op)
     if b.arithmetic.fusion and advance is not None:
         b.decisions.merged.add(advance)
         done = b.counter()
@@ -128,20 +131,25 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     details["nesterov"] = op.nesterov
     sums: tuple[Any, Any, int] = (None, None, 0)
     pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
+    tail = b.decisions.tail
     by_gradient = dict(zip(op.gradients, op.parameters, strict=True))
+    others = [each.target for each in pending]
+    others += [target for target in (tail.targets if tail else ()) if target]
 
     def table(op: SgdUpdate) -> NDArray[np.float32]:
         found, _, _ = _rules(b, op)
-        for each in pending:
-            found[_tiles(b, by_gradient[each.target], start)] = 0.0
+        for target in others:
+            found[_tiles(b, by_gradient[target], start)] = 0.0
         return found
 
     def segments(op: SgdUpdate) -> NDArray[Any]:
-        followed: dict[Tensor, Rule] = {}
-        for i, (parameter, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True)):
-            place = b.store.spans[parameter][1] - start
-            followed[gradient] = (place, op.factor(i), op.weight_decay[i])
-        return table_of(pending, followed)
+        return table_of(pending, _followed(b, op, start))
+
+    def of_tail(op: SgdUpdate) -> NDArray[Any]:
+        followed = _followed(b, op, start)
+        targets = () if tail is None else tail.targets
+        rows = [followed[target] if target else (0, 0.0, 0.0) for target in targets]
+        return np.array(rows, RULE)
 
     if pending:
         where = places_of(pending)
@@ -151,16 +159,22 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     momentum = Varying(live, lambda op: f32(op.momentum))
     rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
     arguments = (p, g, v, copy, fours, b.varying(live, table), *sums, *rule)
-    grid = (sums[2] + ceil_div(fours, THREADS),)
-    return b.kernel(op, ("sgd.cu", "sgd_update"), grid, arguments, details)
+    blocks = sums[2] + ceil_div(fours, THREADS)
+    batch = b.decisions.batch if wanted(b.choices, BATCH) and done is not None else None
+    if batch is not None and batch.step != op.step:
+        batch = None
+    if tail is not None or batch is not None:
+        rules_of_tail = None if tail is None else b.varying(live, of_tail)
+        return step_end(b, op, arguments, blocks, details, (tail, rules_of_tail), batch)
+    return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
 
 
-def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
-    """The advance of the step, if it and nothing else follows the update."""
-    after = b.graph.ops[b.graph.ops.index(op) + 1 :]
-    if len(after) == 1 and isinstance(after[0], Advance) and after[0].step == op.step:
-        return after[0]
-    return None
+def _followed(b: Binder, op: SgdUpdate, start: int) -> dict[Tensor, Rule]:
+    """By gradient: the parameter's place, its factor of the rate, its weight decay."""
+    return {
+        gradient: (b.store.spans[parameter][1] - start, op.factor(i), op.weight_decay[i])
+        for i, (parameter, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True))
+    }
 
 
 def _saxpy(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], p: Any, g: Any) -> None:

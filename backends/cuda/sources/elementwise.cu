@@ -31,44 +31,13 @@ __device__ void convert(const A* x, B* y, i64 size, const Cast* cast) {
     }
 }
 
-// The batch-row of a picture's pixel is uint8, NCHW; x is T with any strides.
-struct Place {
-    int channels, pixels, steps;
-    int sample, channel, pixel;  // strides of x in elements
-};
-
-// One block a sample, or several: no division of long numbers.
-__device__ void gather_row(const u8* images, int row, T* to, const float* scale,
-                           const float* shift, const Place& p) {
-    const int each = p.channels * p.pixels;
-    const u8* from = images + (i64)row * each;
-    int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
-    if (p.channels == 1 && p.pixels % 4 == 0 && p.sample % 4 == 0) {
-        for (int i = thread; i < p.pixels / 4; i += threads) {
-            uchar4 four = make_uchar4(0, 0, 0, 0);
-            float a = row >= 0 ? scale[0] : 0.0f, b = row >= 0 ? shift[0] : 0.0f;
-            if (row >= 0) four = *(const uchar4*)(from + 4 * i);
-            put4(to + 4 * i, make_float4(fmaf(four.x, a, b), fmaf(four.y, a, b),
-                                         fmaf(four.z, a, b), fmaf(four.w, a, b)));
-        }
-        return;
-    }
-    for (int rest = thread; rest < each; rest += threads) {
-        int channel = p.channel == 1 ? rest % p.channels : rest / p.pixels;
-        int pixel = p.channel == 1 ? rest / p.channels : rest % p.pixels;
-        float value = 0.0f;
-        if (row >= 0)
-            value = fmaf(from[channel * p.pixels + pixel], scale[channel], shift[channel]);
-        put(to + channel * p.channel + pixel * p.pixel, value);
-    }
-}
-
 KERNEL convert_same(const T* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 KERNEL convert_from_bf16(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 KERNEL convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 
-// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
-// The step after this one is left in `next`, which may be `step` itself.
+// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1. One
+// block a sample, or several: no division of long numbers. The step after this one is left in `next`,
+// which may be `step` itself.
 KERNEL gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
                     T* x, int* target, const float* scale, const float* shift, int n,
                     const Place* place, i64* next, unsigned* come_count) {
@@ -78,7 +47,8 @@ KERNEL gather_batch(const u8* images, const int* labels, const int* order, const
     const unsigned turn = come(come_count);
     const int sample = blockIdx.x, row = order[(now % p.steps) * n + sample];
     if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
-    gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p);
+    gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p,
+               blockIdx.y * blockDim.x + threadIdx.x, gridDim.y * blockDim.x);
     leave(come_count, turn, next, now + 1);
 }
 

@@ -107,16 +107,19 @@ RULES = {
 @pytest.mark.parametrize("streams", ["1", "2"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("overlap", ["", "chains", "joins"])
-def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, streams, rule, overlap):
-    """Twice as many as a graph holds, and some more, from a step on that is no multiple; and
-    whether or not launches overlap."""
+@pytest.mark.parametrize("ending", ["", "batch", "tail,batch"])
+def test_steps_in_one_graph_are_bit_equal_to_single_ones(
+    cuda, precision, streams, rule, overlap, ending
+):
+    """Twice as many as a graph holds, and some more, from a step on that is no multiple; whether
+    or not launches overlap, and whatever gathers the next batch."""
     if overlap and not available():
         pytest.skip("overlapping launches need a GPU of compute capability 9.0")
     _, _, first = train(cuda, Options(precision, tune=False), 0, rule)
     choices = {**first.tuning.choices, "streams": streams}
     executables = []
-    for kind in ("", overlap):
-        chosen = choices | ({"overlap": kind} if kind else {})
+    for kind, end in (("", ending.partition(",")[0].replace("batch", "")), (overlap, ending)):
+        chosen = choices | ({"overlap": kind} if kind else {}) | {"ending": end}
         table = Tuning("cuda", first.tuning.environment, first.tuning.graph, chosen)
         executables.append(train(cuda, Options(precision, tuning=table), 0, rule)[2])
     runs = ([1] * (2 * TOGETHER + 6), [1, 2 * TOGETHER + 2, 3])

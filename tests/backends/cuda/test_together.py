@@ -6,18 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.cuda import executable
+from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.graph.augmentations import RandomCrop, RandomFlip
 from dnnstack.graph.ops import GatherBatch
 from dnnstack.graph.ops.updates import ParameterUpdate
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 
-def binder_of(bound, sections, streams="2", section="train", **options):
-    choices = {"layout": "nhwc", "pad": "8", "streams": streams}
+def binder_of(bound, sections, streams="2", section="train", ending="", **options):
+    choices = {"layout": "nhwc", "pad": "8", "streams": streams, "ending": ending}
     executable, _ = bound(sections("lenet"), choices=choices, **options)
     return next(b for b in executable.binders() if b.graph.name == section)
 
@@ -35,6 +38,42 @@ def test_the_next_batch_is_gathered_behind_all_but_the_update(streams, bound, se
     assert launches == expected
     for at in [i for i, step in enumerate(steps) if step is early]:
         assert (steps[at - 1].call, steps[at - 1].stream) == (None, 1)
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+@pytest.mark.parametrize("ending", ["tail,batch", "batch", "tail"])
+def test_the_update_takes_along_what_the_choice_says(streams, ending, bound, sections):
+    """The next batch behind every step of a graph but the last, instead of a launch beside it."""
+    binder = binder_of(bound, sections, streams, ending=ending)
+    single, steps = binder.steps, binder.repeated(3)
+    calls = [s.call for s in single if s.call is not None]
+    functions = [call.function for call in calls]
+    assert functions[-1] == "step_end"
+    assert ("dense_tail_gradients" in functions) == (ending == "batch")
+    assert ("dense_tail_gradients" in calls[-1].arguments["with"]) == (ending != "batch")
+    if ending == "tail":
+        assert (binder._joined, steps.count(binder._early[1])) == (None, 2)
+        return
+    at, joined = binder._joined
+    assert single[at].call is calls[-1]
+    assert joined.call.arguments == calls[-1].arguments
+    made = [s.call for s in steps if s.call is not None]
+    assert made == [*calls[:-1], joined.call, *calls[1:-1], joined.call, *calls[1:]]
+    assert binder._early[1] not in steps
+
+
+def test_an_update_that_something_follows_takes_nothing_along(bound, sections):
+    """An average of the parameters, say: the next batch is not the last thing that may wait."""
+    network, scaling = sections.network("lenet"), Preprocessing.standardize([0.5], [0.2])
+    optimizer = Optimizer(Sgd(momentum=0.9), ema=True)
+    given = (64, "data", 640, 10, 20, scaling, optimizer)
+    graph = rewritten(network.train_graph(*given), CudaBackend.rewrites)
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1", "ending": "tail,batch"}
+    executable, _ = bound({"train": graph}, choices=choices)
+    (binder,) = executable.binders()
+    functions = [step.call.function for step in binder.steps if step.call]
+    assert "step_end" not in functions
+    assert {"dense_tail_gradients", "sgd_update"} <= {*functions}
 
 
 def test_an_augmented_batch_is_gathered_early_too(bound, sections, monkeypatch):

@@ -35,6 +35,7 @@ static void fold(float* v) {
 }
 
 #include "activations.cuh"
+#include "tail_gradients.cuh"
 #include "dense_tail.cu"
 
 extern "C" void tail(const float* pre, const float* b1, const float* w2, const float* b2,
@@ -47,11 +48,11 @@ extern "C" void tail(const float* pre, const float* b1, const float* w2, const f
     });
 }
 extern "C" void gradients(const float* pre, const float* b1, const float* dscores, const void* dpre,
-                          const void* row_sums, const int* target, float* dw2, float* db1, float* db2,
+                          const void* row_sums, float* dw2, float* db1, float* db2,
                           int n, float* loss, double* sums, int mean) {
     gridDim.x = parts(STRIDE, SPAN) + 2, gridDim.y = gridDim.z = 1;
     emulated::launch(SPAN * LINES, 0, [=] {
-        dense_tail_gradients(pre, b1, dscores, (const T*)dpre, (const float2*)row_sums, target, dw2, db1,
-                             db2, n, loss, sums, mean);
+        dense_tail_gradients(pre, b1, dscores, (const T*)dpre, (const float2*)row_sums, dw2, db1, db2,
+                             n, loss, sums, mean);
     });
 }

@@ -18,6 +18,7 @@ static void leave(unsigned* come_count, unsigned turn, i64* counter, i64 value) 
 }
 
 #include "slices.cuh"
+#include "sgd.cuh"
 #include "sgd.cu"
 
 extern "C" void run(float* p, const float* g, float* v, bfloat* copy, int fours, const void* rules,

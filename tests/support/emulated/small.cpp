@@ -7,6 +7,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 static void __threadfence_block() {}
 #include "slices.cuh"
+#include "gather.cuh"
 #include "elementwise.cu"
 
 #include "losses.cu"

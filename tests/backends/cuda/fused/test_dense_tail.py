@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.ops import Fused
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.cuda
 COUNT = 90
 
 
-def step(backend, precision, hidden, classes, batch, **dense):
+def step(backend, precision, hidden, classes, batch, ending="", **dense):
     """One step with a part of the batch missing; the executable and the network."""
     specs = [
         LayerSpec("flatten"),
@@ -31,6 +32,13 @@ def step(backend, precision, hidden, classes, batch, **dense):
     scaling = Preprocessing.standardize([0.5], [0.25])
     graph = network.train_graph(batch, "train", COUNT, 1, 4, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, Options(precision, tune=False))
+    if ending:
+        known = executable.tuning
+        chosen = {**known.choices, "ending": ending}
+        table = Tuning("cuda", known.environment, known.graph, chosen)
+        executable = backend.compile({"train": graph}, Options(precision, tuning=table))
+        assert not executable.notices
+        assert executable.calls("train")[-1].function == "step_end"
     draw = np.random.default_rng(hidden + classes)
     executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
     executable.write(graph["labels"], draw.integers(0, classes, COUNT).astype(np.int32))
@@ -44,13 +52,14 @@ def step(backend, precision, hidden, classes, batch, **dense):
     return executable, network
 
 
+@pytest.mark.parametrize("ending", ["", "tail"])
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("batch", [3, 70])
 @pytest.mark.parametrize(("hidden", "classes"), [(30, 2), (33, 7), (500, 10), (514, 10), (301, 32)])
-def test_a_step_follows_the_reference(cuda, hidden, classes, batch, use_bias):
+def test_a_step_follows_the_reference(cuda, hidden, classes, batch, use_bias, ending):
     want, _ = step(ReferenceBackend(1), "fp64", hidden, classes, batch, use_bias=use_bias)
     for precision, tolerance in (("fp32", 2e-6), ("bf16", 2e-2)):
-        got, network = step(cuda, precision, hidden, classes, batch, use_bias=use_bias)
+        got, network = step(cuda, precision, hidden, classes, batch, ending, use_bias=use_bias)
         kinds = [op.kind for op in got.graphs["train"].ops if isinstance(op, Fused)]
         assert kinds == ["dense_tail", "dense_tail_gradients"]
         for name in ("loss", "sums", "scores"):

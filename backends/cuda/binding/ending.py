@@ -1,0 +1,69 @@
+"""What the update at a step's end may take into its launch: the choice "ending"."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ....graph.graph import Graph, Op, Tensor
+from ....graph.ops import Advance, SgdUpdate
+from ..libraries.kernels import Defines
+from .store import Buffer
+
+# The gradients of a classifier's end, and the batch of the next step.
+TAIL, BATCH = "tail", "batch"
+
+
+class TailGradients(NamedTuple):
+    """A launch of dense_tail_gradients that the update makes.
+
+    ``op``: the operation. ``targets``: the gradients of the output layer's weights, of the hidden
+    layer's bias and of the output layer's, as far as there are any. ``given``, ``rest``: what the
+    kernel is given in front of them and behind. ``columns``: of its blocks together.
+    """
+
+    op: Op
+    targets: tuple[Tensor | None, ...]
+    given: tuple[Any, ...]
+    rest: tuple[Any, ...]
+    defines: Defines
+    columns: int
+    dtype: str
+
+
+class NextBatch(NamedTuple):
+    """Where a batch comes from and goes to: what gather_batch is given.
+
+    ``step``: the counter of steps. ``work``: loads that a sample takes.
+    """
+
+    step: Tensor
+    before: tuple[Any, ...]
+    x: Buffer
+    behind: tuple[Any, ...]
+    place: Any
+    samples: int
+    work: int
+
+
+def wanted(choices: dict[str, str] | Any, what: str) -> bool:
+    """Whether the choices say that the update takes it along."""
+    return what in choices.get("ending", "").split(",")
+
+
+def last_advance(graph: Graph, op: SgdUpdate) -> Advance | None:
+    """The advance of the step, if it and nothing else follows the update."""
+    after = graph.ops[graph.ops.index(op) + 1 :]
+    if len(after) == 1 and isinstance(after[0], Advance) and after[0].step == op.step:
+        return after[0]
+    return None
+
+
+def follows(graph: Graph, op: Op, gradients: tuple[Tensor, ...]) -> bool:
+    """Whether the step ends with an update by SGD that follows these gradients, and nothing else in
+    the step reads what the operation leaves."""
+    left = set(op.writes())
+    readers = [other for other in graph.ops if other is not op and left & set(other.reads())]
+    (update,) = readers if len(readers) == 1 else (None,)
+    if not isinstance(update, SgdUpdate) or last_advance(graph, update) is None:
+        return False
+    return set(gradients) <= set(update.gradients)

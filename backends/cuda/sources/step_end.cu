@@ -1,0 +1,103 @@
+// The end of a training step in one launch: the update by SGD (sgd.cuh), and, if wanted, the gradients
+// of a classifier's end in front of their own update (tail_gradients.cuh, with TAIL 1), and the batch
+// of the next step (gather.cuh).
+
+// struct TailRule of step_end.py.
+struct TailRule {
+    int place;
+    float factor, decay;
+};
+
+#if TAIL
+// A gradient that is stored and followed at once; to null: there is none. place: the parameter's among
+// all.
+struct Followed {
+    float* to;
+    const Sgd* sgd;
+    float2 rule;
+    float rate;
+    int place;
+    Moving parameter;
+    int at;
+
+    INLINE void ask(int i) {
+        at = i;
+        parameter.ask(*sgd, place + i, to != nullptr, rule.x);
+    }
+    INLINE void leave(float gradient) {
+        if (to) to[at] = gradient;
+        parameter.move(*sgd, gradient, rate, rule);
+    }
+};
+
+INLINE void follow_tail(int block, const float* pre, const float* b1, const float* dscores,
+                        const T* dpre, const float2* row_sums, float* dw2, float* db1, float* db2,
+                        const TailRule* of, int n, float* loss, double* sums, int mean, const Sgd& sgd) {
+    enter();
+    const i64 now = *sgd.step;
+    const float rate = sgd.rates[now];
+    float* const to[3] = {dw2, db1, db2};
+    Followed gradients[3];
+    UNROLLED(i, 3) {
+        const TailRule r = of[i];
+        gradients[i].to = to[i], gradients[i].sgd = &sgd, gradients[i].rate = rate;
+        gradients[i].rule = make_float2(r.factor, r.decay), gradients[i].place = r.place;
+    }
+    const unsigned turn = sgd.begin();
+    tail_gradients(block, pre, b1, dscores, dpre, row_sums, gradients, n, loss, sums, mean);
+    sgd.end(turn, now);
+}
+#endif
+
+// SAMPLES of the next batch, or one of `parts` of them.
+INLINE void gather_next(int block, const u8* images, const int* labels, const int* order, T* x,
+                        int* target, const float* scale, const float* shift, int n, int parts,
+                        const Place* place, const Sgd& sgd) {
+    enter();
+    const Place p = *place;
+    const i64 now = *sgd.step;
+    const unsigned turn = sgd.begin();
+    const int each = SUM_THREADS / SAMPLES, part = block % parts;
+    const int sample = block / parts * SAMPLES + threadIdx.x / each, thread = threadIdx.x % each;
+    if (sample < n) {
+        const int row = order[(now + 1) % p.steps * n + sample];
+        if (part == 0 && thread == 0) target[sample] = row < 0 ? -1 : labels[row];
+        gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p, part * each + thread,
+                   parts * each);
+    }
+    sgd.end(turn, now);
+}
+
+// Blocks that a processor shall hold: so many registers are left to each thread.
+#if TAIL
+#define RESIDENT (CLASSES > 12 ? 2 : 4)
+#else
+#define RESIDENT 4
+#endif
+
+// The blocks, in this order: `sums` that add up slices, `tails` for a classifier's end, `gathers` for
+// the next batch, and the rest of the parameters; see sgd_update.
+KERNEL __launch_bounds__(SUM_THREADS, RESIDENT)
+    step_end(float* p, const float* g, float* v, bfloat* copy, int fours, const float2* rules,
+             const Segment* segments, const int2* where, int sums, const float* rates, i64* step,
+             unsigned* come_count, float momentum, int nesterov,
+             const float* pre, const float* b1, const float* dscores, const T* dpre,
+             const float2* row_sums, float* dw2, float* db1, float* db2, const TailRule* of, int rows,
+             float* loss, double* metrics, int mean, int tails,
+             const u8* images, const int* labels, const int* order, T* x, int* target,
+             const float* scale, const float* shift, int n, int parts, const Place* next,
+             int gathers) {
+    const Sgd sgd = {p, g, v, copy, rates, step, come_count, momentum, nesterov};
+    int block = blockIdx.x;
+    if (block < sums) return follow_sums(block, segments, where, sgd);
+    block -= sums;
+#if TAIL
+    if (block < tails)
+        return follow_tail(block, pre, b1, dscores, dpre, row_sums, dw2, db1, db2, of, rows, loss,
+                           metrics, mean, sgd);
+    block -= tails;
+#endif
+    if (block < gathers)
+        return gather_next(block, images, labels, order, x, target, scale, shift, n, parts, next, sgd);
+    follow_fours(block - gathers, fours, rules, sgd);
+}
