@@ -41,8 +41,10 @@ from .libraries.runtime import (
 )
 from .operations.whiten import patch_sums
 
-# Steps that one graph holds, and launches it may hold at most.
+# Steps that one graph holds, and launches it may hold at most; and steps of one that is captured
+# once a section has run so often, for between two graphs nothing overlaps.
 TOGETHER, MOST_LAUNCHES = 8, 1000
+MANY, OFTEN = 32, 2000
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
@@ -99,6 +101,8 @@ class CudaExecutable:
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
+        # Steps that a section has run.
+        self._ran: dict[str, int] = {}
         self._running: str | None = None
         with device().stream:
             with allocating():
@@ -207,20 +211,25 @@ class CudaExecutable:
                     binder = self._sections[section]
                     launch_all(binder.steps, binder.streams)
                 return
-            stream, together = device().stream, self._together(section)
+            stream = device().stream
             while steps:
-                times = together if steps >= together else 1
+                times = self._together(section, steps)
+                self._ran[section] = self._ran.get(section, 0) + times
                 if (section, times) not in self._captured:
                     self._captured[section, times] = self._record(section, times)
                 feeds.load(section)
                 self._captured[section, times].launch(stream)
                 steps -= times
 
-    def _together(self, section: str) -> int:
-        """How many steps one graph may hold; every step of data that are fed has its own."""
+    def _together(self, section: str, steps: int) -> int:
+        """How many of so many steps one graph holds; each of data that are fed has its own."""
         binder = self._sections[section]
-        fits = TOGETHER * len(binder.steps) <= MOST_LAUNCHES
-        return TOGETHER if fits and not self._store.feeds and not binder.has_host_work else 1
+        if self._store.feeds or binder.has_host_work:
+            return 1
+        wanted = (MANY, TOGETHER) if self._ran.get(section, 0) >= OFTEN else (TOGETHER,)
+        launches = len(binder.steps)
+        held = (each for each in wanted if each <= steps and each * launches <= MOST_LAUNCHES)
+        return next(held, 1)
 
     def _record(self, section: str, times: int = 1) -> Any:
         """Capture ``times`` runs of a section, after one run on state that is put back, because

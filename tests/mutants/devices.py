@@ -312,7 +312,7 @@ DEVICES = (
     ),
     Mutant(
         "CUDA: a product on tensor cores is taken unseen",
-        "backends/cuda/tuner.py",
+        "backends/cuda/timed_plans.py",
         "if other < GAIN * seconds and candidates.verified(index, pointer):",
         "if other < GAIN * seconds:",
         (f"{_PRODUCTS}::test_a_search_times_them_beside_the_algorithms",),

@@ -8,7 +8,7 @@ import pytest
 from dnnstack.backends.cuda import executable
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.launch_list import LaunchList
-from dnnstack.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
+from dnnstack.backends.cuda.executable import MANY, MOST_LAUNCHES, OFTEN, TOGETHER
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.graph.augmentations import RandomCrop, RandomFlip
 from dnnstack.graph.ops import GatherBatch
@@ -129,6 +129,12 @@ def test_how_many_steps_a_graph_holds(bound, sections, monkeypatch):
     made.run("train", 2 * TOGETHER + 3)
     assert launched == [TOGETHER, TOGETHER, 1, 1, 1]
     launched.clear()
+    # Of a section that runs often a graph holds more.
+    made.run("train", OFTEN)
+    launched.clear()
+    made.run("train", MANY + 2 * TOGETHER + 1)
+    assert launched == [MANY, TOGETHER, TOGETHER, 1]
+    launched.clear()
     binder = next(b for b in made.binders() if b.graph.name == "train")
     binder.steps = binder.steps * MOST_LAUNCHES
     made.run("train", TOGETHER)
@@ -158,7 +164,7 @@ def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
 
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     made, _ = bound(sections("lenet"), capture=True, streamed=True)
-    assert made._together("train") == 1
+    assert made._together("train", TOGETHER) == 1
 
 
 def test_a_stream_that_has_waited_is_waited_for(fake_cupy):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.libraries.layout import Layout
@@ -224,7 +224,7 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"c": wanted}
 
 
@@ -232,7 +232,7 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
 def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
     """The last plan is the fastest, and each costs a second."""
     now = [0.0]
-    monkeypatch.setattr(tuner.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(timed_plans.time, "perf_counter", lambda: now[0])
 
     class Slow(Timed):
         def seconds(self, index, workspace, repeats):
@@ -248,9 +248,9 @@ def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
     ]
     trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    monkeypatch.setattr(tuner, "PLAN_SECONDS", 20.0)
+    monkeypatch.setattr(timed_plans, "PLAN_SECONDS", 20.0)
     options = Options("tf32", tune_seconds=asked)
-    found = tuner._plans(lambda choices: trial, {}, options, 8.0)
+    found = timed_plans.timed_plans(lambda choices: trial, {}, options, 8.0)
     # Half of the seconds asked for, or of those for two convolutions.
     timed = 4 if asked else 20
     assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
@@ -265,7 +265,7 @@ def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cu
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
 
 

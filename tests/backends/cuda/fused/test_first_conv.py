@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import REWRITES, first_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -78,7 +78,10 @@ def test_a_search_takes_the_faster_kernel(fake_cupy):
     binder = SimpleNamespace(**nothing, either=either)
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0) == {"a": "t", "b": "p"}
+    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == {
+        "a": "t",
+        "b": "p",
+    }
 
 
 @pytest.mark.parametrize(

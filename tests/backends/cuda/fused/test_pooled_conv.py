@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Together
 from dnnstack.backends.cuda.fused import tensor_conv
@@ -234,7 +234,7 @@ def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
+    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
 
 
 def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
@@ -249,7 +249,7 @@ def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert tuner._plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
+    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
 
 
 @pytest.mark.cuda

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
@@ -253,9 +253,9 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
         raise RuntimeError("no such instruction")
 
     monkeypatch.setattr(tensor_conv, "Kernel", refuse)
-    assert tuner._begun([*found.values()]) == []
+    assert timed_plans.begun([*found.values()]) == []
     for candidates in found.values():
-        assert tuner._best(candidates, 0, 1.0)[0] == float("inf")
+        assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
     executable.close()
 
 

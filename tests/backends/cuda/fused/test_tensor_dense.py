@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_dense
 from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings, named
@@ -286,7 +286,7 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == ({} if wanted is None else {"p/gemm": wanted})
 
 
@@ -298,9 +298,9 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
         raise RuntimeError("no such instruction")
 
     monkeypatch.setattr(tensor_dense, "Kernel", refuse)
-    assert tuner._begun([*found.values()]) == []
+    assert timed_plans.begun([*found.values()]) == []
     for candidates in found.values():
-        assert tuner._best(candidates, 0, 1.0)[0] == float("inf")
+        assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
     executable.close()
 
 
@@ -310,7 +310,7 @@ def test_the_most_promising_of_each_are_compiled_first():
         SimpleNamespace(preparations=lambda n=n, c=c: [lambda i=i: done.append((c, i)) for i in n])
         for c, n in enumerate((range(2), range(3)))
     ]
-    tuner._begun(every)
+    timed_plans.begun(every)
     assert done == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
 
 

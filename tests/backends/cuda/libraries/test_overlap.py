@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans, tuner
 from dnnstack.backends.cuda.binding import bind
 from dnnstack.backends.cuda.binding.launch_list import Step, launches
 from dnnstack.backends.cuda.libraries import kernels, overlap
@@ -172,7 +172,7 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
             binders=lambda: [binder],
         )
 
-    monkeypatch.setattr(tuner, "_plans", lambda _, choices, *__: plans(choices))
+    monkeypatch.setattr(tuner, "timed_plans", lambda _, choices, *__: plans(choices))
     monkeypatch.setattr(tuner, "available", lambda: available)
     found, search.complete = tuner.search(build, "fp32", Options())
     return found, tried
@@ -242,13 +242,13 @@ def test_a_trial_is_closed_where_the_user_interrupts(monkeypatch):
         raise KeyboardInterrupt
 
     closed = []
-    monkeypatch.setattr(tuner, "cupy", lambda: SimpleNamespace(empty=lambda *_: pointer(0)))
+    monkeypatch.setattr(timed_plans, "cupy", lambda: SimpleNamespace(empty=lambda *_: pointer(0)))
     binder = SimpleNamespace(products={"train/dense_1/forward": None}, convolutions={}, variants={})
     trial = SimpleNamespace(
         graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
     )
     with pytest.raises(KeyboardInterrupt):
-        tuner._plans(lambda _: trial, {}, Options(interrupt=stop), 1.0)
+        timed_plans.timed_plans(lambda _: trial, {}, Options(interrupt=stop), 1.0)
     assert closed == ["trial"]
 
 
@@ -344,7 +344,7 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
         raise MemoryError("Out of memory")
 
     empty = none if step == "workspace" else lambda *_: pointer(0)
-    monkeypatch.setattr(tuner, "cupy", lambda: SimpleNamespace(empty=empty))
+    monkeypatch.setattr(timed_plans, "cupy", lambda: SimpleNamespace(empty=empty))
     product = SimpleNamespace(
         seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
     )
@@ -354,7 +354,7 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
         graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
     )
     with pytest.raises(LibraryError, match=r"cudaMalloc.*Out of memory"):
-        tuner._plans(lambda _: trial, {}, Options(), 1.0)
+        timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
     assert closed == ["trial"]
 
 
