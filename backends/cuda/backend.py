@@ -44,7 +44,7 @@ DEFAULT_CHOICES["bf16"] = {"layout": "nhwc", "pad": "32"}
 # How a library says that a plan cannot be had; a damaged number raises the latter two.
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
-REFUSABLE = ("overlap", "apart")
+REFUSABLE = ("overlap", "apart", "quiet")
 _LISTED = 6
 _COMPILING = threading.RLock()
 

@@ -30,6 +30,8 @@ STREAMS = ("1", "2", "3")
 SECONDS = 6.0
 # Between neighbouring launches: a longer timing, a smaller gain, of few launches.
 FINE_GAIN, FINE_REPEATS = 0.995, 20
+# Kernels of large blocks, which leave what takes its place behind them little room.
+LARGE = ("tensor_conv", "tensor_filter", "tensor_first_pool", "tensor_first_pool_backward")
 # Of the seconds of a search, those that trials of whole steps may take beyond them.
 LATER = 0.5
 
@@ -170,35 +172,43 @@ def _overlap(
 ) -> dict[str, str]:
     """The choices with those launches overlapping that gain by it.
 
-    All at first, behind joins if the driver can; then, one after the other as long as there is
-    time, what is faster when it does not.
+    All at first, behind joins if the driver can, with kernels of large blocks that let none overlap
+    with them and without; then, one after the other as long as there is time, what is faster when
+    it does not overlap with the one in front, or when none does with it.
     """
     tried: dict[float, tuple[dict[str, str], list[str]]] = {}
+
+    def tries(choices: dict[str, str]) -> None:
+        options.interrupt()
+        seconds, steps = _timed(build, choices, FINE_REPEATS)
+        functions = (step.call.function for step in steps if step.call and step.behind)
+        tried[seconds] = choices, list(dict.fromkeys(functions))
+
+    # One stream may be the fastest of those that do not overlap, and two of those that do.
+    numbers = list(dict.fromkeys((found.get("streams", "1"), *STREAMS[:2])))
     for kind in (JOINS, CHAINS):
-        # One stream may be the fastest of those that do not overlap, and two of those that do.
-        for streams in dict.fromkeys((found.get("streams", "1"), *STREAMS[:2])):
-            options.interrupt()
-            choices = found | {"streams": streams, "overlap": kind}
-            seconds, steps = _timed(build, choices, FINE_REPEATS)
-            functions = (step.call.function for step in steps if step.call and step.behind)
-            tried[seconds] = choices, list(dict.fromkeys(functions))
+        for streams in numbers:
+            tries(found | {"streams": streams, "overlap": kind})
         if min(tried) < float("inf"):
+            large = ",".join(name for name in tried[min(tried)][1] if name in LARGE)
+            for streams in numbers if large else ():
+                tries(found | {"streams": streams, "overlap": kind, "quiet": large})
             break
     else:
         return found
     seconds = min(tried)
-    overlapping, names = tried[seconds]
-    apart: list[str] = []
-    for name in names:
+    best, names = tried[seconds]
+    for key, name in [(key, name) for key in ("apart", "quiet") for name in names]:
         options.interrupt()
         if time.perf_counter() > deadline:
             break
-        choices = overlapping | {"apart": ",".join([*apart, name])}
+        listed = list(filter(None, best.get(key, "").split(",")))
+        changed = [each for each in listed if each != name] if name in listed else [*listed, name]
+        choices = best | {key: ",".join(changed)}
         without = _seconds(build, choices, FINE_REPEATS)
         if without < FINE_GAIN * seconds:
-            apart.append(name)
-            overlapping, seconds = choices, without
-    return overlapping if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
+            best, seconds = choices, without
+    return best if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
 
 
 def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> float:

@@ -92,8 +92,8 @@ class Binder(LaunchList):
         overlap = choices["overlap"] if "overlap" in choices and available() else ""
         self._ops, self._beside = early_sums(graph.ops) if beside else (graph.ops, Operations())
         more = beside() if beside and self._beside else None
-        apart = choices.get("apart", "").split(",")
-        super().__init__(store.cupy, streams, overlap, apart, more)
+        apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
+        super().__init__(store.cupy, streams, overlap, apart, more, quiet if overlap else ())
         self.graph = graph
         self.store = store
         self.arithmetic = arithmetic

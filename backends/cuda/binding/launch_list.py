@@ -94,8 +94,8 @@ class LaunchList:
     one.
 
     ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
-    in front; ``apart``: kernels that always do. ``beside``: one more stream, for what ranks do
-    together while the others compute.
+    in front; ``apart``: kernels that always do; ``quiet``: those that no other may overlap with.
+    ``beside``: one more stream, for what ranks do together while the others compute.
     """
 
     def __init__(
@@ -105,13 +105,14 @@ class LaunchList:
         overlaps: str = "",
         apart: Collection[str] = (),
         beside: Stream | None = None,
+        quiet: Collection[str] = (),
     ) -> None:
         self.cupy = cupy
         # How many of the streams compute.
         self.lanes = len(streams)
         self.streams = streams = [*streams, *([] if beside is None else [beside])]
         self.overlaps = overlaps
-        self._apart = apart
+        self._apart, self._quiet = apart, quiet
         self.current = 0
         self._cuda_streams = [stream.cuda for stream in streams]
         self.steps: list[Step] = []
@@ -229,6 +230,8 @@ class LaunchList:
         NumPy scalars of the kernel's types, or Varying. ``wrap``: makes what is called instead of
         the launch.
         """
+        if kernel[1] in self._quiet:
+            defines = (*defines, ("QUIET", 1))
         found = self._found(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         stream = self.stream.cuda

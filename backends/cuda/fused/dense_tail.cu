@@ -93,7 +93,7 @@ KERNEL __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
                float smoothing, int mean) {
-    enter();
+    wait();
     __shared__ __align__(16) float part[THREADS / 32][ROWS][PITCH];
     __shared__ int counts[THREADS / 32];
     const int first = blockIdx.x * ROWS, t = threadIdx.x, lane = t % 32, warp = t / 32;
@@ -136,6 +136,7 @@ KERNEL __launch_bounds__(THREADS)
     count = warp_sum(count);
     if (lane == 0) counts[warp] = count;
     __syncthreads();
+    tell();
     int seen = 0;
     UNROLLED(w, THREADS / 32) seen += counts[w];
     const float factor = mean ? 1.0f / max(seen, 1) : 1.0f;
@@ -175,7 +176,7 @@ KERNEL __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, float* dw2, float* db1, float* db2, int n,
                          float* loss, double* sums, int mean) {
-    enter();
+    wait();
     const Stored gradients[3] = {{dw2}, {db1}, {db2}};
     tail_gradients(blockIdx.x, pre, b1, dscores, dpre, row_sums, gradients, n, loss, sums, mean);
 }

@@ -126,6 +126,7 @@ INLINE void tail_gradients(int block, const float* pre, const float* b1, const f
             }
         }
     }
+    tell();
     // The lines of a warp first, then the warps in order.
 #pragma unroll
     for (int k = 0; k <= CLASSES; ++k) {

@@ -109,7 +109,7 @@ INLINE void finish(R* c, int row, int column, float a, float b, const float* bia
 // it knows the number of turns, it saves registers and waits for the loads of each by themselves.
 KERNEL __launch_bounds__(THREADS)
     tensor_dense(const T* a, const T* b, const float* bias, R* c, int depth, float alpha) {
-    enter();
+    wait();
     const u32 base = shared_begin();
     const int lane = threadIdx.x % 32, part = threadIdx.x / 32 % PARTS, share = threadIdx.x / 32 / PARTS;
     const int down = part / B_WARPS * TALL, across = part % B_WARPS * WIDE;
@@ -148,6 +148,7 @@ KERNEL __launch_bounds__(THREADS)
         }
         if (TURNS <= STAGES) break;
     }
+    tell();
     // Pairs of sums of neighbours: of a product where columns lie eight by eight, else of two.
     const auto leave = [&](int i, int h, int j, int which, float v, float w) {
         const int row = place<A_DEEP>(2 * i + h, lane / 4);

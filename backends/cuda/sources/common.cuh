@@ -13,15 +13,26 @@ typedef bfloat T;
 typedef float T;
 #endif
 
-// What every kernel begins with: the launch behind may take its place from now on, see overlap.py,
-// and this one waits until the launch in front has ended and what it wrote can be seen. Without
-// effect where neither was launched so. No pointer to what is read is __restrict__: it would be read
-// by ld.global.nc, for what nobody writes as long as the kernel lives, and that begins before.
-INLINE void enter() {
+#ifndef QUIET
+#define QUIET 0
+#endif
+// What every kernel begins with: it waits until the launch in front has ended and what that wrote can
+// be seen, see overlap.py; `tell` lets the launch behind take its place and wait so. `enter` tells at
+// once, which suits kernels of many blocks: others wait, and tell when their end is near, for what has
+// taken its place keeps it from other streams. One that is QUIET only ends. Without effect where
+// neither was launched so. No pointer to what is read is __restrict__: it would be read by
+// ld.global.nc, for what nobody writes as long as the kernel lives, and that begins before.
+INLINE void wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+INLINE void tell() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && !QUIET
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+INLINE void enter() { tell(), wait(); }
 
 #define INF __int_as_float(0x7f800000)
 #define LINEAR(i, n) \

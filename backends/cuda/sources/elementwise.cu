@@ -41,10 +41,11 @@ KERNEL convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter();
 KERNEL gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
                     T* x, int* target, const float* scale, const float* shift, int n,
                     const Place* place, i64* next, unsigned* come_count) {
-    enter();
+    wait();
     const Place p = *place;
     const i64 now = step[0];
     const unsigned turn = come(come_count);
+    tell();
     const int sample = blockIdx.x, row = order[(now % p.steps) * n + sample];
     if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
     gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p,

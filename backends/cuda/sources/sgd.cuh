@@ -54,13 +54,14 @@ INLINE void follow_sums(int block, const Segment* segments, const int2* where, c
     // Written by no kernel.
     const int2 here = where[block];
     const Segment s = segments[here.x];
-    enter();
+    wait();
     const int element = here.y + threadIdx.x;
     const bool exists = threadIdx.x < s.wide() && element < s.size;
     const i64 now = *sgd.step;
     Moving parameter;
     parameter.ask(sgd, s.place + element, exists, s.factor);
     const float rate = sgd.rates[now], sum = slice_sum(s, here.y, part);
+    tell();
     const unsigned turn = sgd.begin();
     if (exists) s.out[element] = sum;
     parameter.move(sgd, sum, rate, make_float2(s.factor, s.decay));
@@ -72,13 +73,14 @@ INLINE void follow_sums(int block, const Segment* segments, const int2* where, c
 INLINE void follow_fours(int block, int fours, const float2* rules, const Sgd& sgd) {
     const int i = block * SUM_THREADS + threadIdx.x;
     const float2 rule = i < fours ? rules[i / 8] : make_float2(0.0f, 0.0f);
-    enter();
+    wait();
     const bool moves = rule.x != 0.0f, remembers = moves && sgd.momentum != 0.0f;
     const i64 now = *sgd.step;
     float ps[4], gs[4], vs[4] = {};
     if (moves) unpack(get4(sgd.p + 4 * i), ps), unpack(get4(sgd.g + 4 * i), gs);
     if (remembers) unpack(get4(sgd.v + 4 * i), vs);
     const float rate = sgd.rates[now];
+    tell();
     const unsigned turn = sgd.begin();
     if (moves) {
         UNROLLED(k, 4) sgd.follow(ps[k], vs[k], gs[k], rate, rule);

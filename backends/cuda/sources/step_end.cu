@@ -33,7 +33,7 @@ struct Followed {
 INLINE void follow_tail(int block, const float* pre, const float* b1, const float* dscores,
                         const T* dpre, const float2* row_sums, float* dw2, float* db1, float* db2,
                         const TailRule* of, int n, float* loss, double* sums, int mean, const Sgd& sgd) {
-    enter();
+    wait();
     const i64 now = *sgd.step;
     const float rate = sgd.rates[now];
     float* const to[3] = {dw2, db1, db2};
@@ -53,10 +53,11 @@ INLINE void follow_tail(int block, const float* pre, const float* b1, const floa
 INLINE void gather_next(int block, const u8* images, const int* labels, const int* order, T* x,
                         int* target, const float* scale, const float* shift, int n, int parts,
                         const Place* place, const Sgd& sgd) {
-    enter();
+    wait();
     const Place p = *place;
     const i64 now = *sgd.step;
     const unsigned turn = sgd.begin();
+    tell();
     const int each = SUM_THREADS / SAMPLES, part = block % parts;
     const int sample = block / parts * SAMPLES + threadIdx.x / each, thread = threadIdx.x % each;
     if (sample < n) {

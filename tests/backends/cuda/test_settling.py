@@ -86,7 +86,7 @@ def test_a_search_beside_another_program_says_so(monkeypatch, moment):
         )
 
     monkeypatch.setattr(tuner, "crowded", crowded)
-    monkeypatch.setattr(tuner, "_plans", lambda *_: {})
+    monkeypatch.setattr(tuner, "timed_plans", lambda *_: {})
     monkeypatch.setattr(tuner, "available", lambda: True)
     _, undisturbed = tuner.search(build, "tf32", Options())
     assert len(looks) == 5

@@ -192,6 +192,8 @@ static N __shfl_xor_sync(u32, N v, int lanes) {
 #include "common.cuh"
 #else
 INLINE void enter() {}
+INLINE void wait() {}
+INLINE void tell() {}
 INLINE float get(float v) { return v; }
 INLINE float get(bfloat v) { return __uint_as_float(u32(v) << 16); }
 static bfloat to_bf16(float v) {

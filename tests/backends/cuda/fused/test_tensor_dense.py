@@ -290,6 +290,34 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
     assert found == ({} if wanted is None else {"p/gemm": wanted})
 
 
+@pytest.mark.parametrize(
+    ("times", "ours", "launches", "rivals"),
+    [
+        # Ours and the library's that are nearly as fast; never what is slower by far, or wrong.
+        ((5.0, 4.0), Timed(5.0, 9.0, 4.5), 3, {"p/gemm": ["t1-1-2", "t1-1-0"]}),
+        ((5.0, 4.0), Timed(3.5, 3.6), 3, {"p/gemm": ["t1-1-1", "1"]}),
+        ((5.0, 4.0), Timed(4.5, right=False), 3, {"p/gemm": []}),
+        # Of a network in which a launch matters little, none.
+        ((5.0, 4.0), Timed(4.5), timed_plans.FEW_LAUNCHES + 1, {}),
+    ],
+)
+def test_a_search_keeps_what_is_nearly_as_fast(fake_cupy, times, ours, launches, rivals):
+    binder = SimpleNamespace(
+        products={"p": Timed(*times)},
+        convolutions={},
+        either={},
+        variants={"p/gemm": [("t", lambda: ours)]},
+        tails={},
+        together=[],
+        steps=[None] * launches,
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    found = {}
+    timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    assert found == rivals
+
+
 def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch):
     executable, _ = bound(sections("lenet"), "tf32", CHOICES)
     found = offered(executable)

@@ -111,17 +111,19 @@ def test_behind_a_wait_only_where_joins_overlap():
 
 # What the host writes when a step is bound, and no kernel does.
 TABLES = {"where", "segments", "rules"}
+WAITS = re.compile(r"\b(enter|wait)\(\);")
 INDEXED = re.compile(r"(\w+)\s*\[|\*\s*(?:\w+\.)?(\w+)\s*[;,)]")
 
 
 def early_reads(code, body):
     """What is read before the wait, by a kernel's body or by the functions that it leaves it to."""
-    if "enter();" in body:
-        return {one or other for one, other in INDEXED.findall(body.partition("enter();")[0])}
+    waits = WAITS.search(body)
+    if waits:
+        return {one or other for one, other in INDEXED.findall(body[: waits.start()])}
     found = set()
     for name in re.findall(r"\b([a-z]\w+)\(", body):
         for function in re.finditer(rf"INLINE void {name}\([^{{;]*\{{(.*?)^}}", code, re.S | re.M):
-            assert "enter();" in function[1], name
+            assert WAITS.search(function[1]), name
             found |= early_reads(code, function[1]) | {"waits"}
     assert found, f"nothing waits: {body}"
     return found - {"waits"}
@@ -172,7 +174,8 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
             binders=lambda: [binder],
         )
 
-    monkeypatch.setattr(tuner, "timed_plans", lambda _, choices, *__: plans(choices))
+    if plans is not None:
+        monkeypatch.setattr(tuner, "timed_plans", lambda _, choices, *__: plans(choices))
     monkeypatch.setattr(tuner, "available", lambda: available)
     found, search.complete = tuner.search(build, "fp32", Options())
     return found, tried
@@ -222,6 +225,65 @@ def test_kernels_that_lose_by_it_stay_apart(monkeypatch):
     assert (found["overlap"], found["apart"]) == ("joins", "sgd_update")
     cost["dense_tail"] = 0.1
     assert "overlap" not in search(monkeypatch, seconds, names=list(cost))[0]
+
+
+def test_kernels_of_large_blocks_may_let_none_overlap_with_them(monkeypatch):
+    names = ["tensor_conv", "dense_tail", "sgd_update"]
+
+    def seconds(choices):
+        if "overlap" not in choices:
+            return 1.0
+        quiet = choices.get("quiet", "").split(",")
+        return 1.2 - 0.4 * ("tensor_conv" in quiet) - 0.1 * ("sgd_update" in quiet)
+
+    found, _ = search(monkeypatch, seconds, names=names)
+    assert (found["overlap"], found["quiet"]) == ("joins", "tensor_conv,sgd_update")
+    # One that gains by telling alone is taken out again.
+    other = {"tensor_conv": 0.3, "tensor_filter": -0.1}
+
+    def mixed(choices):
+        if "overlap" not in choices:
+            return 1.0
+        return 1.1 - sum(other.get(name, 0.0) for name in choices.get("quiet", "").split(","))
+
+    found, _ = search(monkeypatch, mixed, names=["tensor_conv", "tensor_filter"])
+    assert found["quiet"] == "tensor_conv"
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ({"tail,batch": 0.1}, "tail,batch"),
+        ({"tail,batch": 0.1, "batch": 0.2}, "batch"),
+        ({"tail,batch": -0.1, "tail": 0.1}, "tail"),
+        ({}, None),
+    ],
+)
+def test_the_update_takes_along_what_makes_the_step_faster(gains, expected, monkeypatch):
+    def seconds(choices):
+        return 1.0 - gains.get(choices.get("ending", ""), 0.0)
+
+    found, tried = search(monkeypatch, seconds, names=["step_end"])
+    assert found.get("ending") == expected
+    # Where no launch takes anything along one trial shows it.
+    _, tried = search(monkeypatch, seconds, names=["sgd_update"])
+    assert sum("ending" in choices for choices in tried) == 1
+
+
+def test_a_rival_is_taken_where_the_whole_step_is_faster(monkeypatch):
+    cost = {"1": 0.0, "2": -0.1, "t4": -0.2, "p": 0.0, "q": 0.1}
+
+    def plans(_, choices, options, budget, rivals):
+        rivals |= {"a/gemm": ["2", "t4"], "b": ["q"]}
+        return {"a/gemm": "1", "b": "p"}
+
+    def seconds(choices):
+        return 1.0 + sum(cost[choices[name]] for name in ("a/gemm", "b") if name in choices)
+
+    monkeypatch.setattr(tuner, "timed_plans", plans)
+    found, tried = search(monkeypatch, seconds, plans=None)
+    assert (found["a/gemm"], found["b"]) == ("t4", "p")
+    assert {c["b"] for c in tried} == {"p", "q"}
 
 
 def test_every_trial_is_closed_and_timed(monkeypatch):
