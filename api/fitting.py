@@ -184,6 +184,7 @@ def fit(
             downloads=downloads,
             company=with_others,
             load=load,
+            overrides=loaded.overrides,
         )
 
 

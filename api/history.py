@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .reports.plots import read_metrics
+from .reports.training_text import one_epoch
 from .training.listener import EndState, Summary
 from .training.records.run_log import CSV
 from .training.records.state import Best
@@ -36,7 +37,7 @@ class History:
         best = f", best {self.best.accuracy:.2%} on validation" if self.best is not None else ""
         return (
             f"<History of {str(self.run)!r}: {self.state} at step {self.step} (epoch "
-            f"{self.epoch:.2f}){best}, {self.seconds:.1f} s>"
+            f"{one_epoch(self.epoch)}){best}, {self.seconds:.1f} s>"
         )
 
     @classmethod

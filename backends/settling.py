@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from .tuning import UNEQUAL, Tuning
@@ -19,6 +21,12 @@ CHOSEN_AGAIN = (
     "the fastest calls were chosen again, because other programs had disturbed their timing; "
     f"{UNEQUAL}"
 )
+TIMING = (
+    "timing the library's calls to find the fastest, which takes {}; the next start uses what is "
+    "found now"
+)
+# Of a search, before the user is told of it.
+TELL_SECONDS = 2.0
 # Finds choices, and says whether nothing stood in the way: no other program at work on the device,
 # and none that held the memory that a choice needs.
 Search = Callable[[], tuple[Mapping[str, str], bool]]
@@ -48,7 +56,8 @@ def settle(
     limit, and neither the result of a short one nor what ships is used. ``alike``: the mark of all
     graphs that the stored table is for, in place of the present one. ``quiet``: whether no other
     program uses the device now; it may take a moment. ``interrupt`` and ``notice`` are those of
-    ``turn``, for another process's search.
+    ``turn``, for another process's search; ``notice`` is also told of a search of this one that
+    takes more than a moment, by another thread.
     """
     notes: tuple[str, ...] = ()
     if given is not None:
@@ -70,7 +79,7 @@ def settle(
         return replace(present, choices=choices), notes
     else:
         with turn(sought, thorough, interrupt, notice) as mine:
-            found, told = _settled(sought, search, thorough, quiet, mine, found)
+            found, told = _settled(sought, search, thorough, quiet, mine, found, notice)
     return replace(found.tuning(), graph=present.graph), notes + told
 
 
@@ -81,6 +90,7 @@ def _settled(
     quiet: Callable[[], bool],
     mine: Turn,
     before: Kept | None,
+    notice: Callable[[str], None],
 ) -> tuple[Kept, tuple[str, ...]]:
     """The table that is stored by now, or that of a search; and what to tell about it.
 
@@ -94,7 +104,8 @@ def _settled(
         _LOG.info("tuning: %d choices, from the cache", len(known.choices))
         return known, _told(known)
     begin = time.perf_counter()
-    choices, undisturbed = search()
+    with _told_meanwhile(TIMING.format("some time" if thorough else "some seconds"), notice):
+        choices, undisturbed = search()
     seconds = time.perf_counter() - begin
     _LOG.info("tuning: %d choices, timed in %.1f s", len(choices), seconds)
     found = kept(replace(present, choices=dict(choices)), thorough, int(not undisturbed))
@@ -111,3 +122,16 @@ def _settled(
 
 def _told(found: Kept) -> tuple[str, ...]:
     return (DISTURBED,) if found.wants_another_search(found.thorough) else ()
+
+
+@contextmanager
+def _told_meanwhile(text: str, notice: Callable[[str], None]) -> Iterator[None]:
+    """Tell the text, unless the block ends before."""
+    timer = threading.Timer(TELL_SECONDS, notice, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

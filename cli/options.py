@@ -169,7 +169,7 @@ trained = all_of(
         metavar="FILE",
         callback=_either,
         help="Use this checkpoint, a .safetensors file of a run folder, or this compressed "
-        "network, a .dnnz file.",
+        "network, a .dnnz file; a run does as well.",
     ),
     runs_dir("runs"),
 )

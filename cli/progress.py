@@ -157,8 +157,8 @@ class Bar(Lines):
         self._bar.ncols = columns - _ECHO
         figures = training_text.short_figures(progress, wide=columns >= _WIDE)
         with _heard_or_not():
-            total = training_text.epochs(progress.total_epochs)
-            self._bar.set_description_str(f"epoch {progress.epoch:.2f}/{total} {figures}")
+            epoch = training_text.of_epochs(progress.epoch, progress.total_epochs)
+            self._bar.set_description_str(f"epoch {epoch} {figures}")
 
     def logged(self, progress: Progress) -> None:
         self.progressed(progress)

@@ -37,9 +37,11 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     or died (its process ended without a message). The last three can be continued with dnnstack
     train --resume. Accuracy is that of the best validation; time is that of training alone. If the
     records of a run cannot be read, an error names them, the others are still listed, and the exit
-    status is 1. Groups of runs follow in a table of their own.
+    status is 1. Compressed networks stand below their run. Groups of runs follow in a table of
+    their own.
     """
-    from ..common.printable import printable
+    from ..common.printable import paragraph, printable
+    from ..reports.compressed_runs import compressed_runs, of_no_run
     from ..reports.group_text import groups_text
     from ..reports.runs_report import as_text, group_state, report_runs
     from ..training.groups.group import list_groups
@@ -59,12 +61,17 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     width = get_terminal_size().columns
     names = list_groups(folder)
     if reports or faults:
-        console.tell(as_text(reports, width), *["\n"] * bool(names))
+        console.tell(as_text(reports, width))
+    others = of_no_run([one.path for one in reports], compressed_runs(folder))
+    if others:
+        console.tell(paragraph([*[""] * bool(reports or faults), *others]))
+    if names and (reports or faults or others):
+        console.tell("")
     if names:
         groups = [report_group(folder / name) for name in names]
         states = [group_state(each.path, each.planned) for each in groups]
         console.tell(groups_text(groups, width, states))
-    elif not (reports or faults):
+    elif not (reports or faults or others):
         console.tell(
             f"no run in {printable(folder)} yet; dnnstack train --config digits.yaml creates one"
         )

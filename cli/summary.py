@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, options, plugins
+from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..datasets import DatasetInfo
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         "dnnstack summary --config lenet.yaml",
         "dnnstack summary --config lenet.yaml --batch-size 256",
         "dnnstack summary --config lenet.yaml --json > summary.json",
+        "dnnstack summary --checkpoint lenet",
         "dnnstack summary --checkpoint runs/lenet-compressed/lenet.dnnz",
     ),
 )
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoint",
     type=options.Named(),
-    metavar="FILE",
-    help="Show the network of this checkpoint; of a compressed one (.dnnz) also what each array "
-    "takes in the file.",
+    metavar="FILE|RUN",
+    shell_complete=completion.sources,
+    help="Show the network of this checkpoint, or of the best one of this run; of a compressed one "
+    "(.dnnz) also what each array takes in the file.",
 )
+@options.runs_dir("runs")
 @options.overrides
 @options.plugin
 @click.option(
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 def summary(
     reference: str | None,
     checkpoint: Path | None,
+    runs_dir: Path | None,
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     batch_size: int | None,
@@ -74,7 +78,7 @@ def summary(
         if reference is not None or overrides:
             raise click.UsageError("--checkpoint has a config: leave out --config and --set")
         plugins.load(plugin)
-        _of_checkpoint(checkpoint, batch_size, ranks, as_json)
+        _of_checkpoint(checkpoint, runs_dir or Path("runs"), batch_size, ranks, as_json)
         return
     if reference is None:
         ctx = click.get_current_context()
@@ -89,7 +93,9 @@ def summary(
         console.tell(as_text(replace(result, config=loaded.title), console.width()))
 
 
-def _of_checkpoint(path: Path, batch_size: int | None, ranks: int, as_json: bool) -> None:
+def _of_checkpoint(
+    path: Path, runs_dir: Path, batch_size: int | None, ranks: int, as_json: bool
+) -> None:
     """Show the network of a checkpoint; of a compressed one, the arrays of the file too."""
     import json
 
@@ -101,10 +107,10 @@ def _of_checkpoint(path: Path, batch_size: int | None, ranks: int, as_json: bool
 
     found = read_compressed(path) if is_compressed(path) else None
     if found is None:
-        trained = find_trained(None, path, path.parent, console.note)
+        trained = find_trained(None, path, runs_dir, console.note)
     else:
         trained = Trained.of(found.checkpoint)
-    result = summarize(trained.config, path, batch_size, ranks, _data_of(trained))
+    result = summarize(trained.config, trained.path, batch_size, ranks, _data_of(trained))
     report = None if found is None else CompressedReport(found, trained.network)
     if as_json:
         more = {} if report is None else {"compressed": report.to_json()}

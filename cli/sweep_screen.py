@@ -9,7 +9,7 @@ from typing import Any
 
 from ..common.cells import wrapped_lines
 from ..reports.sweep_text import trial_line, value_text
-from ..reports.training_text import epochs
+from ..reports.training_text import of_epochs
 from ..training.groups.journal import Trial
 from ..training.groups.sweeping import Sweep, best_trials
 from ..training.listener import Progress, Started
@@ -23,7 +23,7 @@ _SHOWN = 4
 def standing(under_way: Mapping[int, Said], name: Callable[[int], str]) -> list[str]:
     """How far each run is that is under way: the first few, and how many more there are."""
     parts = [
-        f"{name(number)} epoch {said.epoch:.2f}/{epochs(said.epochs)}"
+        f"{name(number)} epoch {of_epochs(said.epoch, said.epochs)}"
         if said.epochs
         else f"{name(number)} begins"
         for number, said in sorted(under_way.items())

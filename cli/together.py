@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 import click
 
-from ..common.errors import UsageError
+from ..common.errors import Interrupted, UsageError
+from . import console
+from .errors import told
 from .signals import StopSignals
 from .workers import Said, Say
 
@@ -51,7 +53,8 @@ class Together:
     def run(self, count: int) -> None:
         """Start the threads, and wait for their ends.
 
-        A stop ends them in order, and so does an error of one of them, which is then raised.
+        A stop ends them in order, and so does an error of one of them, which is then raised; other
+        errors until the last one has ended are printed.
         """
         threads = [
             threading.Thread(target=self._train, name=f"training {number + 1}")
@@ -69,7 +72,13 @@ class Together:
                 if thread.ident is not None:
                     thread.join()
         if self._faults:
-            raise self._faults[0]
+            # One that was only ended by another says nothing new.
+            own = [each for each in self._faults if not isinstance(each, Interrupted)]
+            first, *others = own or self._faults
+            for line in dict.fromkeys(map(_line, others)):
+                if line != _line(first):
+                    console.error(line)
+            raise first
 
     def _listen(self, running: int) -> None:
         while running:
@@ -98,6 +107,13 @@ class Together:
 
     def _ends(self) -> bool:
         return self._stop.requested() or self._ending.is_set()
+
+
+def _line(fault: BaseException) -> str:
+    text = told(fault) if isinstance(fault, Exception) else None
+    if text is None:
+        text = f"{type(fault).__name__}: {fault}"
+    return " ".join(text.split("\n"))
 
 
 def check_together(device: str, workers: int | None) -> None:

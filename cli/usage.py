@@ -13,6 +13,7 @@ import click
 
 from ..common.printable import paragraph, printable
 
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 # One at which no line is broken.
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"
 
@@ -178,17 +179,35 @@ def _hint(error: click.UsageError, given: Sequence[str]) -> str:
         return ""
     if isinstance(error, click.NoSuchOption):
         return _option_hint(error.option_name, ctx)
-    if "unexpected extra argument" in error.format_message() and "--run" in _options(ctx.command):
-        return "name a run with --run, a checkpoint with --checkpoint"
+    if extra := _EXTRA.match(error.format_message()):
+        return _extra_hint(extra[1].split(), ctx)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if error.param.name == "reference":
-            files = [word for word in given if Path(word).suffix in (".yaml", ".yml")]
-            if files:
+            if files := _yaml_files(given):
                 return f"did you mean '{ctx.command_path} --config {files[0]}'?"
             example = "lenet-search.yaml" if ctx.info_name == "sweep" else "digits.yaml"
             return f"name a YAML file, as in {ctx.command_path} --config {example}"
         return _ARGUMENTS.get(f"{ctx.info_name} {error.param.name}", "")
     return ""
+
+
+def _extra_hint(extra: Sequence[str], ctx: click.Context) -> str:
+    """What was probably meant by words of which a command takes none."""
+    own, files = _options(ctx.command), _yaml_files(extra)
+    if files and "--config" in own:
+        return f"did you mean '{ctx.command_path} --config {files[0]}'?"
+    if "--run" in own:
+        return "name a run with --run, a checkpoint with --checkpoint"
+    takes_none = not any(isinstance(each, click.Argument) for each in ctx.command.params)
+    if "--checkpoint" in own and takes_none:
+        return "name a run or a checkpoint with --checkpoint"
+    if "--group" in own:
+        return "name a folder of runs with --runs-dir, a group of runs with --group"
+    return ""
+
+
+def _yaml_files(words: Iterable[str]) -> list[str]:
+    return [word for word in words if Path(word).suffix in (".yaml", ".yml")]
 
 
 def _command_hint(name: str, known: Iterable[str]) -> str:

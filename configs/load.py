@@ -45,6 +45,7 @@ class LoadedConfig:
     packaged: bool
     text: str
     document: Node
+    overrides: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -124,7 +125,7 @@ def load_beside(
     # One of the package, or one that comes from a pipe, has no folder of the user's.
     own = None if found.packaged or not os.path.isfile(found.path) else folder.absolute()
     config = with_folders(config, root, own)
-    return LoadedConfig(config, found.path, found.packaged, text, root), beside
+    return LoadedConfig(config, found.path, found.packaged, text, root, (*overrides,)), beside
 
 
 def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -136,7 +137,7 @@ def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
     root = as_document(table, problems)
     config, root = _read(root, problems, LABEL, "run", overrides)
     config = with_folders(config, root, Path.cwd())
-    return LoadedConfig(config, Path(LABEL), False, "", root)
+    return LoadedConfig(config, Path(LABEL), False, "", root, (*overrides,))
 
 
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:

@@ -23,6 +23,7 @@ from .archive import check_archive, read_members
 from .decoded import Arrays, checked, decoded, read_once
 from .download import Downloads, Origin, RemoteFile, obtain
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split, check_root, unreadable
+from .single_pictures import single_pictures
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -150,10 +151,14 @@ class Cifar(Dataset):
 
     def _advice(self, folder: Path, missing: list[str]) -> str:
         partly = f"{folder} exists, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
-        return partly + (
+        wanted = (
             f"Put {self.archive.name} there, or the folder {self.folder} that it unpacks to, or "
             "name the folder that contains either with --data-dir or DNNSTACK_DATA"
         )
+        _, classes = self.label_bytes[self.label_byte]
+        other = single_pictures(folder.parent / self.name, classes)
+        there = "" if other is None else f". {other}; {other.advice(self.name, _PICTURE[-1])}"
+        return f"{partly}{wanted}{there}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..common.printable import paragraph
 from ..training.groups.comparison import Comparison
+from ..training.intervals import probability_text
 from .ensemble_text import name_of
 from .evaluate_text import WIDTH
 from .tables import table
@@ -42,10 +43,6 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
         "",
         f"difference           {100 * result.difference:+.2f} points of accuracy",
         f"                     {low:+.2f} to {high:+.2f}  (95% confidence interval)",
-        f"McNemar's test       p = {_probability(result.p)}: {sure}",
+        f"McNemar's test       p {probability_text(result.p)}: {sure}",
     ]
     return paragraph(lines)
-
-
-def _probability(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"

@@ -26,6 +26,8 @@ Arrays = Mapping[str, NDArray[np.float32]]
 # Parameters with a histogram, the largest ones, and values that are drawn as marks.
 _MOST, _MARKS = 6, 256
 _BINS, _WIDEST = 100, 44
+# Of the words above a histogram, in heights of it.
+_ABOVE = 1.03
 # The longest side of the mask in pixels, and the shortest, to which it is enlarged.
 _LONGEST, _SHORTEST = 1600, 500
 _MARGIN, _TEXT = 16, 15
@@ -71,7 +73,9 @@ def weights_figure(
     for axes, (name, (before, after)) in zip(rows, parameters.items(), strict=True):
         _histogram(axes, before, after)
         axes.set_title(cut(printable(name), _WIDEST), loc="left", fontsize=10, parse_math=False)
-    rows[0].legend(loc="upper right", frameon=False, fontsize=9)
+    handles, labels = rows[0].get_legend_handles_labels()
+    # Outside of the axes, where no bar can be behind it, as all other words are.
+    figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
     rows[-1].set_xlabel("value")
     return figure
 
@@ -84,16 +88,15 @@ def _histogram(axes: Axes, before: NDArray[np.float32], after: NDArray[np.float3
     axes.hist(before, edges, color=style.named(style.LINE), label="before")
     blue, share = style.named(style.BLUE), f"{kept.size / max(after.size, 1):.1%} are not 0"
     axes.hist(kept, edges, color=blue, label="after")
-    # Read through no bar.
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
-    place: dict[str, Any] = {"xycoords": "axes fraction", "fontsize": 9, "bbox": box}
-    axes.annotate(share, (0.01, 0.86), color=blue, **place)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "fontsize": 9, "ha": "right"}
     values = np.unique(kept)
-    if 0 < len(values) <= min(_MARKS, kept.size // 2):
+    shared = 0 < len(values) <= min(_MARKS, kept.size // 2)
+    axes.annotate(share, (0.82 if shared else 1.0, _ABOVE), color=blue, **place)
+    if shared:
         below = axes.get_xaxis_transform()
         red, label = style.named(style.RED), f"{len(values)} shared values"
         axes.plot(values, np.full(len(values), 0.03), "|", color=red, ms=9, transform=below)
-        axes.annotate(label, (0.01, 0.73), color=red, **place)
+        axes.annotate(label, (1.0, _ABOVE), color=red, **place)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
     axes.set_ylabel("weights")

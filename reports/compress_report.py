@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ..training.network import Network
 
 _WIDEST, _NAMED = 44, 8
-_PAPER = "  published"
+_PAPER, _KEPT, _ZEROS = "  published", "kept", "not 0"
 _HEADS = (
     "array",
     "weights",
-    "kept",
+    _KEPT,
     "bits",
     "coded",
     "gap",
@@ -102,7 +102,10 @@ class CompressedReport:
         ``width``: columns of the terminal, for which names are cut.
         """
         costs = self.compressed.costs
-        rows: list[Sequence[object]] = [_HEADS]
+        integers = self.compressed.checkpoint.quantization
+        # What rounding to integers makes 0 was kept by all stages.
+        heads = [_ZEROS if integers and head == _KEPT else head for head in _HEADS]
+        rows: list[Sequence[object]] = [heads]
         for name, cost in costs.items():
             rows.append(_row(name, cost))
             if self.paper is not None and name in self.paper.rows:
@@ -121,8 +124,6 @@ class CompressedReport:
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
-        integers = self.compressed.checkpoint.quantization
-        # Of integers some are 0 by rounding.
         pruned = [cost for cost in costs.values() if cost.kept < cost.size]
         if not integers and not all(cost.is_coded for cost in pruned):
             lines.append(

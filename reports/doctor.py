@@ -175,8 +175,9 @@ def _cuda() -> Iterator[Finding]:
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:
-    from ..datasets import data_root, files, names, source_of
+    from ..datasets import data_root, describe, files, names, source_of
     from ..datasets.download import offline_by_environment
+    from ..datasets.single_pictures import single_pictures
 
     root = data_root(data_dir)
     source = (
@@ -195,11 +196,17 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
         elif states == {"verified"}:
             yield Finding("data", name, "present, all files verified by SHA-256")
         elif states == {"missing"}:
-            if offline_by_environment():
+            offline = offline_by_environment()
+            value = "not present; downloaded when first needed"
+            if offline:
                 value = "not present, and DNNSTACK_OFFLINE forbids to download it"
-                yield Finding("data", name, value, "note")
+            known = describe(name)
+            other = single_pictures(root / name, known.classes)
+            if other is None:
+                yield Finding("data", name, value, "note" if offline else "ok")
             else:
-                yield Finding("data", name, "not present; downloaded when first needed")
+                advice = other.advice(name, known.shape[-1])
+                yield Finding("data", name, f"{value}. {other}", "note", advice)
         else:
             odd = ", ".join(f"{f.path.name} is {_ODD[f.state]}" for f in found if f.state in _ODD)
             yield Finding("data", name, odd, "note")

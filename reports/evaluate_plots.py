@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,8 +135,10 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     room = min(tile - 28, _LARGEST_PICTURE)
     pictures = [_fitted(images, mistake.index, room) for mistake in result.worst]
     tall = max(picture.height for picture in pictures)
-    sources = [_source(mistake.source, tile - 24) for mistake in result.worst]
-    high = tall + (3 if any(sources) else 2) * (_TEXT + 4) + 22
+    named = [mistake.source for mistake in result.worst]
+    sources = [_source(source, tile - 24) for source in named]
+    folders = [_folder(source, named, tile - 24) for source in named]
+    high = tall + (2 + any(sources) + any(folders)) * (_TEXT + 4) + 22
     above = _MARGIN + 62
     size = 2 * _MARGIN + columns * tile, above + rows * high + _MARGIN - 14
     picture = Image.new("RGB", size, style.PAPER)
@@ -157,15 +160,32 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
             draw.text((x, below), f"{word}  {names[label]}", colour, text)
             draw.text((x + tile - 22, below), f"{share:.1%}", colour, text, anchor="ra")
         below = y + tall + 4 + len(lines) * (_TEXT + 4)
-        draw.text((x, below), sources[position], style.GREY, fonts.font(_SMALL_TEXT))
+        for line, said in enumerate((sources[position], folders[position])):
+            place = x, below + line * (_TEXT + 2)
+            draw.text(place, said, style.GREY, fonts.font(_SMALL_TEXT))
     return picture
 
 
 def _source(source: str, room: int) -> str:
     """The end of a path, or the beginning of anything else, in ``room`` pixels."""
-    font, whole = fonts.font(_SMALL_TEXT), printable(source)
     is_path = os.path.isabs(source)
-    text = os.path.basename(whole) if is_path else whole
+    return _cut(os.path.basename(source) if is_path else source, room, is_path)
+
+
+def _folder(source: str, others: Sequence[str], room: int) -> str:
+    """Which folder a file is in, as far as that tells it from others of its name; "" without."""
+    *above, name = parts = source.split(os.sep)
+    alike = [each.split(os.sep) for each in others if each != source]
+    alike = [each for each in alike if each[-1] == name]
+    if not os.path.isabs(source) or not alike:
+        return ""
+    count = next(n for n in range(2, len(parts) + 2) if all(e[-n:] != parts[-n:] for e in alike))
+    return _cut(f"in {os.sep.join(above[-(count - 1) :])}", room, True)
+
+
+def _cut(text: str, room: int, is_path: bool) -> str:
+    """What fits of a text: the end of a path, the beginning of anything else."""
+    font, text = fonts.font(_SMALL_TEXT), printable(text)
     shown = text
     while text and font.getlength(shown) > room:
         text = text[1:] if is_path else text[:-1]

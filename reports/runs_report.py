@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
 from ..training.records.store import FOLDER, checkpoint_steps
+from .compressed_runs import CompressedRun, compressed_runs, of_run
 from .tables import table
 
 # No training takes 100,000 hours.
@@ -29,6 +31,7 @@ class RunReport:
 
     ``seconds``: training time over all its processes, without validation; ``started``: seconds
     since 1970. ``early``: finished by patience or at its goal. ``error``: that of a failed run.
+    ``compressed``: networks that ``compress`` made of it, in the same folder.
     """
 
     run: str
@@ -43,9 +46,11 @@ class RunReport:
     seconds: float
     started: float | None
     error: str | None
+    compressed: tuple[CompressedRun, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "path": str(self.path)}
+        small = [each.to_json() for each in self.compressed]
+        return {**vars(self), "path": str(self.path), "compressed": small}
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,11 @@ def report_runs(
     ``complain`` is told of those that cannot be read, which are left out. Raises CheckpointError.
     """
     reports = []
+    compressed = compressed_runs(runs_dir, complain)
     for name in list_runs(runs_dir):
+        path = runs_dir / name
         try:
-            reports.append(_report(runs_dir / name))
+            reports.append(replace(_report(path), compressed=tuple(of_run(path, compressed))))
         except CheckpointError as error:
             complain(str(error))
     return sorted(reports, key=lambda one: (one.started or 0.0, one.run))
@@ -149,11 +156,15 @@ def _entries(log: Path) -> tuple[list[_Line], bool]:
 
 
 def as_text(reports: list[RunReport], width: int = 80) -> str:
-    """A table with one run per line; long names are cut to fit the width."""
+    """A table with one run per line, and its compressed networks below; long names are cut to fit
+    the width."""
     head = ("run", "state", "best", "step", "time", "config")
     # Run and config share the width that the other columns leave.
-    rows = table([head, *map(_row, reports)], "<<>>><", width, {0: 2, 5: 1})
-    return paragraph(rows)
+    first, *rows = table([head, *map(_row, reports)], "<<>>><", width, {0: 2, 5: 1})
+    lines = [first]
+    for row, one in zip(rows, reports, strict=True):
+        lines += [row, *(f"  {each}" for each in one.compressed)]
+    return paragraph(lines)
 
 
 def _row(one: RunReport) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ _HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
 def as_text(summary: NetworkSummary, width: int | None = None) -> str:
     """The table, its totals and their meaning; longer names than fit ``width`` are cut."""
     loss = summary.rows[-1]
+    of = "" if summary.ranks == 1 else f" of one of {summary.ranks} ranks"
     rows = [
         (
             "  " * row.depth + (_name(row) if row is not loss else row.name),
@@ -45,6 +46,7 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
     lines = [
         f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",
+        *_rank(summary),
         "",
         head,
         rule,
@@ -57,19 +59,37 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         "-: a view, or in a fused call.",
         *_statistics(summary),
         "",
-        *_memory(f"memory of a training step, batch {summary.batch_size}", summary.training),
+        *_memory(f"memory of a training step{of}, {_batch(summary)}", summary.training),
         "",
         f"evaluation, batch {summary.evaluation_batch_size}, takes "
         f"{bytes_text(summary.evaluation.total)}",
         "A backend adds padding and copies in other layouts.",
         "",
-        *_gpu(summary.gpu),
+        *_gpu(summary.gpu, of),
         "",
-        f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
+        f"a training step{of} computes {quantity(summary.step_flops)}FLOP, of which forward "
         f"{quantity(summary.step_forward_flops)}FLOP",
         *_sent(summary),
     ]
     return paragraph(lines)
+
+
+def _rank(summary: NetworkSummary) -> list[str]:
+    """Whose figures follow, if several ranks train the network."""
+    if summary.ranks == 1:
+        return []
+    share = f"a band of each picture of a {_batch(summary)}"
+    if summary.bands == 1:
+        share = _batch(summary)
+    return [f"figures of one of {summary.ranks} ranks, which computes {share}"]
+
+
+def _batch(summary: NetworkSummary) -> str:
+    """The batch, or the share of it that one of several ranks has."""
+    whole = summary.batch_size
+    if summary.ranks == 1 or summary.bands > 1:
+        return f"batch {whole}" if summary.ranks == 1 else f"batch of {whole}"
+    return f"{whole // summary.ranks} of a batch of {whole}"
 
 
 def _sent(summary: NetworkSummary) -> list[str]:
@@ -78,7 +98,7 @@ def _sent(summary: NetworkSummary) -> list[str]:
         return []
     sent = bytes_text(summary.sent_bytes)
     sent = f"at most {sent}" if summary.bands > 1 else sent
-    lines = [f"in a step each of {summary.ranks} ranks sends {sent}; the figures above are of one"]
+    lines = [f"in a step each of {summary.ranks} ranks sends {sent}"]
     if len(summary.sent_by_phase) > 1:
         each = (f"{bytes_text(n)} {phase}" for phase, n in summary.sent_by_phase.items())
         lines.append(f"of these {', '.join(each)}")
@@ -96,9 +116,9 @@ def _statistics(summary: NetworkSummary) -> list[str]:
     return [f"Besides the parameters: {summary.statistics:,} running statistics of batch norm."]
 
 
-def _gpu(plan: MemoryPlan | None) -> list[str]:
+def _gpu(plan: MemoryPlan | None, of: str) -> list[str]:
     """The memory of every section, and of what they share."""
-    title = "memory of training on a GPU, at most"
+    title = f"memory of training{of} on a GPU, at most"
     if plan is None:
         return [title, "  none is enough: a tensor would have 2^31 elements or more"]
     named = {

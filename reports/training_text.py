@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 from ..common.printable import paragraph, printable
 from ..training.listener import Progress, Started, Summary
 from ..training.metrics import Metrics
@@ -29,9 +31,9 @@ def beginning(started: Started) -> list[str]:
         )
         lines.append(f"normalize   mean {mean}, deviation {std} (measured)")
     if started.resumed_from is not None:
-        epoch = state.step / plan.steps_per_epoch
+        epoch = one_epoch(state.step / plan.steps_per_epoch)
         source = printable(started.resumed_from)
-        lines.append(f"resumed     at step {state.step} (epoch {epoch:.2f}), from {source}")
+        lines.append(f"resumed     at step {state.step} (epoch {epoch}), from {source}")
         if (best := state.best) is not None:
             lines.append(
                 f"best        {best.accuracy:.2%} on validation so far, at step {best.step}"
@@ -48,7 +50,7 @@ def step_line(progress: Progress) -> str:
     width = len(str(progress.total_steps))
     return (
         f"step {progress.step:>{width}}/{progress.total_steps}  "
-        f"epoch {progress.epoch:.2f}/{epochs(progress.total_epochs)}  " + _figures(progress, "  ")
+        f"epoch {of_epochs(progress.epoch, progress.total_epochs)}  " + _figures(progress, "  ")
     )
 
 
@@ -60,11 +62,11 @@ def validation_line(epoch: float, metrics: Metrics) -> str:
 def summary(done: Summary) -> str:
     """Return a few lines on how a training ended."""
     lines = [
-        f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
-        + _times(done)
+        f"{done.state:<11} at step {done.step} of {done.total_steps} "
+        f"(epoch {one_epoch(done.epoch)}), {_times(done)}"
     ]
     if done.goal is not None and done.state == "finished":
-        where = f"at step {done.step} (epoch {done.epoch:.2f})"
+        where = f"at step {done.step} (epoch {one_epoch(done.epoch)})"
         met, missed = f"reached {where}: converged", "not reached: has not converged"
         lines.append(f"goal        {met if done.goal else missed}")
     if done.early and not done.goal and done.best is not None:
@@ -105,8 +107,23 @@ def _metrics(metrics: Metrics, gap: str) -> str:
 
 
 def epochs(count: float) -> str:
-    """Without decimals where there are none: 2, 0.35, 1000."""
-    return f"{count:.2f}".rstrip("0").rstrip(".")
+    """Without decimals where there are none: 2, 0.35, 1000, 0.0012."""
+    found = one_epoch(count)
+    return found.rstrip("0").rstrip(".")
+
+
+def one_epoch(count: float) -> str:
+    """With two decimals, or as many as show what a few steps are."""
+    return f"{count:.{_decimals(count)}f}"
+
+
+def of_epochs(epoch: float, total: float) -> str:
+    """``0.50/2``, ``0.0012/0.0035``."""
+    return f"{epoch:.{_decimals(total)}f}/{epochs(total)}"
+
+
+def _decimals(count: float) -> int:
+    return max(2, 1 - floor(log10(count))) if count > 0 else 2
 
 
 def _times(done: Summary) -> str:

@@ -63,6 +63,8 @@ class WeightsReport:
             "",
             f"{len(rows)} arrays, {numbers:,} numbers",
         ]
+        if any(each.is_scaled for each in self.source.arrays.values()):
+            lines.append("I8: integers, which a scale of each filter or unit turns into float32")
         if self.start is not None:
             total = len(self.start.values) + len(self.start.new)
             count = len(self.start.values)

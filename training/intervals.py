@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 _Z = 1.959963984540054
 # Up to this number of pairs the binomial distribution is summed.
 _EXACT = 1000
+# Not far below, floating-point numbers become 0.
+_SMALLEST = 1e-300
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
@@ -60,3 +62,10 @@ def mcnemar(first: int, second: int) -> float:
         # Whole numbers of any length, whose quotient is rounded once.
         return min(1.0, 2 * tail / (1 << count))
     return erfc((abs(first - second) - 1 if first != second else 0) / sqrt(2 * count))
+
+
+def probability_text(p: float) -> str:
+    """``= 0.012``, ``= 1.2e-08``; of what is hardly a floating-point number, only a bound."""
+    if p < _SMALLEST:
+        return f"< {_SMALLEST:g}"
+    return f"= {p:.3f}" if p >= 0.001 else f"= {p:.1e}"

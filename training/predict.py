@@ -153,8 +153,9 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     chosen = trained.config.data.dataset
     if chosen.type == "table":
         raise DatasetError(
-            f"{trained.path}: was trained on a table, not on pictures; dnnstack eval shows how it "
-            "classifies the rows of the table"
+            f"{trained.path}: was trained on a table, not on pictures; name another run with --run "
+            "(dnnstack runs lists them), or see with dnnstack eval how it classifies the rows of "
+            "the table"
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"

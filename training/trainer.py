@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.lost_run import place_to_save
+from .records.overridden import not_repeated, recorded
 from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
@@ -60,6 +61,7 @@ def train(
     company: Company | None = None,
     load: Load | None = None,
     doubts: bool = True,
+    overrides: Sequence[str] = (),
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
@@ -67,10 +69,11 @@ def train(
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
     missing data, ``load`` reads them, by default ``load_data``; ``company`` are other processes
     that train too, by default none; ``doubts``: whether to tell what may not be meant of the first
-    weights. The lock of ``resume`` is released at the end; a resumed training computes in fp32 if
-    the device does not have its precision. Raises DnnstackError: before the first step for an
-    unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
-    training diverges, CheckpointError if saving fails.
+    weights; ``overrides``: those that the config came about with, which the run records. The lock
+    of ``resume`` is released at the end; a resumed training computes in fp32 if the device does not
+    have its precision. Raises DnnstackError: before the first step for an unsuitable config, data
+    set or device, and Interrupted for a stop; later NonFiniteError if training diverges,
+    CheckpointError if saving fails.
     """
     asked, heard, company = config, listener or Listener(), company or Alone()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
@@ -87,7 +90,7 @@ def train(
             begun = asked if resume is None else as_begun(resume, asked, heard.notice)
             config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:
-                check_config(checkpoint, config, heard.notice)
+                check_config(checkpoint, config, heard.notice, overrides)
             if resume is None:
                 backend.precision(config.run.precision)
             info = describe_data(config, data_root)
@@ -109,6 +112,8 @@ def train(
 
         def compiled(kind: type[Session]) -> Session:
             setup = _set_up(config, network, info, data, resume, heard)
+            if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
+                heard.notice(text)
             setup = replace(setup, start=start, share=company.share)
             heard.prepared()
             if start is not None:
@@ -128,7 +133,8 @@ def train(
         begun = start.origin if start is not None else None
         if checkpoint is not None:
             begun = checkpoint.provenance.begun_from
-        provenance = _provenance(setup, session, backend, data_root, begun, shared_parts)
+        said = recorded(checkpoint, config, overrides)
+        provenance = _provenance(setup, session, backend, data_root, begun, shared_parts, said)
         if run is None:
             run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
@@ -222,6 +228,7 @@ def _provenance(
     data_root: Path,
     begun: BegunFrom | None,
     shared_parts: int,
+    overrides: tuple[str, ...],
 ) -> Provenance:
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
@@ -235,6 +242,7 @@ def _provenance(
         data_folder=str(data_root.absolute()),
         shared_parts=shared_parts,
         begun_from=begun,
+        overrides=overrides,
     )
 
 

@@ -29,7 +29,7 @@ def test_a_group_and_its_report(tmp_path: Path) -> None:
     compared = dnnstack.compare(*(again.path / name for name in again.runs), device="numpy")
     assert re.fullmatch(
         r"<Comparison on strokes \(test\), 20 samples: [\d.]+% and [\d.]+%, difference [+-][\d.]+%"
-        r" \(95%: [+-][\d.]+% to [+-][\d.]+%\), p [\d.]+>",
+        r" \(95%: [+-][\d.]+% to [+-][\d.]+%\), p = [\d.]+>",
         repr(compared),
     )
     with pytest.raises(dnnstack.DnnstackError, match=r"^seeds: expected at least 2"):

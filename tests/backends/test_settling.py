@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,26 @@ def test_a_search_that_fails_leaves_the_lock(machine: Machine) -> None:
         settle(PRESENT, None, True, fail)
     assert machine.start() == "1"
     assert settling.DISTURBED not in machine.told
+
+
+def test_a_search_that_takes_longer_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "TELL_SECONDS", 0.0)
+    heard: list[str] = []
+    told = threading.Event()
+
+    def notice(text: str) -> None:
+        heard.append(text)
+        told.set()
+
+    def search() -> tuple[dict[str, str], bool]:
+        assert told.wait(60)
+        return {}, True
+
+    settle(PRESENT, None, True, search, notice=notice)
+    assert [text.partition(" to find")[0] for text in heard] == ["timing the library's calls"]
+
+
+def test_a_search_that_ends_before_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "TELL_SECONDS", 3600.0)
+    settle(PRESENT, None, True, lambda: ({}, True), notice=pytest.fail)
+    assert not [each for each in threading.enumerate() if isinstance(each, threading.Timer)]

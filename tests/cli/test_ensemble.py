@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -60,3 +61,17 @@ def test_a_file_that_is_missing_is_called_a_file(run_in: Run, trained: Path) -> 
     done = run_in(trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors")
     assert done.returncode == 1
     assert "no.safetensors: no such file; a run's checkpoints are in" in done.stderr
+
+
+def test_a_group_that_was_meant_is_named(run_in: Run, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
+    (tmp_path / "runs" / "tiny-seeds").mkdir()
+    (tmp_path / "runs" / "tiny-seeds" / "group.json").write_text("{}", "utf-8")
+    for option in ("--ensemble", "--run"):
+        done = run_in(tmp_path, "eval", option, "tiny-seed")
+        assert (
+            "tiny-seed: no such run; did you mean 'tiny-seeds'? Runs in runs: tiny; groups of "
+            "runs: tiny-seeds"
+        ) in done.stderr
+    done = run_in(tmp_path, "runs", "--group", "tiny-seed")
+    assert "no such group of runs; did you mean 'tiny-seeds'? Groups of runs in" in done.stderr

@@ -18,6 +18,9 @@ def test_nand_converges(run: Run) -> None:
     found = run("eval", "--json", "--device", "numpy")
     assert found.returncode == 0, found.stderr
     assert '"accuracy": 1.0' in found.stdout
+    refused = run("predict", "some.png", "--device", "numpy")
+    assert refused.returncode == 1
+    assert "name another run with --run (dnnstack runs lists them)" in refused.stderr
 
 
 def test_xor_does_not_and_says_so(run: Run) -> None:

@@ -57,3 +57,36 @@ def test_neither_data_nor_a_backend_is_touched(tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_of_one_rank_are_called_so(run: Run) -> None:
+    lines = run("summary", "--config", "tiny.yaml", "--ranks", "2").stdout.splitlines()
+    assert lines[1] == "figures of one of 2 ranks, which computes 16 of a batch of 32"
+    assert "memory of a training step of one of 2 ranks, 16 of a batch of 32" in lines
+    assert "memory of training of one of 2 ranks on a GPU, at most" in lines
+    assert any(line.startswith("a training step of one of 2 ranks computes ") for line in lines)
+    assert "rank" not in run("summary", "--config", "tiny.yaml").stdout
+
+
+def test_figures_of_bands_are_called_so(run: Run) -> None:
+    lines = run(*("summary", "--config", "lenet-space.yaml", "--ranks", "2")).stdout.splitlines()
+    assert lines[1] == (
+        "figures of one of 2 ranks, which computes a band of each picture of a batch of 64"
+    )
+    assert "memory of a training step of one of 2 ranks, batch of 64" in lines
+
+
+def test_a_run_is_named_as_for_eval(run: Run, run_in: Run, trained: Path) -> None:
+    wanted = run_in(trained, "summary", "--checkpoint", "runs/tiny", "--json")
+    assert wanted.returncode == 0, wanted.stderr
+    assert "using runs/tiny: step-" in wanted.stderr
+    for name in ("tiny", "latest"):
+        assert run_in(trained, "summary", "--checkpoint", name, "--json").stdout == wanted.stdout
+    named = run_in(trained, "eval", "--checkpoint", "tiny", "--json", "--device", "numpy")
+    assert named.returncode == 0, named.stderr
+    assert json.loads(named.stdout)["checkpoint"] == json.loads(wanted.stdout)["config"]
+    wrong = run_in(trained, "summary", "--checkpoint", "tinny")
+    assert wrong.returncode == 1
+    assert "tinny: no such file or run; did you mean 'tiny'? Runs in runs: tiny" in wrong.stderr
+    wrong = run_in(trained, "summary", "--checkpoint", "runs")
+    assert "runs: is a folder, but not that of a run" in wrong.stderr

@@ -18,7 +18,7 @@ import pytest
 from dnnstack.cli.signals import StopSignals
 from dnnstack.cli.together import Together, check_together
 from dnnstack.cli.workers import Said
-from dnnstack.common.errors import DatasetError, UsageError
+from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.training.groups.claims import Taken
 
 from .conftest import TINY
@@ -167,6 +167,34 @@ def test_an_error_of_one_ends_the_others_in_order() -> None:
     with pytest.raises(DatasetError, match="no such data"):
         _run(work)
     assert ended == [True]
+
+
+def test_every_fault_of_one_moment_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """But none twice, and none that only says that it was ended."""
+    faults = [
+        Interrupted("ended"),
+        DatasetError("no such data", "in a second line"),
+        RuntimeError("a bug"),
+        DatasetError("no such data", "in a second line"),
+        DatasetError("another", "with a second line"),
+    ]
+    turns, begun = Taken(), threading.Barrier(len(faults))
+
+    def work(say: Callable[[Said], None], ends: Callable[[], bool]) -> None:
+        begun.wait(60)
+        place = next(place for place in range(len(faults)) if turns.take(place))
+        while len(together._faults) < place:
+            time.sleep(0.001)
+        raise faults[place]
+
+    with StopSignals() as stop:
+        together = Together("reference", work, lambda said: None, lambda: None, stop)
+        with pytest.raises(DatasetError, match="no such data\nin a second line"):
+            together.run(len(faults))
+    assert capsys.readouterr().err.splitlines() == [
+        "dnnstack: error: RuntimeError: a bug",
+        "dnnstack: error: another with a second line",
+    ]
 
 
 def test_an_error_of_the_screen_ends_all_in_order() -> None:

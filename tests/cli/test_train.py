@@ -103,6 +103,10 @@ def test_resume_ends_like_a_run_that_was_never_stopped(
     assert resumed in lines
     best = re.compile(r"best        \d+\.\d\d% on validation so far, at step 13")
     assert any(best.fullmatch(line) for line in lines)
+    assert (
+        "the run was started with --set train.epochs=1; without it this goes on to step 26: repeat "
+        "the --set, or press Ctrl-C"
+    ) in rest.stderr
     ended = Path("runs", "tiny", "checkpoints", f"step-{STEPS}.safetensors")
     assert _arrays(tmp_path / ended) == _arrays(trained / ended)
 

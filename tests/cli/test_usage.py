@@ -55,6 +55,11 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("predict --min-probability 150% a.png", "expected a number from 0 to 1, or 0% to 100%"),
         ("predict --min-probability nan a.png", "expected a number from 0 to 1, or 0% to 100%"),
         ("compress lenet", "a file with stages; int8.yaml, lenet-300-100.yaml, lenet.yaml ship"),
+        ("summary lenet.yaml", "did you mean 'dnnstack summary --config lenet.yaml'?"),
+        ("config mine.yml", "did you mean 'dnnstack config --config mine.yml'?"),
+        ("summary lenet", "name a run or a checkpoint with --checkpoint\n"),
+        ("runs lenet", "with --runs-dir, a group of runs with --group\n"),
+        ("compress lenet other", "Got unexpected extra argument (other)\n"),
         ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )

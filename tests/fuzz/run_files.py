@@ -72,6 +72,7 @@ def provenance() -> Provenance:
         preprocessing=Preprocessing((1 / 255,), (-0.1,)),
         tuning=Tuning("numpy", {"threads": "1"}, "graph", {"conv2d_1": "nhwc"}),
         versions={"numpy": "2"},
+        overrides=("train.epochs=2",),
     )
 
 

@@ -54,3 +54,22 @@ def test_what_has_no_zeros_has_no_mask(tmp_path: Path) -> None:
     values = {"a": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     assert [path.name for path in draw_plots(values, values, tmp_path)] == ["weights.png"]
     assert draw_plots({}, values, tmp_path) == []
+
+
+def test_no_word_lies_on_a_bar() -> None:
+    even = np.random.default_rng(5).uniform(-1, 1, (100, 300)).astype(np.float32)
+    shared = np.rint(even * 9) / np.float32(9)
+    names = ("a", "b" * 60)
+    figure = weights_figure(dict.fromkeys(names, (even, shared)))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    for axes in figure.axes:
+        inside = axes.get_window_extent()
+        words = [*axes.texts, axes.title, axes._left_title, axes._right_title, legend]
+        places = [each.get_window_extent() for each in words if each is legend or each.get_text()]
+        assert len(places) == 4
+        for number, place in enumerate(places):
+            assert not any(each.get_window_extent().overlaps(place) for each in figure.axes)
+            assert not any(place.overlaps(other) for other in places[:number])
+            assert place.x1 <= figure.bbox.x1
+        assert inside.height > 50

@@ -63,6 +63,7 @@ def test_how_it_ended(tmp_path: Path, state: str) -> None:
         "seconds": 5.0,
         "started": 100.0,
         "error": "Oops: x",
+        "compressed": [],
     }
 
 

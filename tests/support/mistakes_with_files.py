@@ -227,8 +227,8 @@ FILES = [
     ),
     Mistake(
         "a folder as checkpoint",
-        f"{EVAL} --checkpoint runs/tiny",
-        ("runs/tiny: is a folder; name a .safetensors file in it, or a run with --run",),
+        f"{EVAL} --checkpoint runs/tiny/checkpoints",
+        ("checkpoints: is a folder, but not that of a run; name a run or a .safetensors file",),
     ),
     Mistake(
         "unknown data set to evaluate on",

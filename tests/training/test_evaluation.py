@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import ImageSet
+from dnnstack.reports import evaluate_plots
 from dnnstack.reports.evaluate_plots import (
     CONFUSION,
     ERRORS,
@@ -231,6 +232,21 @@ def test_mistakes_are_named_by_their_files(
     assert json.loads(json.dumps(found.to_json()))["worst"][1]["source"] == sources[1]
     # In the picture they have a line of their own.
     assert errors_picture(found, images).height > errors_picture(unnamed, images).height
+
+
+def test_files_of_one_name_are_told_apart(images: ImageSet) -> None:
+    paths = ("/a/cat/mon/1.png", "/a/dog/mon/1.png", "/b/dog/mon/1.png", "/a/cat/2.png", "row 3")
+    said = [evaluate_plots._folder(path, paths, 1000) for path in paths]
+    assert said == ["in cat/mon", "in a/dog/mon", "in b/dog/mon", "", ""]
+    assert evaluate_plots._folder(paths[1], paths, 40) == "…mon"
+    plain = evaluation(CONFUSION_OF_THREE)
+    heights = []
+    for first in ("/a/cat/2.png", "/a/cat/1.png"):
+        named = (first, "/a/dog/1.png")
+        worst = tuple(replace(each, source=s) for each, s in zip(plain.worst, named, strict=False))
+        heights.append(errors_picture(replace(plain, worst=worst), images).height)
+    # The folder has a line of its own, where it is needed.
+    assert heights[0] < heights[1]
 
 
 def test_captions_are_close_to_their_pictures() -> None:

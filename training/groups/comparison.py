@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...backends.base import Backend
 from ...datasets import ImageSet
 from ..evaluate import Evaluation, Part
-from ..intervals import mcnemar, paired
+from ..intervals import mcnemar, paired, probability_text
 from ..records.trained import Trained
 from .answers import Answers, answers
 
@@ -34,7 +34,7 @@ class Comparison:
         return (
             f"<Comparison on {first.dataset} ({first.part}), {self.count} samples: "
             f"{first.accuracy:.2%} and {second.accuracy:.2%}, difference {self.difference:+.2%} "
-            f"(95%: {low:+.2%} to {high:+.2%}), p {self.p:.3g}>"
+            f"(95%: {low:+.2%} to {high:+.2%}), p {probability_text(self.p)}>"
         )
 
     @property

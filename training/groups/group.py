@@ -21,6 +21,7 @@ from ...common.files import (
 )
 from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.records import dataclass
+from ...common.text import suggested
 from ...common.typed_json import Name, from_json
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
 
@@ -144,9 +145,11 @@ def find_group(reference: str, runs_dir: Path) -> Path:
     """The folder of a group, by name or path. Raises CheckpointError."""
     found = group_at(reference, runs_dir)
     if found is None:
-        known = ", ".join(list_groups(runs_dir)) or "none"
+        known = list_groups(runs_dir)
+        hint = suggested(Path(reference).name, known, "groups of runs")
         raise CheckpointError(
-            f"{reference}: no such group of runs; in {runs_dir} there are: {known}"
+            f"{reference}: no such group of runs; {hint} in {runs_dir}: "
+            f"{', '.join(known) or 'none'}"
         )
     return found
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from ...common.errors import CheckpointError, DatasetError, UsageError
 from ...datasets.loader import Index
-from ..compressed.file import SUFFIX
 from ..evaluate import Part
 from ..plan import snapshot_steps
 from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
-from ..records.trained import Trained, find_trained
+from ..records.trained import Trained, find_trained, is_file
 from ..splits import divide
 from .ensemble import check_members
 from .group import group_at, runs_of
@@ -50,7 +49,7 @@ def find_members(
 def find_network(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Trained:
     """The network of a run or of a checkpoint file. Raises CheckpointError."""
     file = Path(reference)
-    if file.is_file() or file.suffix in (".safetensors", SUFFIX):
+    if is_file(file):
         return find_trained(None, file, runs_dir, notice)
     return find_trained(reference, None, runs_dir, notice)
 

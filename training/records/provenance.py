@@ -14,6 +14,7 @@ from ..preprocessing import Preprocessing
 
 _MOST_CLASSES = 1 << 20
 _LONGEST_PATH = 1 << 16
+_MOST_OVERRIDES, _LONGEST_OVERRIDE = 1 << 10, 1 << 16
 Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
@@ -38,7 +39,7 @@ class Provenance:
     ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
     ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
     ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
-    began; else 0.
+    began; else 0. ``overrides``: of the command, by which the config differs from its file.
     """
 
     steps_per_epoch: Count
@@ -52,6 +53,9 @@ class Provenance:
     data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
     begun_from: BegunFrom | None = None
     shared_parts: Annotated[int, Interval(ge=0, le=1 << 20)] = 0
+    overrides: Annotated[
+        tuple[Annotated[str, MaxLen(_LONGEST_OVERRIDE)], ...], MaxLen(_MOST_OVERRIDES)
+    ] = ()
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -63,6 +67,8 @@ class Provenance:
         # Without what there is nothing to say of, as before there was such.
         begun, parts = table.pop("begun_from"), table.pop("shared_parts")
         table |= {} if begun is None else {"begun_from": vars(begun)}
+        overrides = list(table.pop("overrides"))
+        table |= {"overrides": overrides} if overrides else {}
         return table | ({"shared_parts": parts} if parts else {})
 
     def __post_init__(self) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError
 from ...common.files import read_regular
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
-from ...configs.layer_places import shown_path
 from ...configs.plugins import changed_plugins
 from ..compressed.file import is_compressed
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
+from .overridden import forgotten, shown_change
 from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
 from .store import (
     checkpoint_steps,
@@ -150,8 +150,15 @@ def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -
     return config.model_copy(update={"init_from": begun.init_from})
 
 
-def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[str], None]) -> None:
+def check_config(
+    checkpoint: Checkpoint,
+    config: RunConfig,
+    notice: Callable[[str], None],
+    overrides: Sequence[str] = (),
+) -> None:
     """Compare the config with the checkpoint's own; allowed changes are reported to ``notice``.
+
+    Those that ``not_repeated`` tells are not reported.
 
     Raises CheckpointError that lists the other changes: of the network, the data, their order.
     """
@@ -162,17 +169,22 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     changed = [line for line in differences(before, config) if not _under(line, ("plugins",))]
     found = [line for line in changed if not _under(line, _FREE)]
     fatal = [line for line in found if _under(line, _FIXED)]
+    lost = forgotten(checkpoint, config, overrides)
     if fatal:
         path = checkpoint.path.parent.parent / CONFIG
         in_run = run_of_checkpoint(checkpoint.path) is not None
         own = f"take the run's own config (--config {path}), " if in_run else ""
+        begun = []
+        if set(fatal) & set(lost.changes):
+            begun = [f"the run was started with {lost}, which may be repeated"]
         raise CheckpointError(
             f"{checkpoint.path} does not fit the config (checkpoint -> config):",
-            *(f"  {_counted(line)}" for line in fatal),
+            *(f"  {shown_change(line)}" for line in fatal),
+            *begun,
             f"undo these changes, {own}or start a new run without --resume",
         )
-    if found:
-        notice("resuming with a changed config: " + "; ".join(map(_counted, found)))
+    if found := [line for line in found if line not in lost.changes]:
+        notice("resuming with a changed config: " + "; ".join(map(shown_change, found)))
     longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
     if longer:
         for what in _that_follow_the_length(config):
@@ -205,12 +217,6 @@ def _that_follow_the_length(config: RunConfig) -> list[str]:
     found = [f"{k} '{s.kind}'" for k, s in schedules.items() if s.ends_with_training]
     lookahead = config.optimizer.lookahead
     return [*found, *(["optimizer.lookahead"] if lookahead and lookahead.power else [])]
-
-
-def _counted(line: str) -> str:
-    """The difference with layers counted as in all messages."""
-    path, colon, change = line.partition(": ")
-    return f"{shown_path(path.split('.'))}{colon}{change}"
 
 
 def _under(line: str, keys: tuple[str, ...]) -> bool:

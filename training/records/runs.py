@@ -265,13 +265,13 @@ def list_runs(runs_dir: Path) -> list[str]:
 
 
 def _listed(runs_dir: Path, wanted: str = "") -> str:
-    """The existing runs, and the one that was probably meant."""
+    """The existing runs and groups of them, and the one that was probably meant."""
     try:
         names = list_runs(runs_dir)
     except CheckpointError as error:
         return str(error)
+    groups = [path.parent.name for path in sorted(runs_dir.glob(f"*/{GROUP}"))]
     if not names:
-        groups = [path.parent.name for path in sorted(runs_dir.glob(f"*/{GROUP}"))]
         if groups:
             return (
                 f"there are groups of runs alone: {listed(groups, _LISTED)}; name a run of one, as "
@@ -279,7 +279,9 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
                 f"runs --group {groups[0]} lists them"
             )
         return "dnnstack train --config digits.yaml creates one"
-    return f"{suggested(wanted, names, 'runs')} in {runs_dir}: {listed(names, _LISTED)}"
+    found = f"{suggested(wanted, [*names, *groups], 'runs')} in {runs_dir}: "
+    found += listed(names, _LISTED)
+    return f"{found}; groups of runs: {listed(groups, _LISTED)}" if groups else found
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
 from ..assemble import build_network, data_folder
-from ..compressed.file import is_compressed, read_compressed
+from ..compressed.file import SUFFIX, is_compressed, read_compressed
 from ..network import Network
 from .checkpoint import Checkpoint
 from .runs import LOCK, find_run, is_in_own_folder, list_runs
@@ -154,8 +155,8 @@ def find_trained(
 ) -> Trained:
     """The network of a checkpoint file, else of a run's best checkpoint, else of the latest run's.
 
-    If the latest run has no checkpoint, that of the newest run that has one. ``notice`` is told
-    which one is used unless it was named. Raises CheckpointError.
+    ``checkpoint`` may name a run, too. If the latest run has no checkpoint, that of the newest run
+    that has one. ``notice`` is told which one is used unless it was named. Raises CheckpointError.
     """
     found = _found(run, checkpoint, runs_dir, notice)
     for plugin, sha256 in changed_plugins(found.config):
@@ -169,17 +170,13 @@ def find_trained(
 def _found(
     run: str | None, checkpoint: Path | None, runs_dir: Path, notice: Callable[[str], None]
 ) -> Trained:
-    if checkpoint is not None:
-        if checkpoint.is_dir():
-            raise CheckpointError(
-                f"{checkpoint}: is a folder; name a .safetensors file in it, or a run with --run"
-            )
+    if checkpoint is not None and is_file(checkpoint):
         if is_compressed(checkpoint):
             return Trained.of(read_compressed(checkpoint).checkpoint)
         return Trained.of(named_checkpoint(checkpoint))
-    folder = find_run(run, runs_dir)
-    latest = ", the latest run" if run is None else ""
-    if run is None and not checkpoint_steps(folder / FOLDER):
+    folder = find_run(run, runs_dir) if checkpoint is None else _run_at(checkpoint, runs_dir)
+    latest = ", the latest run" if run is None and checkpoint is None else ""
+    if latest and not checkpoint_steps(folder / FOLDER):
         earlier = _newest_with_checkpoint(folder.parent)
         if earlier is not None:
             latest = f", since {folder}, the latest run, has no checkpoint"
@@ -189,6 +186,26 @@ def _found(
     why = "the newest" if best is None or best.step != found.state.step else "best on validation"
     notice(f"using {folder}{latest}: {found.path.name} ({why})")
     return Trained.of(found)
+
+
+def is_file(named: Path) -> bool:
+    """Whether this names a file, if there is one, and not a run."""
+    suffixes = (".safetensors", SUFFIX)
+    return not os.path.isdir(named) and (os.path.exists(named) or named.suffix in suffixes)
+
+
+def _run_at(named: Path, runs_dir: Path) -> Path:
+    """The folder of the run that is named where a file may be. Raises CheckpointError."""
+    try:
+        return find_run(named, runs_dir)
+    except CheckpointError as error:
+        none, *rest = f"{named}: no such run", *error.args[1:]
+        if named.is_dir() and str(error).startswith(none):
+            raise CheckpointError(
+                f"{named}: is a folder, but not that of a run; name a run or a .safetensors file"
+            ) from None
+        first = str(error.args[0]).replace(none, f"{named}: no such file or run", 1)
+        raise CheckpointError(first, *rest) from None
 
 
 def _newest_with_checkpoint(runs_dir: Path) -> Path | None:

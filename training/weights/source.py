@@ -32,11 +32,19 @@ _OURS = "dnnstack"
 
 @dataclass(frozen=True)
 class Offered:
-    """An array of a source; ``values`` reads its numbers as float32, None for other types."""
+    """An array of a source; ``values`` reads its numbers as float32, None for other types.
+
+    ``dtype``: what the file stores, which is I8 for what it computes with as 8-bit integers.
+    """
 
     shape: Shape
     dtype: str
     values: Callable[[], NDArray[np.float32]] | None
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the file has integers, and ``values`` what they stand for."""
+        return self.dtype == "I8" and self.values is not None
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,12 @@ def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Ch
 
 def _of_checkpoint(found: Checkpoint) -> Source:
     arrays = {
-        name: Offered(array.shape, "F32", partial(np.asarray, array))
+        name: Offered(array.shape, _stored_type(found, name), partial(np.asarray, array))
         for name, array in sorted(found.learned().items())
     }
     return Source(found.path, found.sha256, "dnnstack", arrays, found.provenance)
+
+
+def _stored_type(found: Checkpoint, name: str) -> str:
+    layer, _, array = name.rpartition(".")
+    return "I8" if array == "weight" and layer in found.quantization else "F32"

@@ -67,7 +67,8 @@ def texts(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[st
 def test_any_metadata_are_read_or_refused_in_a_line(
     tmp_path: Path, state: State, provenance: Provenance
 ) -> None:
-    table = table_of(state, provenance) | {"config": CONFIG, "dataset": "strokes"}
+    known = {"config": CONFIG, "dataset": "strokes", "overrides": ["train.epochs=2"]}
+    table = table_of(state, provenance) | known
     path = tmp_path / "x.safetensors"
     refused = 0
     for title, text in texts(table):

@@ -105,3 +105,54 @@ def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference
         "optimizer.groups.0.schedule 'poly'",
         "optimizer.lookahead",
     ]
+
+
+def test_an_override_that_is_not_repeated_is_told(tiny: Make, reference: Backend) -> None:
+    """What is repeated, replaced or without an effect is not, nor what no run recorded."""
+    ear, sets = Ear(1), ("train.max_steps=4", "optimizer.lr=0.01", "run.threads=1")
+    short = tiny(*sets)
+    half = train(short, reference, NOWHERE, listener=ear, stop_requested=ear.stop, overrides=sets)
+
+    def told(*repeated: str, stop_at: int) -> list[str]:
+        ear = Ear(stop_at)
+        source = open_resume(half.run, ear.notice)
+        train(
+            tiny(*repeated), reference, NOWHERE, resume=source, listener=ear,
+            stop_requested=ear.stop, overrides=repeated,
+        )  # fmt: skip
+        return ear.notices
+
+    assert told(*sets, stop_at=2) == []
+    # As with the run's own config: nothing changes, and the record stays.
+    ear = Ear(3)
+    source = open_resume(half.run, ear.notice)
+    train(short, reference, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
+    assert ear.notices == []
+    assert told("train.max_steps=8", "optimizer.lr=0.02", stop_at=4) == [
+        "resuming with a changed config: optimizer.lr: 0.01 -> 0.02"
+    ]
+    assert told("optimizer.lr=0.02", stop_at=5) == [
+        "the run was started with --set train.max_steps=8; without it this goes on to step 25: "
+        "repeat the --set, or press Ctrl-C"
+    ]
+    assert told("train.max_steps=9", stop_at=6) == [
+        "the run was started with --set optimizer.lr=0.02; without it this changes "
+        "optimizer.lr: 0.02 -> 0.05: repeat the --set, or press Ctrl-C"
+    ]
+    # Another length is meant.
+    assert told("train={epochs: 2}", stop_at=7) == []
+    assert told(stop_at=8) == [
+        "the run was started with --set 'train={epochs: 2}'; without it this goes on to step 25 "
+        "and changes train.log_every: absent -> 4: repeat the --set, or press Ctrl-C"
+    ]
+    assert told(stop_at=9) == []
+
+
+def test_an_override_without_which_the_run_does_not_fit(tiny: Make, reference: Backend) -> None:
+    sets, ear = ("layers.0.filters=5",), Ear(1)
+    half = train(
+        tiny(*sets), reference, NOWHERE, listener=ear, stop_requested=ear.stop, overrides=sets
+    )
+    source = open_resume(half.run, ear.notice)
+    with pytest.raises(CheckpointError, match=r"filters: 5 -> 4\nthe run was started with --set l"):
+        train(tiny(), reference, NOWHERE, resume=source)

@@ -1,0 +1,32 @@
+"""A training as text: how far it is."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.reports.training_text import epochs, of_epochs, one_epoch
+
+
+@pytest.mark.parametrize(
+    ("epoch", "total", "shown"),
+    [
+        (0.5, 2.0, "0.50/2"),
+        (0.0, 0.35, "0.00/0.35"),
+        (12.345, 1000.0, "12.35/1000"),
+        (1 / 859, 3 / 859, "0.0012/0.0035"),
+        (0.0, 3 / 859, "0.0000/0.0035"),
+        (1e-7, 1e-7, "0.00000010/0.0000001"),
+        (0.0, 0.0, "0.00/0"),
+    ],
+)
+def test_a_few_steps_are_no_0_epochs(epoch: float, total: float, shown: str) -> None:
+    assert of_epochs(epoch, total) == shown
+
+
+def test_an_epoch_alone() -> None:
+    assert [one_epoch(count) for count in (0, 1, 0.25, 3 / 859)] == [
+        "0.00",
+        "1.00",
+        "0.25",
+        "0.0035",
+    ]
+    assert [epochs(count) for count in (0, 1, 0.25, 3 / 859)] == ["0", "1", "0.25", "0.0035"]
