@@ -43,12 +43,13 @@ class _Trials:
     """Builds trials, and remembers what stood in the way of the search.
 
     ``refused``: choices that could not be had; ``crowded``: whether another program kept the GPU
-    busy, at several moments.
+    busy, at several moments; ``launches``: of the trials that were timed.
     """
 
     build: Build
     refused: list[LibraryError] = field(default_factory=list)
     crowded: list[bool] = field(default_factory=list)
+    launches: list[int] = field(default_factory=list)
 
     def undisturbed(self) -> bool:
         """Whether no other program held memory that a choice needs, or kept the GPU busy."""
@@ -118,9 +119,16 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
         if seconds < GAIN * fastest:
             found, fastest = found | {"streams": streams}, seconds
     build.look()
+    # What the update takes along may decide whether overlapping pays.
+    ways = [(found, _seconds(build, found, FINE_REPEATS))]
     if available():
-        found = _overlap(build, found, options, begin + budget)
-    found = _ending(build, found, options, begin + budget)
+        ways += _overlap(build, found, options, begin + budget)
+    ways = [_ending(build, *way, options, begin + budget) for way in ways]
+    # The first, which overlaps nothing, where another wins by no more than noise.
+    found, fastest = ways[0]
+    for choices, seconds in ways[1:]:
+        if seconds < FINE_GAIN * fastest:
+            found, fastest = choices, seconds
     return _among(build, found, rivals, options, begin + (1 + LATER) * budget)
 
 
@@ -145,10 +153,13 @@ def _among(
 
 
 def _ending(
-    build: _Trials, found: dict[str, str], options: Options, deadline: float
-) -> dict[str, str]:
-    """The choices with what the update's launch takes along, where the step gains by it."""
-    best, fastest = found, _seconds(build, found, FINE_REPEATS)
+    build: _Trials, found: dict[str, str], fastest: float, options: Options, deadline: float
+) -> tuple[dict[str, str], float]:
+    """The choices with what the update's launch takes along, where the step gains by it, and the
+    seconds of a step: ``fastest`` without."""
+    best = found
+    if max(build.launches, default=0) > FEW_LAUNCHES:
+        return found, fastest
     streams = found.get("streams", "1")
     # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
     tried = [(number, f"{TAIL},{BATCH}") for number in dict.fromkeys((streams, "1"))]
@@ -164,13 +175,14 @@ def _ending(
             break
         if seconds < FINE_GAIN * fastest:
             best, fastest = choices, seconds
-    return best
+    return best, fastest
 
 
 def _overlap(
     build: _Trials, found: dict[str, str], options: Options, deadline: float
-) -> dict[str, str]:
-    """The choices with those launches overlapping that gain by it.
+) -> list[tuple[dict[str, str], float]]:
+    """The choices with those launches overlapping that gain by it, and the seconds of a step; none
+    where no launch can overlap.
 
     All at first, behind joins if the driver can, with kernels of large blocks that let none overlap
     with them and without; then, one after the other as long as there is time, what is faster when
@@ -195,7 +207,7 @@ def _overlap(
                 tries(found | {"streams": streams, "overlap": kind, "quiet": large})
             break
     else:
-        return found
+        return []
     seconds = min(tried)
     best, names = tried[seconds]
     for key, name in [(key, name) for key in ("apart", "quiet") for name in names]:
@@ -208,7 +220,7 @@ def _overlap(
         without = _seconds(build, choices, FINE_REPEATS)
         if without < FINE_GAIN * seconds:
             best, seconds = choices, without
-    return best if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
+    return [(best, seconds)]
 
 
 def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> float:
@@ -226,4 +238,5 @@ def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[fl
         if not build.refuses(error) and "overlap" not in choices:
             raise
         return float("inf"), []
+    build.launches.append(len(steps))
     return seconds, steps if len(steps) <= FEW_LAUNCHES else []

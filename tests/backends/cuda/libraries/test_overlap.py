@@ -265,9 +265,22 @@ def test_the_update_takes_along_what_makes_the_step_faster(gains, expected, monk
 
     found, tried = search(monkeypatch, seconds, names=["step_end"])
     assert found.get("ending") == expected
-    # Where no launch takes anything along one trial shows it.
+    # Where no launch takes anything along one trial shows it, with overlap and without; of many
+    # launches none is made.
     _, tried = search(monkeypatch, seconds, names=["sgd_update"])
-    assert sum("ending" in choices for choices in tried) == 1
+    assert sum("ending" in choices for choices in tried) == 2
+    many = ["step_end", *(str(i) for i in range(tuner.FEW_LAUNCHES))]
+    _, tried = search(monkeypatch, seconds, names=many)
+    assert not any("ending" in choices for choices in tried)
+
+
+def test_overlap_pays_where_the_update_takes_something_along(monkeypatch):
+    def seconds(choices):
+        taken = choices.get("ending", "") == "tail,batch"
+        return (1.1 - 0.3 * taken) if "overlap" in choices else (1.0 + 0.1 * taken)
+
+    found, _ = search(monkeypatch, seconds, names=["step_end"])
+    assert (found["overlap"], found["ending"]) == ("joins", "tail,batch")
 
 
 def test_a_rival_is_taken_where_the_whole_step_is_faster(monkeypatch):
