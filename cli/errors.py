@@ -23,6 +23,9 @@ def told(error: Exception) -> str | None:
             f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
             "other programs"
         )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        # Any look at a path that somebody has typed may give it.
+        return f"{error.filename}: is too long for the name of a file"
     if isinstance(error, OSError) and error.errno in (*_FULL, errno.EBADF):
         return _unwritten(error)
     fault = _fault_of_plugin(error)

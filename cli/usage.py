@@ -181,6 +181,8 @@ def _hint(error: click.UsageError, given: Sequence[str]) -> str:
         return _option_hint(error.option_name, ctx)
     if extra := _EXTRA.match(error.format_message()):
         return _extra_hint(extra[1].split(), ctx)
+    if error.message.startswith("'gpu' is not one of"):
+        return "did you mean 'cuda'?"
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if error.param.name == "reference":
             if files := _yaml_files(given):

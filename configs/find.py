@@ -50,6 +50,8 @@ def find_config(
     path = Path(reference)
     if not str(reference):
         raise ConfigError("--config is empty; name a YAML file")
+    if str(reference) == "-" and not path.exists():
+        raise ConfigError("-: no such file; standard input has the name /dev/stdin")
     if path.is_dir():
         raise ConfigError(f"{reference}: is a folder; --config needs a YAML file")
     if path.exists():

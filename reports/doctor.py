@@ -184,6 +184,10 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
         "--data-dir" if data_dir else "DNNSTACK_DATA" if os.environ.get("DNNSTACK_DATA") else ""
     )
     where = f" ({source})" if source else " (the user's cache, if the config has no data.root)"
+    if root.exists() and not root.is_dir():
+        advice = "name a folder, which may be one that is yet to be made"
+        yield Finding("data", "folder", f"{root}{where}: is a file, not a folder", "note", advice)
+        return
     yield Finding("data", "folder", f"{root}{where}")
     for name in names():
         found = files(name, root)

@@ -263,15 +263,8 @@ def test_a_network_of_8_bits_needs_no_training(
     assert re.search(r"^the file +100\.0%", capsys.readouterr().out, re.MULTILINE)
     assert main(["weights", path]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^dense_1\.weight +10x144 +I8$", out, re.MULTILINE)
-    assert re.search(r"^dense_1\.bias +10 +F32$", out, re.MULTILINE)
-    assert out.endswith("\nI8: integers, which a scale of each filter or unit turns into float32\n")
-    assert main(["weights", path, "--config", "tiny.yaml"]) == 0
-    assert re.search(r"^dense_1\.weight .* I8 +dense_1\.weight$", capsys.readouterr().out, re.M)
-    assert main(["weights", path, "--save", "all.safetensors", "-q"]) == 0
-    assert "I8" in capsys.readouterr().out
-    assert main(["weights", "all.safetensors"]) == 0
-    assert "I8" not in capsys.readouterr().out
+    assert re.search(r"^dense_1\.bias +10 +F32\ndense_1\.weight +10x144 +I8$", out, re.MULTILINE)
+    assert "\nI8: integers, which a scale of each filter or unit turns into float32\n" in out
 
     quantize = "stages.0.quantize."
     assert main([*words, "--set", f"{quantize}float32=[conv2d_1]", "--json", "-q"]) == 0

@@ -14,6 +14,8 @@ from dnnstack.cli import main as entrance
 from dnnstack.configs import load_config
 from dnnstack.configs.find import packaged_configs
 
+from .conftest import TINY
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -60,6 +62,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("summary lenet", "name a run or a checkpoint with --checkpoint\n"),
         ("runs lenet", "with --runs-dir, a group of runs with --group\n"),
         ("compress lenet other", "Got unexpected extra argument (other)\n"),
+        ("train --config lenet.yaml --device gpu", "'cuda'; did you mean 'cuda'?\n"),
         ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )
@@ -257,3 +260,31 @@ def test_an_empty_config_is_none(run: Run) -> None:
         1,
         "dnnstack: error: --config is empty; name a YAML file\n",
     )
+
+
+def test_standard_input_is_a_file(run: Run) -> None:
+    done = run("train", "--config", "-")
+    assert "-: no such file; standard input has the name /dev/stdin\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("eval --run", "eval --checkpoint", "eval --ensemble", "train --config"),
+        *("report", "new", "weights", "runs --runs-dir", "runs --group"),
+        *("summary --checkpoint", "train --config tiny.yaml --resume", "compress --config"),
+    ],
+)
+def test_a_name_that_is_too_long_is_told(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    assert entrance.main([*line.split(), "a" * 300]) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("dnnstack: error: ")
+    assert "aaaa" in told
+
+
+def test_an_empty_name_of_a_group(run: Run) -> None:
+    assert "an empty name: no such group of runs" in run("runs", "--group", "").stderr

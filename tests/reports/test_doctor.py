@@ -264,3 +264,11 @@ def test_each_of_several_gpus_has_its_number(
     assert found["GPU", "NVIDIA 1"].value == "a stand-in, 2 MiB"
     monkeypatch.setattr(doctor_gpu, "gpus", lambda: several[:1])
     assert findings(tmp_path)["GPU", "NVIDIA"].value == "a stand-in, 1 MiB"
+
+
+def test_a_file_in_the_place_of_the_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    found = findings(tmp_path)
+    assert found["data", "folder"].state == "note"
+    assert found["data", "folder"].value.endswith("data (--data-dir): is a file, not a folder")
+    assert ("data", "mnist") not in found

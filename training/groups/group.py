@@ -144,11 +144,11 @@ def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
 def find_group(reference: str, runs_dir: Path) -> Path:
     """The folder of a group, by name or path. Raises CheckpointError."""
     found = group_at(reference, runs_dir)
-    if found is None:
+    if found is None or reference == "":
         known = list_groups(runs_dir)
         hint = suggested(Path(reference).name, known, "groups of runs")
         raise CheckpointError(
-            f"{reference}: no such group of runs; {hint} in {runs_dir}: "
+            f"{reference or 'an empty name'}: no such group of runs; {hint} in {runs_dir}: "
             f"{', '.join(known) or 'none'}"
         )
     return found
