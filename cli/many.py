@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,8 +99,8 @@ def train(
     from ..common.text import versions_text
     from ..configs import load_config
     from ..fitting import fit, open_device
+    from ..reports.drawings import Drawings
     from ..reports.group_text import as_text
-    from ..reports.plots import draw_curves
     from ..reports.training_text import summary
     from ..training.groups.planned import check_planned, settings_of, train_members
     from ..training.groups.shelf import Shelf
@@ -115,7 +115,7 @@ def train(
         made = open_device(base, resume is not None, not no_graph, console.note, threads)
         return Keeping(made)
 
-    with StopSignals(ending) as stop:
+    with StopSignals(ending) as stop, ExitStack() as stack:
         path = None
         try:
             with stop.raising(Interrupted(NOTHING_SAVED)):
@@ -144,6 +144,8 @@ def train(
                 progress.remark(f"workers     {count}, in one process")
             progress.remark(f"group       {printable(path)}")
             folder = path
+            apart = backend is not None and backend.name == "cuda"
+            drawings = stack.enter_context(Drawings(console.note, apart))
 
             def one(
                 member: Member,
@@ -163,7 +165,7 @@ def train(
                     downloads=downloading.policy(offline),
                     load=data,
                 )
-                draw_curves(done.run, console.note)
+                drawings.draw(done.run)
                 return done
 
             def alone(member: Member, resumed: Resume | None) -> Summary:
@@ -199,6 +201,7 @@ def train(
             if path is not None:
                 progress.say(again(str(path)))
             return stop.exit_status
+        stack.close()
         progress.remark("")
         progress.say(as_text(report_group(path), console.width() or 80))
         if not ended.failed:

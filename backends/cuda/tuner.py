@@ -197,7 +197,7 @@ def _overlap(
         tried[seconds] = choices, list(dict.fromkeys(functions))
 
     # One stream may be the fastest of those that do not overlap, and two of those that do.
-    numbers = list(dict.fromkeys((found.get("streams", "1"), *STREAMS[:2])))
+    numbers = list(dict.fromkeys((found.get("streams", "1"), *STREAMS)))
     for kind in (JOINS, CHAINS):
         for streams in numbers:
             tries(found | {"streams": streams, "overlap": kind})

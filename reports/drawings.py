@@ -1,0 +1,61 @@
+"""Curves that are drawn by processes of their own, while this one goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .plots import CURVES, draw_curves
+
+
+class Drawings:
+    """Draws the curves of runs that have ended; ``notice`` is told what could not be drawn.
+
+    ``apart``: by processes, for a GPU that waits for what Python does here; never more than
+    ``most`` at a time. Use as a context, which ends when everything is drawn.
+    """
+
+    def __init__(self, notice: Callable[[str], None], apart: bool, most: int = 4) -> None:
+        self._notice, self._apart, self._most = notice, apart, most
+        self._drawing: list[tuple[Path, subprocess.Popen[str]]] = []
+
+    def __enter__(self) -> Drawings:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._drawing:
+            self._end(*self._drawing.pop(0))
+
+    def draw(self, run: Path) -> None:
+        """Draw ``curves.png`` of a run."""
+        if not self._apart:
+            draw_curves(run, self._notice)
+            return
+        while len(self._drawing) >= self._most:
+            self._end(*self._drawing.pop(0))
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(run.resolve())],
+            # Where no module of the user's can be found instead of ours.
+            cwd=run,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A Ctrl-C is for the trainings; what is being drawn is soon done.
+            start_new_session=True,
+        )
+        self._drawing.append((run, process))
+
+    def _end(self, run: Path, process: subprocess.Popen[str]) -> None:
+        said, _ = process.communicate()
+        text = " ".join(said.split("\n")).strip()
+        if process.returncode and not text:
+            text = f"{run / CURVES}: the curves were not drawn (status {process.returncode})"
+        if text:
+            self._notice(text)
+
+
+if __name__ == "__main__":
+    draw_curves(Path(sys.argv[1]), print)

@@ -1,0 +1,81 @@
+"""Curves that are drawn by processes of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from dnnstack.reports import drawings
+from dnnstack.reports.drawings import Drawings
+
+LOG = """step,epoch,split,loss,accuracy,learning_rate
+1,0.5,train,2.0,0.2,0.1
+2,1.0,validation,1.0,0.5,0.1
+"""
+
+
+def run_in(folder: Path, log: str = LOG) -> Path:
+    folder.mkdir()
+    (folder / "metrics.csv").write_text(log, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_runs_have_their_curves_when_the_context_ends(
+    apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    runs = [run_in(tmp_path / str(i)) for i in range(3)]
+    # A file of the user's that is called like a module is not imported.
+    (tmp_path / "csv.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with Drawings(said.append, apart, most=2) as drawn:
+        for run in runs:
+            drawn.draw(run)
+    assert said == []
+    assert all((run / "curves.png").read_bytes().startswith(b"\x89PNG") for run in runs)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_cannot_be_drawn_is_told(apart: bool, tmp_path: Path) -> None:
+    said: list[str] = []
+    with Drawings(said.append, apart) as drawn:
+        drawn.draw(run_in(tmp_path / "run", "no,table\n1,2\n"))
+    (text,) = said
+    assert "the curves were not drawn" in text
+    assert str(tmp_path / "run" / "curves.png") in text
+
+
+def test_a_process_that_says_nothing_is_told_too(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = run_in(tmp_path / "run")
+    (run / "csv.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    with Drawings(said.append, True) as drawn:
+        drawn.draw(run)
+    assert said == [f"{run / 'curves.png'}: the curves were not drawn (status 3)"]
+
+
+def test_no_more_are_drawn_at_a_time_than_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[int] = []
+    most = 0
+
+    class Process:
+        def __init__(self, command: list[str], **_: object) -> None:
+            nonlocal most
+            assert command[0] == sys.executable
+            running.append(1)
+            most = max(most, len(running))
+
+        def communicate(self) -> tuple[str, None]:
+            running.pop()
+            self.returncode = 0
+            return "", None
+
+    monkeypatch.setattr(drawings.subprocess, "Popen", Process)
+    with Drawings(print, True, most=2) as drawn:
+        for _ in range(5):
+            drawn.draw(tmp_path)
+    assert (most, running) == (2, [])
