@@ -355,7 +355,8 @@ def test_a_search_chooses_it_and_training_follows_the_reference(
     options = Options(precision, tune=True, tune_seconds=1.0)
     got, executable = losses(cuda, options)
     table = executable.tuning
-    assert table.choices["train/conv2d_1/forward"] == "d0"
+    chosen = table.choices["train/conv2d_1/forward"]
+    assert chosen.startswith("d")
     assert not table.choices["train/conv2d_2/forward"].startswith("d")
     wanted, _ = losses(ReferenceBackend(1), Options("fp64"))
     np.testing.assert_allclose(got, wanted, rtol=tolerance)
@@ -364,4 +365,4 @@ def test_a_search_chooses_it_and_training_follows_the_reference(
     damaged = replace(table, choices={**table.choices, "train/conv2d_2/forward": "d0"})
     _, repaired = losses(cuda, replace(options, tuning=damaged))
     assert any("a choice of the tuning is not available" in notice for notice in repaired.notices)
-    assert repaired.tuning.choices["train/conv2d_1/forward"] == "d0"
+    assert repaired.tuning.choices["train/conv2d_1/forward"] == chosen
