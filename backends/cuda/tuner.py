@@ -16,7 +16,7 @@ from .executable import CudaExecutable
 from .failures import ALLOCATION
 from .libraries.overlap import available
 from .libraries.runtime import crowded
-from .operations.step_end import NAME as STEP_END
+from .operations.sgd import STEP_END
 from .timed_plans import FEW_LAUNCHES, GAIN, MOST_RIVALS, Rivals, timed_plans
 
 # What is tried for each precision, the most promising first.

@@ -2,7 +2,7 @@
 // of a classifier's end in front of their own update (tail_gradients.cuh, with TAIL 1), and the batch
 // of the next step (gather.cuh).
 
-// struct TailRule of step_end.py.
+// struct TailRule: RULE of sgd.py.
 struct TailRule {
     int place;
     float factor, decay;

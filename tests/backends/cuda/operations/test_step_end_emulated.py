@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.binding.slices import SEGMENT, Slices, places_of, table_of
 from dnnstack.backends.cuda.binding.store import TILE
-from dnnstack.backends.cuda.operations.step_end import LINES, RULE, SPAN
+from dnnstack.backends.cuda.operations.sgd import LINES, RULE, SPAN
 from dnnstack.graph.graph import Tensor
 
 from ....support.emulated_kernels import library, loaded, stored

@@ -1,0 +1,174 @@
+"""The update by SGD, with slices, a classifier's last gradients and the next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....graph.graph import Tensor
+from ....graph.ops import SgdUpdate
+from ...live import Live
+from ..binding.bind import Binder, binds
+from ..binding.ending import BATCH, NextBatch, TailGradients, last_advance, wanted
+from ..binding.launch_list import Varying
+from ..binding.slices import Rule, places_of, table_of
+from ..binding.store import PARAMETERS, TILE
+from ..libraries.kernels import THREADS, f32
+from ..libraries.layout import FLOAT, ceil_div
+from .step import by_factor
+
+STEP_END = "step_end"
+# struct TailRule of step_end.cu.
+RULE = "i4,f4,f4"
+# Columns and rows that a block of THREADS sums at once, and rows that a thread asks for at once.
+SPAN, LINES = 4, 64
+ROWS, FEW_CLASSES = 2, 12
+# Samples of a block where each takes few loads, and blocks of the others together.
+FEW_LOADS, SAMPLES, GATHER_BLOCKS = 256, 4, 264
+
+
+@binds(SgdUpdate)
+def sgd_update(b: Binder, op: SgdUpdate) -> None:
+    """One kernel, which also adds up what other kernels left in slices; plain SGD without fusion is
+    cublasSscal and cublasSaxpy."""
+    _, start, stop = b.store.stretch(op.parameters)
+    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
+    arenas, own = b.store.arenas, slice(start, stop)
+    # The mirror of the arena that holds the gradients.
+    p, g = arenas[PARAMETERS][own], arenas[b.store.spans[op.gradients[0]][0]][own]
+    if _is_simple(b, op, stop - start):
+        return _saxpy(b, op, live, p, g)
+    v = arenas["momentum"][own] if op.momentum else None
+    copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
+    done, advance = None, last_advance(b.graph, op)
+    if b.arithmetic.fusion and advance is not None:
+        b.decisions.merged.add(advance)
+        done = b.counter()
+    details: dict[str, object] = {"n": stop - start, "momentum": op.momentum}
+    details["nesterov"] = op.nesterov
+    pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
+    tail, batch = b.decisions.tail, _next_batch(b, op)
+
+    def table(op: SgdUpdate) -> NDArray[np.float32]:
+        """(factor of the rate, weight decay) of every tile; 0 of those that others follow."""
+        found = np.zeros(((stop - start) // TILE, 2), "float32")
+        others = {each.target for each in pending} | {*(tail.targets if tail else ())}
+        for i, parameter in enumerate(op.parameters):
+            if op.gradients[i] not in others:
+                _, first, last = b.store.spans[parameter]
+                tiles = slice((first - start) // TILE, (last - start) // TILE)
+                found[tiles] = (op.factor(i), op.weight_decay[i])
+        return found
+
+    sums: tuple[Any, Any, int] = (None, None, 0)
+    if pending:
+        where = places_of(pending)
+        segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
+        sums = (segments, b.upload(where.ravel()), len(where))
+        details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
+    fours = (stop - start) // 4
+    momentum = Varying(live, lambda op: f32(op.momentum))
+    rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
+    arguments = (p, g, v, copy, fours, b.varying(live, table), *sums, *rule)
+    blocks = sums[2] + ceil_div(fours, THREADS)
+    if tail is None and batch is None:
+        return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
+
+    def of_tail(op: SgdUpdate) -> NDArray[Any]:
+        followed = _followed(b, op, start)
+        targets = () if tail is None else tail.targets
+        return np.array([followed[t] if t else (0, 0.0, 0.0) for t in targets], RULE)
+
+    rules = None if tail is None else b.varying(live, of_tail)
+    return _with_more(b, op, arguments, blocks, details, tail, rules, batch)
+
+
+def _is_simple(b: Binder, op: SgdUpdate, size: int) -> bool:
+    """Whether two calls of cuBLAS do it: without fusion, of a whole arena alike."""
+    if b.arithmetic.fusion or op.momentum or b.store.has_bf16 or len(set(op.weight_decay)) != 1:
+        return False
+    spans = (b.store.spans[parameter] for parameter in op.parameters)
+    covered = sum(last - first for _, first, last in spans)
+    return covered == size and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
+
+
+def _next_batch(b: Binder, op: SgdUpdate) -> NextBatch | None:
+    """What the kernel gathers, if it may: where nothing but the step's advance follows it."""
+    batch, tail = b.decisions.batch, b.decisions.tail
+    if batch is None or not wanted(b.choices, BATCH) or not b.arithmetic.fusion:
+        return None
+    if batch.step != op.step or last_advance(b.graph, op) is None:
+        return None
+    # The kernel knows one type of activations.
+    return batch if tail is None or batch.x.dtype == tail.dtype else None
+
+
+def _followed(b: Binder, op: SgdUpdate, start: int) -> dict[Tensor, Rule]:
+    """By gradient: the parameter's place, its factor of the rate, its weight decay."""
+    return {
+        gradient: (b.store.spans[parameter][1] - start, op.factor(i), op.weight_decay[i])
+        for i, (parameter, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True))
+    }
+
+
+def _saxpy(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], p: Any, g: Any) -> None:
+    """p = (1 - lr decay) p - lr g."""
+    factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
+    own = Varying(live, lambda op: f32(op.weight_decay[0]))
+    arguments = (b.data(op.rates), op.step, own, factors)
+    b.kernel(op, ("update.cu", "sgd_factors"), (1,), arguments, block=(1,))
+    if decay:
+        by_factor(b, op, "cublasSscal", int(p.size), factors[1:], p)
+    by_factor(b, op, "cublasSaxpy", int(p.size), factors, g, p)
+
+
+def _with_more(
+    b: Binder,
+    op: SgdUpdate,
+    update: Sequence[Any],
+    blocks: int,
+    details: dict[str, object],
+    tail: TailGradients | None,
+    rules: Any,
+    batch: NextBatch | None,
+) -> None:
+    """Launch the update with what it takes along; the batch only if another step follows.
+
+    update: what sgd_update is given; rules: those of the tail's targets, on the device.
+    """
+    defines = {"TAIL": int(tail is not None), "SAMPLES": 1}
+    # What the kernel is given for a tail and for a batch that it does not take along.
+    of_tail: tuple[Any, ...] = (*[None] * 9, 0, None, None, 0, 0)
+    given: tuple[Any, ...] = (*[None] * 7, 0, 1, None)
+    gathers, along = 0, []
+    if tail is not None:
+        defines |= dict(tail.defines) | {"SPAN": SPAN, "LINES": LINES}
+        defines["TAIL_ROWS"] = ROWS if defines["CLASSES"] <= FEW_CLASSES else 1
+        tails = ceil_div(tail.columns, SPAN) + 2
+        outs = [target and b.output(target) for target in tail.targets]
+        of_tail = (*tail.given, *outs, rules, *tail.rest, tails)
+        blocks += tails
+        along.append(tail.op.label())
+    if batch is not None:
+        if batch.work <= FEW_LOADS:
+            defines["SAMPLES"] = SAMPLES
+        samples = ceil_div(batch.samples, defines["SAMPLES"])
+        parts = max(1, min(GATHER_BLOCKS // samples, ceil_div(batch.work, THREADS)))
+        gathers = samples * parts
+        given = (*batch.before, batch.x, *batch.behind, batch.samples, parts, batch.place)
+        along.append("GatherBatch of the next step")
+    dtype = tail.dtype if tail is not None else FLOAT if batch is None else batch.x.dtype
+    kernel = (f"{STEP_END}.cu", STEP_END, dtype)
+    shown = {**details, "with": ", ".join(along)}
+    fixed = tuple(sorted(defines.items()))
+
+    def launch(more: int) -> None:
+        grid = (blocks + more,)
+        b.kernel(op, kernel, grid, (*update, *of_tail, *given, more), shown, defines=fixed)
+
+    launch(0)
+    if batch is not None:
+        b.joined(lambda: launch(gathers))
