@@ -311,6 +311,27 @@ DEVICES = (
         (_PRODUCT,),
     ),
     Mutant(
+        "CUDA: the update gathers the batch of its own step",
+        "backends/cuda/sources/step_end.cu",
+        "order[(now + 1) % p.steps * n + sample]",
+        "order[now % p.steps * n + sample]",
+        ("backends/cuda/operations/test_step_end_emulated.py",),
+    ),
+    Mutant(
+        "CUDA: samples without a target count",
+        "backends/cuda/fused/tail_gradients.cuh",
+        "total[2] += one.y >= 0.0f;",
+        "total[2] += 1.0;",
+        ("backends/cuda/fused/test_dense_tail_emulated.py",),
+    ),
+    Mutant(
+        "CUDA: the batch is gathered beside an update that takes it along",
+        "backends/cuda/binding/launch_list.py",
+        "if times > 1 and self._early is not None and self._joined is not None:",
+        "if False and self._early is not None and self._joined is not None:",
+        ("backends/cuda/test_together.py",),
+    ),
+    Mutant(
         "CUDA: a product on tensor cores is taken unseen",
         "backends/cuda/timed_plans.py",
         "if other < GAIN * seconds and candidates.verified(index, pointer):",
