@@ -9,6 +9,9 @@ from pathlib import Path
 
 from .plots import CURVES, draw_curves
 
+# No module of the folder that it is started in is found instead of ours.
+_PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()"
+
 
 class Drawings:
     """Draws the curves of runs that have ended; ``notice`` is told what could not be drawn.
@@ -36,9 +39,7 @@ class Drawings:
         while len(self._drawing) >= self._most:
             self._end(*self._drawing.pop(0))
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(run.resolve())],
-            # Where no module of the user's can be found instead of ours.
-            cwd=run,
+            [sys.executable, "-c", _PROGRAM, str(run.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,5 +58,6 @@ class Drawings:
             self._notice(text)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Draw the curves of the run that the command line names; print what fails."""
     draw_curves(Path(sys.argv[1]), print)

@@ -27,8 +27,9 @@ def test_runs_have_their_curves_when_the_context_ends(
 ) -> None:
     said: list[str] = []
     runs = [run_in(tmp_path / str(i)) for i in range(3)]
-    # A file of the user's that is called like a module is not imported.
-    (tmp_path / "csv.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    # A file that is called like a module is not imported, be it the user's or of a run.
+    for folder in (tmp_path, *runs):
+        (folder / "csv.py").write_text("raise SystemExit(3)", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with Drawings(said.append, apart, most=2) as drawn:
         for run in runs:
@@ -47,10 +48,12 @@ def test_what_cannot_be_drawn_is_told(apart: bool, tmp_path: Path) -> None:
     assert str(tmp_path / "run" / "curves.png") in text
 
 
-def test_a_process_that_says_nothing_is_told_too(tmp_path: Path) -> None:
+def test_a_process_that_says_nothing_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     run = run_in(tmp_path / "run")
-    (run / "csv.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    monkeypatch.setattr(drawings, "_PROGRAM", "raise SystemExit(3)")
     with Drawings(said.append, True) as drawn:
         drawn.draw(run)
     assert said == [f"{run / 'curves.png'}: the curves were not drawn (status 3)"]
