@@ -219,6 +219,11 @@ class Classifier:
             images, index = self.load_part(split, dataset, folder, downloads)
         else:
             if labels is None:
+                if isinstance(pictures, str):
+                    raise TypeError(
+                        f"{pictures!r} was given without labels; a part of the data set is "
+                        f"evaluate(split='test')"
+                    )
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)
             index = np.arange(len(images), dtype=np.int32)

@@ -15,7 +15,8 @@ from .tuning_cache import Kept, Turn, cached, kept, publish, store, turn
 _LOG = logging.getLogger("dnnstack.layers")
 DISTURBED = (
     "other programs kept this device busy while calls were timed to find the fastest, so training "
-    "may be slower than it could be; the next start on a quiet device times them again"
+    "may be slower than it could be; the next start on a quiet device times them again, and other "
+    "choices can change the last bits of results"
 )
 CHOSEN_AGAIN = (
     "the fastest calls were chosen again, because other programs had disturbed their timing; "

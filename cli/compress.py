@@ -15,6 +15,7 @@ from .sensitivity import show_sensitivity
 from .signals import ENDING, StopSignals
 
 if TYPE_CHECKING:
+    from ..configs import RunConfig
     from ..training.listener import Listener
 
 
@@ -134,13 +135,14 @@ def compress(
     if loaded is None:
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
-    pipeline.stage_configs(trained, loaded.config, runs)
+    planned = pipeline.stage_configs(trained, loaded.config, runs)
     if resume is not None:
         place = find_place(resume, trained, loaded.config)
     else:
         name = loaded.config.name or f"{name_of(trained)}-compressed"
         place = create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
+    progress.remark(f"stages      {', '.join(map(_length, planned))}")
 
     def listener(name: str) -> AbstractContextManager[Listener]:
         progress.remark(f"stage       {name} of {count}")
@@ -177,3 +179,10 @@ def compress(
     before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
     draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder))
     return stop.exit_status
+
+
+def _length(stage: RunConfig) -> str:
+    """Name and length of a stage's training."""
+    steps = stage.train.max_steps
+    count, unit = (stage.train.epochs, "epoch") if steps is None else (steps, "step")
+    return f"{stage.name} {count:g} {unit}{'' if count == 1 else 's'}"

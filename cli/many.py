@@ -205,6 +205,7 @@ def train(
         progress.remark("")
         progress.say(as_text(report_group(path), console.width() or 80))
         if not ended.failed:
-            progress.remark(f"next        dnnstack eval --ensemble {shlex.quote(str(path))}")
+            words = ["dnnstack", "eval", "--ensemble", str(path), *plugins.words_of(base.config)]
+            progress.remark(f"next        {shlex.join(words)}")
         progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status

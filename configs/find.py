@@ -51,7 +51,10 @@ def find_config(
     if not str(reference):
         raise ConfigError("--config is empty; name a YAML file")
     if str(reference) == "-" and not path.exists():
-        raise ConfigError("-: no such file; standard input has the name /dev/stdin")
+        raise ConfigError(
+            "-: no such file; a config is not read from standard input by this name, but by "
+            "/dev/stdin"
+        )
     if path.is_dir():
         raise ConfigError(f"{reference}: is a folder; --config needs a YAML file")
     if path.exists():

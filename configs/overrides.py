@@ -14,7 +14,7 @@ from ..common.text import listed
 from .document import Node, Place, Problem
 from .schema.base import Model, NamedModel, TypedModel
 from .schema.extended import config_model
-from .schema.shape import field_models, keys, kinds
+from .schema.shape import field_models, item_models, keys, kinds
 from .suggest import did_you_mean
 
 Compose = Callable[[str, str, Place, list[Problem]], "Node | None"]
@@ -218,4 +218,8 @@ def _kinds(models: list[type[Model]]) -> list[str]:
 
 
 def _known(part: str, model: type[Model]) -> str:
+    # Of the items of a list, such as the stages of a compression.
+    for name in model.model_fields:
+        if any(part in inner.model_fields for inner in item_models(model, name)):
+            return f"each of '{name}' has its own, the first one '{name}.0.{part}'"
     return did_you_mean(part, keys(model), f"expected one of {', '.join(keys(model))}")

@@ -27,6 +27,8 @@ _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
 _LONGEST = 60
 # The block that a sweep takes out of a config before the rest of it is checked.
 SEARCH = "search"
+_EITHER = "required: "
+"""How a mapping says that it lacks one of several keys."""
 _FOLLOWING = ("default_factory_not_called", "too_short")
 """Errors that only repeat another one: of a default's value, of every item of a list."""
 
@@ -66,7 +68,7 @@ def validated(
         for details in errors:
             spot = _locate(root, details["loc"], whole)
             problem = _at(spot, details)
-            if problem and not (details["type"] == "missing" and problem.path in meant):
+            if problem and not _is_meant(problem, details["type"], meant):
                 problems.append(replace(problem, note=spot.note))
     if problems or found is None:
         raise_problems(label, problems)
@@ -195,6 +197,14 @@ def _meant(root: Node, errors: list[ErrorDetails], whole: type[Model]) -> set[st
         for spot in spots
         if spot.above and (near := nearest(spot.path[-1], keys(spot.above)))
     }
+
+
+def _is_meant(problem: Problem, kind: str, meant: set[str]) -> bool:
+    """Whether what is missing is there under a name that is nearly right."""
+    names = problem.message.removeprefix(_EITHER).split(" or ")
+    either = problem.message.startswith(_EITHER)
+    one = either and any(f"{problem.path}.{name}" in meant for name in names)
+    return one or (kind == "missing" and problem.path in meant)
 
 
 def _of_meant_kinds(

@@ -34,6 +34,15 @@ def field_models(model: type[Model], key: str) -> list[type[Model]]:
     return models_in(field.annotation) if field else []
 
 
+def item_models(model: type[Model], key: str) -> list[type[Model]]:
+    """The models of a list whose items are all of one kind, such as the stages of a compression."""
+    field = model.model_fields.get(key)
+    if field is None or sections_of(field.annotation):
+        return []
+    found = models_in(field.annotation)
+    return [each for each in found if not issubclass(each, (NamedModel, TypedModel))]
+
+
 def kinds(model: type[Model]) -> tuple[str, ...]:
     """The values of the model's ``type``; empty for a model of which there is one kind."""
     field = model.model_fields.get("type")

@@ -86,6 +86,7 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert main([*COMPRESS]) == 0
     out = capsys.readouterr().out
+    assert out.startswith("stages      1-prune 2 epochs, 2-prune 2 epochs, 3-share 1 epoch\n")
     path = Path("runs/tiny-compressed/tiny.dnnz")
     size = path.stat().st_size
     found = read_compressed(path)
@@ -366,6 +367,9 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "'x' is not a key" in said("--set", "stages.0.x.y=1")
     assert "stages.0.prune.keep" in said("--set", "stages.0.prune.keep={a: 2}")
+    assert "'train' is not a key; each of 'stages' has its own, the first one 'stages.0.train'" in (
+        said("--set", "train.epochs=1")
+    )
     shipped = "int8.yaml, lenet-300-100.yaml, lenet.yaml"
     assert f"did you mean 'lenet.yaml'? (configs in the package: {shipped})" in said(
         "--config", "lenett.yaml"

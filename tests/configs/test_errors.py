@@ -172,8 +172,6 @@ ONE_LINE = [
     ),
     (
         "schedule: {type: step, step: 3}",
-        "x.yaml: 2 errors\n"
-        "x.yaml:1:1: schedule: required: step_size or step_size_epochs\n"
         "x.yaml:1:24: schedule.step: unknown key; did you mean 'step_size'?",
     ),
     (
@@ -211,6 +209,8 @@ ONE_LINE = [
         ", because a run must be saved (got nothing)",
     ),
     ("train: {}", "x.yaml:1:1: train: required: epochs or max_steps"),
+    # What is misspelt is not missing, too.
+    ("train: {epoch: 3}", "x.yaml:1:9: train.epoch: unknown key; did you mean 'epochs'?"),
     (
         "train: {epochs: 1, max_steps: 2}",
         "x.yaml:1:31: train.max_steps: give either epochs or max_steps, not both",

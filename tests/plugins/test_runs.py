@@ -40,6 +40,15 @@ def test_the_same_file_under_the_same_name_goes_without_a_word(trained: Path, ru
         assert "plugin" not in done.stderr
 
 
+def test_the_next_command_of_a_group_names_the_plugin(folder: Path, run: Run) -> None:
+    done = run(folder, "train", "--config", "mine.yaml", *NAMED, "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    words = "eval --ensemble runs/mine-seeds --plugin trap.py"
+    assert f"next        dnnstack {words}\n" in done.stdout
+    done = run(folder, *words.split(), "--no-plots")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_file_may_be_named_twice(trained: Path, run: Run) -> None:
     done = run(trained, "eval", "--no-plots", *NAMED, "--plugin", "./trap.py")
     assert done.returncode == 0, done.stderr
