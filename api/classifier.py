@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError, UsageError
 from .configs import RunConfig
+from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
 from .inputs import Pictures, as_inputs, as_labels
 from .training import evaluate as evaluation
@@ -220,9 +221,10 @@ class Classifier:
         else:
             if labels is None:
                 if isinstance(pictures, str):
+                    meant = nearest(pictures, get_args(Part)) or "test"
                     raise TypeError(
                         f"{pictures!r} was given without labels; a part of the data set is "
-                        f"evaluate(split='test')"
+                        f"evaluate(split={meant!r})"
                     )
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)

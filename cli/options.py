@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,7 +53,8 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def config(*, required: bool = True) -> Decorator:
+def config(*, required: bool = True, more: Sequence[str] = ()) -> Decorator:
+    """``more``: others of the package that the command takes, first."""
     return click.option(
         "--config",
         "-c",
@@ -62,7 +63,7 @@ def config(*, required: bool = True) -> Decorator:
         metavar="FILE",
         shell_complete=completion.configs,
         help="YAML file that describes the training; a bare name is looked up in this folder, then "
-        f"among the configs of the package: {', '.join(packaged_configs())}.",
+        f"among the configs of the package: {', '.join([*more, *packaged_configs()])}.",
     )
 
 

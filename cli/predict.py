@@ -172,6 +172,10 @@ def predict(
     return status
 
 
+# What files of pictures begin with, and paths hardly do: PNG, JPEG, GIF, WebP.
+_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+
+
 def _names(paths: tuple[str, ...]) -> Iterator[str]:
     """The arguments, with ``-`` replaced by the lines of standard input."""
     from ..common.errors import UsageError
@@ -181,6 +185,11 @@ def _names(paths: tuple[str, ...]) -> Iterator[str]:
             yield path
             continue
         text = sys.stdin.buffer.read()
+        if text.startswith(_SIGNATURES):
+            raise UsageError(
+                "-: standard input is a picture, but paths are read from it; give the path of a "
+                "file with the picture"
+            )
         # ``find -print0`` and similar commands terminate each path by a zero byte.
         lines = text.split(b"\0") if b"\0" in text else text.splitlines()
         names = [os.fsdecode(line) for line in lines if line.strip()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..common.printable import printable
+from ..configs.find import packaged_searches
 from . import completion, console, options, plugins
 from .signals import ENDING, StopSignals
 from .together import option as together_option
@@ -24,7 +25,7 @@ _LATEST = "latest"
         "dnnstack sweep --config sweep.yaml --set train.epochs=2 --json",
     )
 )
-@options.config()
+@options.config(more=packaged_searches())
 @options.overrides
 @options.plugin
 @click.option(

@@ -82,8 +82,9 @@ def test_labels_that_do_not_fit(model: dnnstack.Classifier, labels: Any, message
 def test_an_evaluation_needs_pictures_and_labels(model: dnnstack.Classifier) -> None:
     with pytest.raises(TypeError, match="without their pictures"):
         model.evaluate(labels=[1, 2])
-    with pytest.raises(TypeError, match=r"'tset' was given without labels.*split='test'"):
-        model.evaluate("tset")
+    for given, meant in (("tset", "test"), ("validation", "validation"), ("5.png", "test")):
+        with pytest.raises(TypeError, match=f"'{given}' was given without.*split='{meant}'"):
+            model.evaluate(given)
     with pytest.raises(TypeError, match="without their labels"):
         model.evaluate(GREY)
     with pytest.raises(dnnstack.DnnstackError, match="no picture to evaluate on"):

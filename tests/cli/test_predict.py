@@ -225,6 +225,20 @@ def test_paths_on_standard_input(
     assert found == [pictures[2], pictures[1], pictures[3], pictures[0]]
 
 
+def test_a_picture_in_standard_input_is_no_list(
+    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str]
+) -> None:
+    done = subprocess.run(
+        [*command, "predict", "--device", "numpy", "-"],
+        input=(trained / pictures[0]).read_bytes(),
+        capture_output=True,
+        cwd=trained,
+        env=environment,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"standard input is a picture" in done.stderr
+
+
 def test_an_empty_standard_input_is_an_error(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "predict", "--device", "numpy", "-")
     assert (done.returncode, done.stdout) == (2, "")
