@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +18,14 @@ class Drawings:
     """Draws the curves of runs that have ended; ``notice`` is told what could not be drawn.
 
     ``apart``: by processes, for a GPU that waits for what Python does here; never more than
-    ``most`` at a time. Use as a context, which ends when everything is drawn.
+    ``most`` at a time. Use as a context, which ends when everything is drawn; several threads may
+    draw.
     """
 
     def __init__(self, notice: Callable[[str], None], apart: bool, most: int = 4) -> None:
         self._notice, self._apart, self._most = notice, apart, most
         self._drawing: list[tuple[Path, subprocess.Popen[str]]] = []
+        self._turn = threading.Lock()
 
     def __enter__(self) -> Drawings:
         return self
@@ -36,9 +39,19 @@ class Drawings:
         if not self._apart:
             draw_curves(run, self._notice)
             return
-        while len(self._drawing) >= self._most:
-            self._end(*self._drawing.pop(0))
-        process = subprocess.Popen(
+        with self._turn:
+            while len(self._drawing) >= self._most:
+                self._end(*self._drawing.pop(0))
+            try:
+                self._drawing.append((run, self._begun(run)))
+                return
+            except OSError:
+                # No more processes, or no memory for one.
+                pass
+        draw_curves(run, self._notice)
+
+    def _begun(self, run: Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(run.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -47,7 +60,6 @@ class Drawings:
             # A Ctrl-C is for the trainings; what is being drawn is soon done.
             start_new_session=True,
         )
-        self._drawing.append((run, process))
 
     def _end(self, run: Path, process: subprocess.Popen[str]) -> None:
         said, _ = process.communicate()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,26 +61,41 @@ def test_a_process_that_says_nothing_is_told_too(
     assert said == [f"{run / 'curves.png'}: the curves were not drawn (status 3)"]
 
 
-def test_no_more_are_drawn_at_a_time_than_may(
+def test_threads_draw_no_more_at_a_time_than_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running: list[int] = []
-    most = 0
+    counts: list[int] = []
 
     class Process:
+        returncode = 0
+
         def __init__(self, command: list[str], **_: object) -> None:
-            nonlocal most
             assert command[0] == sys.executable
             running.append(1)
-            most = max(most, len(running))
+            counts.append(len(running))
 
         def communicate(self) -> tuple[str, None]:
+            time.sleep(0.001)
             running.pop()
-            self.returncode = 0
             return "", None
 
     monkeypatch.setattr(drawings.subprocess, "Popen", Process)
-    with Drawings(print, True, most=2) as drawn:
-        for _ in range(5):
-            drawn.draw(tmp_path)
-    assert (most, running) == (2, [])
+    with Drawings(print, True, most=2) as drawn, ThreadPoolExecutor(16) as threads:
+        for done in [threads.submit(drawn.draw, tmp_path) for _ in range(64)]:
+            done.result()
+    assert (len(counts), max(counts), running) == (64, 2, [])
+
+
+def test_where_no_process_begins_this_one_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    run, said = run_in(tmp_path / "run"), list[str]()
+    monkeypatch.setattr(drawings.subprocess, "Popen", refuse)
+    with Drawings(said.append, True) as drawn:
+        drawn.draw(run)
+    assert said == []
+    assert (run / "curves.png").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....graph.graph import Graph, Op, Tensor
@@ -45,7 +46,7 @@ class NextBatch(NamedTuple):
     work: int
 
 
-def wanted(choices: dict[str, str] | Any, what: str) -> bool:
+def wanted(choices: Mapping[str, str], what: str) -> bool:
     """Whether the choices say that the update takes it along."""
     return what in choices.get("ending", "").split(",")
 
