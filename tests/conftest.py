@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -53,6 +54,12 @@ def _quiet_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_load, "_STAT", Path("nowhere"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _default_loudness() -> None:
+    """No test hears less because a command that ran before it in this process set a level."""
+    logging.getLogger("dnnstack").setLevel(logging.NOTSET)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
