@@ -13,7 +13,8 @@ each line at once, so what hangs is ended and the next part begins; what does no
   and call by call, with batch norm and dropout, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
 - memory: the same with small sums in each other's memory;
-- buckets: the same with gradients that are added up beside backward;
+- pieces: the same, the gradients that come first beside the rest of backward;
+- buckets: speed with four pieces that NCCL adds up beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
 - explain: the calls of NCCL in a step, with their times;
 - more: split layers, asynchronous training, the speed in bfloat16, rank 0 killed or stopped.
@@ -295,6 +296,7 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "bits": (bits, 150),
     "speed": (speed, 220),
     "memory": (lambda bench: speed(bench, memory=True), 200),
+    "pieces": (lambda bench: speed(bench, "parallel.buckets=2", memory=True), 200),
     "buckets": (lambda bench: speed(bench, "parallel.buckets=4"), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),

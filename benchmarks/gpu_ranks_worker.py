@@ -144,7 +144,8 @@ def collectives(team: Team, device: str) -> None:
     found = peers.peers(team.size)
     say(team, f"each other's memory: {'reached' if found else 'NOT REACHED'}")
     for nbytes in PEER_SIZES if found is not None else ():
-        in_memory(team, nbytes, found, timed)
+        for workers in (peers.BLOCKS, peers.BESIDE_BLOCKS):
+            in_memory(team, nbytes, workers, found, timed)
 
     with stream:
         sums, metrics, statistics = (cp.zeros(n, "float32") for n in (430_000, 24, 20_000))
@@ -181,7 +182,11 @@ def collectives(team: Team, device: str) -> None:
 
 
 def in_memory(
-    team: Team, nbytes: int, found: peers.Peers, timed: Callable[[str, int, list[Any]], float]
+    team: Team,
+    nbytes: int,
+    workers: int,
+    found: peers.Peers,
+    timed: Callable[[str, int, list[Any]], float],
 ) -> None:
     """The same sums by our own kernel, where every rank writes to the memory of the others."""
     from dnnstack.backends.cuda.libraries.kernels import Kernel, f32, i32
@@ -190,14 +195,15 @@ def in_memory(
 
     cp, stream, count = cupy(), device().stream, nbytes // 128 * 32
     rows = [_drawn(count, rank) for rank in range(team.size)]
-    defines = (("RANKS", team.size), ("BLOCKS", peers.BLOCKS))
-    kernel = Kernel(FILE, FUNCTION, defines=defines)
+    blocks = (("BLOCKS", peers.BLOCKS), ("WORKERS", workers))
+    kernel = Kernel(FILE, FUNCTION, defines=(("RANKS", team.size), *blocks))
     with stream:
         values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
         numbers = [values, f32(1), values, i32(count // 4)]
         nothing = [0, 0, 0, i32(0), 0, i32(0)]
-        given = [*numbers, addresses, i32(team.rank), i32(0), *nothing]
-        launch = kernel.launch(stream, (peers.BLOCKS,), (THREADS,), given)
+        area = i32(workers != peers.BLOCKS)
+        given = [*numbers, addresses, i32(team.rank), area, *nothing]
+        launch = kernel.launch(stream, (workers,), (THREADS,), given)
         launch()
         stream.synchronize()
         wanted = added_in_pairs(np.stack(rows))
@@ -214,8 +220,9 @@ def in_memory(
             right = right and bool((values.get() == first).all())
         values.fill(0)
     right = min(team.exchange(f"{right}")) == "True"
-    say(team, f"sum of {nbytes:,} bytes in memory: bits {'right' if right else 'WRONG'}")
-    timed(f"add_over_ranks of {nbytes:,} bytes", nbytes, [launch] * 20)
+    title = f"add_over_ranks of {nbytes:,} bytes by {workers} blocks"
+    say(team, f"{title}: bits {'right' if right else 'WRONG'}")
+    timed(title, nbytes, [launch] * 20)
 
 
 def _drawn(count: int, rank: int) -> Any:

@@ -40,8 +40,8 @@ class Optimizer:
     equal average of some steps; ``lookahead`` periodically replaces the parameters by another
     average. ``parts``: the number of parts in which a batch is computed; ``ranks``: the number of
     processes that share them out, ``bands``: of those that share out the rows of pictures.
-    ``buckets``: in how many pieces they add up their gradients, if each computes one part; from two
-    on the section of a part does it. ``apart``: the update is done elsewhere, by a server.
+    ``buckets``: in how many pieces they add up their gradients, if each computes one part; all but
+    the last in the section of a part. ``apart``: the update is done elsewhere, by a server.
     ``pruned``: globs of the parameters that have masks, whose zeros are weights that stay 0.
     ``shared``: bits, by globs of the parameters whose weights share their values.
     """
@@ -75,7 +75,7 @@ class Optimizer:
 
     @property
     def sums_early(self) -> bool:
-        """Whether the section of a part adds up what ranks have computed, not the update."""
+        """Whether the section of a part begins to add up what ranks have computed."""
         return self.ranks > 1 and self.buckets > 1 and self.own_parts == 1
 
     def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
@@ -191,8 +191,11 @@ class Optimizer:
         # Of what ranks have split, each has the gradient of the whole batch.
         split = {one.parameter.tensor for one, _ in spans if self._is_split(one)}
         alike = tuple(gradients[weight] for weight in weights if weight not in split)
-        if self.ranks > 1 and alike and not self.sums_early:
-            graph.add(AllReduce(values=alike, ranks=self.ranks))
+        if self.ranks > 1 and alike:
+            trained = self._trained(parameters, steps_per_epoch, first_step)
+            early = {state_of(one, SUM) for piece in self._early(trained) for one in piece}
+            late = tuple(gradient for gradient in alike if gradient not in early)
+            graph.add(AllReduce(values=late, ranks=self.ranks))
         banded = {one.parameter.tensor for one, _ in spans if one.parameter.banded}
         if self.bands > 1 and not banded.isdisjoint(weights):
             partial = tuple(gradients[weight] for weight in weights if weight in banded)
@@ -291,37 +294,45 @@ class Optimizer:
         scale: float,
     ) -> None:
         """Add the gradients of a part of the batch to their sums, in steps that count parts."""
-        spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        trained = [one.parameter.tensor for one, (a, b) in spans if a <= first_step < b]
+        trained = self._trained(parameters, steps_per_epoch, first_step)
         if trained:
             parts = self.own_parts
             further = [f"{SUM}.{level}" for level in range(1, Accumulate.levels(parts))]
+            tensors = [parameter.tensor for parameter in trained]
             graph.add(
                 Accumulate(
-                    gradients=tuple(graph.gradient(tensor) for tensor in trained),
+                    gradients=tuple(graph.gradient(tensor) for tensor in tensors),
                     step=graph["step"],
-                    sums=tuple(state_of(tensor, SUM) for tensor in trained),
-                    pending=tuple(state_of(tensor, f) for f in further for tensor in trained),
+                    sums=tuple(state_of(tensor, SUM) for tensor in tensors),
+                    pending=tuple(state_of(tensor, f) for f in further for tensor in tensors),
                     parts=parts,
                     scale=scale,
                 )
             )
-        split = {one.parameter.tensor for one, _ in spans if self._is_split(one)}
-        for bucket in self._buckets([t for t in trained if t not in split]):
-            sums = tuple(state_of(tensor, SUM) for tensor in bucket)
+        for piece in self._early(trained):
+            sums = tuple(state_of(tensor, SUM) for tensor in piece)
             graph.add(AllReduce(values=sums, ranks=self.ranks))
 
-    def _buckets(self, trained: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Pieces of about equal size, the first of those whose gradients come first: the last."""
-        if not self.sums_early or not trained:
+    def _trained(
+        self, parameters: Sequence[Parameter], steps_per_epoch: int, first_step: int
+    ) -> list[Parameter]:
+        """What is trained in the stretch that begins with ``first_step``."""
+        spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
+        return [one.parameter for one, (a, b) in spans if a <= first_step < b]
+
+    def _early(self, trained: Sequence[Parameter]) -> list[list[Tensor]]:
+        """What is added up in the section of a part: pieces of about equal size, the first of those
+        whose gradients come first, which are the last. One more is left to the update."""
+        alike = [one.tensor for one in trained if not one.split]
+        if not self.sums_early or not alike:
             return []
-        whole, done, found = sum(tensor.size for tensor in trained), 0, [[trained[-1]]]
-        for tensor in reversed(trained[:-1]):
+        whole, done, found = sum(tensor.size for tensor in alike), 0, [[alike[-1]]]
+        for tensor in reversed(alike[:-1]):
             done += found[-1][0].size
             if done * self.buckets >= whole * len(found) and len(found) < self.buckets:
                 found.append([])
             found[-1].insert(0, tensor)
-        return found
+        return found[:-1]
 
 
 def as_optimizer(given: Optimizer | Rule) -> Optimizer:

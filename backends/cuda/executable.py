@@ -101,8 +101,8 @@ class CudaExecutable:
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
-        # Steps that a section has run.
-        self._ran: dict[str, int] = {}
+        # Steps that sections have run, alone or in turn.
+        self._ran: dict[str | tuple[str, ...], int] = {}
         self._running: str | None = None
         with device().stream:
             with allocating():
@@ -164,9 +164,8 @@ class CudaExecutable:
                 for section, count in alike * steps:
                     self._run(section, count)
                 return
-            together = TOGETHER if TOGETHER * count <= MOST_LAUNCHES else 1
             while steps:
-                times = together if steps >= together else 1
+                times = self._held(sections, count, steps)
                 if (sections, times) not in self._captured:
                     self._captured[sections, times] = self._record_in_turn(sections, times)
                 self._captured[sections, times].launch(device().stream)
@@ -178,11 +177,9 @@ class CudaExecutable:
             with self._restored(binder):
                 launch_all(binder.steps)
         each = [self._sections[section] for section in sections * times]
-        work = (
-            partial(explained, *launch)
-            for binder in each
-            for launch in launches(binder.steps, binder.overlaps == JOINS)
-        )
+        steps = (step for binder in each for step in binder.steps)
+        joins = all(binder.overlaps == JOINS for binder in each)
+        work = (partial(explained, *launch) for launch in launches(steps, joins))
         return captured(work, device().stream)
 
     @contextmanager
@@ -214,7 +211,6 @@ class CudaExecutable:
             stream = device().stream
             while steps:
                 times = self._together(section, steps)
-                self._ran[section] = self._ran.get(section, 0) + times
                 if (section, times) not in self._captured:
                     self._captured[section, times] = self._record(section, times)
                 feeds.load(section)
@@ -226,10 +222,16 @@ class CudaExecutable:
         binder = self._sections[section]
         if self._store.feeds or binder.has_host_work:
             return 1
-        wanted = (MANY, TOGETHER) if self._ran.get(section, 0) >= OFTEN else (TOGETHER,)
-        launches = len(binder.steps)
-        held = (each for each in wanted if each <= steps and each * launches <= MOST_LAUNCHES)
-        return next(held, 1)
+        return self._held(section, len(binder.steps), steps)
+
+    def _held(self, key: str | tuple[str, ...], launches: int, steps: int) -> int:
+        """How many of so many steps of so many launches a graph holds; they are counted."""
+        ran = self._ran.get(key, 0)
+        wanted = (MANY, TOGETHER) if ran >= OFTEN else (TOGETHER,)
+        fitting = (each for each in wanted if each <= steps and each * launches <= MOST_LAUNCHES)
+        held = next(fitting, 1)
+        self._ran[key] = ran + held
+        return held
 
     def _record(self, section: str, times: int = 1) -> Any:
         """Capture ``times`` runs of a section, after one run on state that is put back, because

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...common.errors import ConfigError, DnnlError
 from ...graph.graph import Graph
 from ...graph.ops import Reshape
-from . import memory
+from .memory import allowance
 
 MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
@@ -64,7 +64,7 @@ def enough_for(graphs: Mapping[str, Graph]) -> Iterator[None]:
     Raises ConfigError, naming a batch that should do, if they are more than is free.
     """
     free = free_bytes()
-    counted, memory.left = memory.left, free
+    counted, allowance.left = allowance.left, free
     try:
         yield
     except MemoryError:
@@ -74,7 +74,7 @@ def enough_for(graphs: Mapping[str, Graph]) -> Iterator[None]:
             raise
         raise _refusal(graphs, free) from None
     finally:
-        memory.left = counted
+        allowance.left = counted
 
 
 def _refusal(graphs: Mapping[str, Graph], free: int) -> ConfigError:

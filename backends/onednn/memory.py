@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from ctypes import POINTER, addressof, byref, c_char, c_int, c_int64
 from typing import Any
@@ -28,15 +29,19 @@ _NAMES = {
 }
 
 
-# Bytes that may still be asked for; see host_memory.py.
-left = 1 << 62
+class _Allowance(threading.local):
+    """Bytes that a thread may still ask for, see host_memory.py: others compile networks beside."""
+
+    left = 1 << 62
+
+
+allowance = _Allowance()
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """A zeroed buffer of this many bytes that starts at a multiple of 64. Raises MemoryError."""
-    global left
-    left -= nbytes
-    if left < 0:
+    allowance.left -= nbytes
+    if allowance.left < 0:
         raise MemoryError(f"{nbytes} bytes more than are free")
     raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

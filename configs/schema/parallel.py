@@ -21,7 +21,7 @@ class ParallelConfig(Model):
     buckets: Annotated[
         Count,
         "With sync, in how many pieces ranks add up their gradients if each computes one part; on "
-        "GPUs a piece is added up beside the rest of backward.",
+        "GPUs all but the last are added up beside the rest of backward.",
     ] = 1
     servers: Annotated[
         Count, "With async, the number of processes that hold the parameters, each a part of them."

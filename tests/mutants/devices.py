@@ -380,4 +380,13 @@ DEVICES = (
         "is array:",
         (f"{_PICTURES}::test_what_can_be_changed_is_copied_again",),
     ),
+    Mutant(
+        "host memory: threads that compile networks count for each other",
+        "backends/onednn/memory.py",
+        "class _Allowance(threading.local):\n",
+        "class _Allowance:\n",
+        (
+            "backends/onednn/test_host_memory.py::test_threads_that_compile_networks_do_not_count_for_each_other",
+        ),
+    ),
 )

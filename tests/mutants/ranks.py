@@ -17,8 +17,8 @@ RANKS = (
     Mutant(
         "ranks: gradients are not summed",
         "optimizers/optimizer.py",
-        "        if self.ranks > 1 and alike and not self.sums_early:\n",
-        "        if self.ranks > 2 and alike and not self.sums_early:\n",
+        "        if self.ranks > 1 and alike:\n",
+        "        if self.ranks > 2 and alike:\n",
         (f"{_SHARE}::test_the_fastest_calls_are_the_same_for_all_ranks",),
     ),
     Mutant(
@@ -108,15 +108,36 @@ RANKS = (
     Mutant(
         "peers: the last of several parts stands for their sum",
         "backends/cuda/binding/small_sums.py",
-        " or accumulate.parts != 1:\n",
+        " or whole.parts != 1:\n",
         ":\n",
         (f"{_PEERS}::test_of_several_parts_each_counts_itself",),
     ),
     Mutant(
+        "peers: a sum beside backward takes gradients whose slices are not added up yet",
+        "backends/cuda/binding/bind.py",
+        "        reads = self.store.small_sums.reads(op)\n",
+        "        reads = op.reads()\n",
+        (f"{_PEERS}::test_a_sum_beside_backward_waits_for_its_gradients",),
+    ),
+    Mutant(
+        "peers: a sum beside backward does not wait for other lanes",
+        "backends/cuda/binding/bind.py",
+        "            self.join(range(len(self.streams)))\n        self.join({",
+        "            self.join([0])\n        self.join({",
+        (f"{_PEERS}::test_a_sum_beside_backward_waits_for_its_gradients",),
+    ),
+    Mutant(
+        "peers: what sums beside backward scale is scaled again",
+        "backends/cuda/binding/early_sums.py",
+        "        elif left and not small.takes(whole, left):\n",
+        "        elif left:\n",
+        (f"{_PEERS}::test_sums_beside_backward_have_room_of_their_own",),
+    ),
+    Mutant(
         "split: the gradients of split layers are summed over the ranks again",
         "optimizers/optimizer.py",
-        "graph.add(AllReduce(values=alike, ranks=self.ranks))",
-        "graph.add(AllReduce(values=gradients, ranks=self.ranks))",
+        "            late = tuple(gradient for gradient in alike if gradient not in early)\n",
+        "            late = tuple(gradients.values())\n",
         (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
     ),
     Mutant(

@@ -90,7 +90,8 @@ class Binder(LaunchList):
     ) -> None:
         """``beside``: makes the stream for what ranks add up while backward goes on."""
         overlap = choices["overlap"] if "overlap" in choices and available() else ""
-        self._ops, self._beside = early_sums(graph.ops) if beside else (graph.ops, Operations())
+        given = (graph.ops, Operations())
+        self._ops, self._beside = early_sums(graph.ops, store.small_sums) if beside else given
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cupy, streams, overlap, apart, more, quiet if overlap else ())
@@ -110,9 +111,8 @@ class Binder(LaunchList):
         # By the name of a choice: for each kernel that may run, seconds of the fastest of runs.
         self.either: dict[str, dict[str, Callable[[int], float]]] = defaultdict(dict)
         self.decisions = Decisions()
-        for small in store.small_sums.values():
-            for op in small.merged:
-                self.decisions.merged.add(op)
+        for op in store.small_sums.merged():
+            self.decisions.merged.add(op)
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
         self.workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
@@ -316,7 +316,8 @@ class Binder(LaunchList):
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.held.array) for pending in self._pending}
-        read = [self.buffers[tensor] for tensor in op.reads() if tensor in self.buffers]
+        reads = self.store.small_sums.reads(op)
+        read = [self.buffers[tensor] for tensor in reads if tensor in self.buffers]
         return any(id(buffer.array) in targets for buffer in read)
 
     def adds_up_itself(self, op: Op) -> bool:

@@ -1,49 +1,44 @@
 """Sums over ranks as early as they can be: right behind the gradients, beside the rest of backward.
 
-A section of a part that ranks add up in pieces has one Accumulate for all gradients, and behind it
-an AllReduce for each piece. Here every piece gets its own Accumulate, and both move up to the last
-operation that computes one of its gradients.
+A section of a part in which ranks add up pieces has one Accumulate for all gradients, and behind it
+an AllReduce for each piece. Here every piece gets its own Accumulate, unless the kernel of its sum
+does that, and both move up to the last operation that computes one of its gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from ....graph.graph import Op, Tensor
+from ....graph.graph import Op
 from ....graph.ops import Accumulate, AllReduce
 from .decisions import Operations
+from .small_sums import SmallSums, share_of
 
 
-def early_sums(ops: Sequence[Op]) -> tuple[list[Op], Operations]:
+def early_sums(ops: Sequence[Op], small: SmallSums) -> tuple[list[Op], Operations]:
     """The operations in the order in which they are to be bound, and those that run beside."""
     beside = Operations()
     pieces = [op for op in ops if isinstance(op, AllReduce) and op.ranks > 1]
     whole = next((op for op in ops if isinstance(op, Accumulate) and op.parts == 1), None)
     if whole is None or not pieces:
         return list(ops), beside
-    gradients = dict(zip(whole.sums, whole.gradients, strict=True))
     written = {tensor: at for at, op in enumerate(ops) for tensor in op.tensors(op.outputs)}
     behind: dict[int, list[Op]] = {}
-    left = dict(gradients)
+    left = dict.fromkeys(whole.sums)
     for piece in pieces:
-        own = _of(whole, piece.values, gradients)
+        own = share_of(whole, piece.values)
         last = max(written[tensor] for tensor in own.gradients)
-        behind.setdefault(last, []).extend((own, piece))
+        alone = [piece] if small.takes(whole, piece.values) else [own, piece]
+        behind.setdefault(last, []).extend(alone)
+        for op in alone:
+            beside.add(op)
         for tensor in piece.values:
             del left[tensor]
-        beside.add(own)
-        beside.add(piece)
     found: list[Op] = []
     for at, op in enumerate(ops):
-        if op is whole and left:
-            found.append(_of(whole, tuple(left), gradients))
-        elif op is not whole and op not in beside:
-            found.append(op)
+        if op is not whole:
+            found += [op] if op not in beside else []
+        elif left and not small.takes(whole, left):
+            found.append(share_of(whole, left))
         found += behind.get(at, ())
     return found, beside
-
-
-def _of(whole: Accumulate, sums: tuple[Tensor, ...], gradients: dict[Tensor, Tensor]) -> Accumulate:
-    """That of some of its gradients."""
-    return replace(whole, sums=sums, gradients=tuple(gradients[tensor] for tensor in sums))

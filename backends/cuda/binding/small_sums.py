@@ -1,13 +1,15 @@
 """What the sum of a step over ranks takes along where it is so small that launches count.
 
-Where a rank computes one part of a batch, the sum's kernel scales the gradients itself, keeps the
-part's metrics and counts the part; in any case it can gather the metrics of all and add them up.
+Where a rank computes one part of a batch, the sum's kernel scales the gradients itself; that of the
+update also keeps the part's metrics and counts the part; in any case it can gather the metrics of
+all and add them up.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ....common.records import dataclass
 from ....graph.graph import Graph, Op, Tensor
@@ -44,8 +46,10 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Ending:
-    """The operations on a part that its section ends with; gradients: the name of their arena."""
+    """What a part's section leaves to a sum: ``accumulate``, of ``whole`` what concerns the sum;
+    gradients: the name of their arena."""
 
+    whole: Accumulate
     accumulate: Accumulate
     gradients: str
     keep: KeepMetrics | None = None
@@ -59,7 +63,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class SmallSum:
-    """The first sum of a section, ``values`` of an arena, and what its kernel does besides."""
+    """A sum, ``values`` of an arena, and what its kernel does besides."""
 
     op: AllReduce
     metrics: Metrics | None = None
@@ -70,6 +74,34 @@ class SmallSum:
         """Of both sections."""
         metrics = () if self.metrics is None else self.metrics.operations
         return (*(() if self.ending is None else self.ending.operations), *metrics)
+
+
+class SmallSums:
+    """Those of all sections."""
+
+    def __init__(self, found: Iterable[SmallSum] = ()) -> None:
+        self._found = tuple(found)
+
+    def of(self, op: AllReduce) -> SmallSum | None:
+        """What the kernel of a sum does, if it does more than to add up."""
+        return next((small for small in self._found if small.op is op), None)
+
+    def reads(self, op: Op) -> tuple[Tensor, ...]:
+        """What the kernel of an operation reads: that of a sum perhaps gradients in its place."""
+        small = self.of(op) if isinstance(op, AllReduce) else None
+        if small is None or small.ending is None:
+            return op.reads()
+        return (*op.reads(), *small.ending.accumulate.gradients)
+
+    def merged(self) -> Iterator[Op]:
+        """The operations that sums do."""
+        return (op for small in self._found for op in small.merged)
+
+    def takes(self, whole: Accumulate, sums: Iterable[Tensor]) -> bool:
+        """Whether a sum scales and keeps these gradients itself."""
+        wanted = set(sums)
+        endings = [small.ending for small in self._found if small.ending is not None]
+        return any(e.whole is whole and set(e.accumulate.sums) == wanted for e in endings)
 
 
 def fits(ranks: int, nbytes: int) -> bool:
@@ -88,18 +120,17 @@ def stretches(spans: Spans, values: Iterable[Tensor]) -> list[tuple[str, int, in
     return found
 
 
-def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> dict[str, SmallSum]:
-    """By section, its first sum, if ranks make that in each other's memory."""
-    found = {}
-    for name, graph in graphs.items():
-        op = next((op for op in graph.ops if isinstance(op, AllReduce)), None)
-        if op is None or op.ranks == 1:
-            continue
-        _, start, stop = stretches(spans, op.values)[0]
-        if fits(op.ranks, 4 * (stop - start)):
-            metrics = _metrics(graph, op)
-            found[name] = SmallSum(op, metrics, _ending(spans, graphs, op, metrics))
-    return found
+def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
+    """The sums that ranks make in each other's memory, if they do more than that."""
+    found = []
+    for graph in graphs.values():
+        summed = [op for op in graph.ops if isinstance(op, AllReduce) and op.ranks > 1]
+        for op in summed:
+            _, start, stop = stretches(spans, op.values)[0]
+            if fits(op.ranks, 4 * (stop - start)):
+                metrics = _metrics(graph, op) if op is summed[0] else None
+                found.append(SmallSum(op, metrics, _ending(spans, graphs, op, metrics)))
+    return SmallSums(found)
 
 
 def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:
@@ -129,26 +160,35 @@ def _ending(
     # Of sections for several stretches of a training it would not be known which comes before.
     if len(alike) != 2 or len(stretches(spans, op.values)) != 1:
         return None
-    graph, accumulate = alike[0]
-    if not isinstance(accumulate, Accumulate) or accumulate.parts != 1:
+    graph, whole = alike[0]
+    if not isinstance(whole, Accumulate) or whole.parts != 1:
         return None
+    if not set(op.values) <= set(whole.sums):
+        return None
+    accumulate = share_of(whole, op.values)
     pairs = zip(accumulate.gradients, accumulate.sums, strict=True)
-    if set(accumulate.sums) != set(op.values) or any(
-        spans[gradient][1:] != spans[total][1:] for gradient, total in pairs
-    ):
+    if any(spans[gradient][1:] != spans[total][1:] for gradient, total in pairs):
         return None
-    behind = graph.ops[graph.ops.index(accumulate) + 1 :]
+    behind = [other for other in graph.ops[graph.ops.index(whole) + 1 :] if other is not op]
     gradients = spans[accumulate.gradients[0]][0]
     keep = next((op for op in graph.ops if isinstance(op, KeepMetrics)), None)
     advance = next((op for op in behind if isinstance(op, Advance)), None)
     if metrics is None or keep is None or advance is None:
         alone = not {*accumulate.gradients, *accumulate.sums} & _touched(behind)
-        return Ending(accumulate, gradients) if alone else None
-    found = Ending(accumulate, gradients, keep, advance)
-    rest = [op for op in graph.ops[graph.ops.index(keep) :] if op not in found.operations]
+        return Ending(whole, accumulate, gradients) if alone else None
+    found = Ending(whole, accumulate, gradients, keep, advance)
+    rest = [op for op in graph.ops[graph.ops.index(keep) :] if op not in (whole, *found.operations)]
     fitting = keep.kept == metrics.gather.rows and advance.step == metrics.skip.step
     own = {keep.sums, keep.kept, keep.step, *accumulate.gradients, *accumulate.sums}
     return found if fitting and not own & _touched(rest) else None
+
+
+def share_of(whole: Accumulate, sums: Iterable[Tensor]) -> Accumulate:
+    """What keeps some of the gradients of parts."""
+    gradients = dict(zip(whole.sums, whole.gradients, strict=True))
+    if set(gradients) == set(sums):
+        return whole
+    return replace(whole, sums=tuple(sums), gradients=tuple(gradients[each] for each in sums))
 
 
 def _touched(ops: Iterable[Op]) -> set[Tensor]:

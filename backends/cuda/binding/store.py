@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -15,7 +15,7 @@ from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
 from .feeds import Feeds
 from .pictures import Host, Pictures
-from .small_sums import SmallSum
+from .small_sums import SmallSums
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -73,8 +73,8 @@ class Store:
         self.arenas: dict[str, Any] = {}
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
-        # By section, what its first sum over ranks does besides.
-        self.small_sums: Mapping[str, SmallSum] = {}
+        # What small sums over ranks do besides.
+        self.small_sums = SmallSums()
         # Data sets that stay in host memory, if that was asked for.
         self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}

@@ -18,6 +18,8 @@ from .runtime import cupy, device_errors
 
 # As peers.cu has them.
 BLOCKS, TAIL, ROOM_BYTES, AREAS = 128, 192, 4 << 20, 2
+# Blocks of a sum that others compute beside: fewer, for each waits for the other ranks.
+BESIDE_BLOCKS = 32
 # Ranks whose values a thread holds at once.
 MOST_RANKS = 8
 # CUDA_IPC_HANDLE_SIZE and cudaIpcMemLazyEnablePeerAccess of driver_types.h.

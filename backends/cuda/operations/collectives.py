@@ -62,8 +62,8 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         if not fits(op.ranks, 4 * count):
             _sum(b, op, values, count)
             continue
-        small = b.store.small_sums.get(b.graph.name)
-        if small is None or small.op is not op or place:
+        small = None if place else b.store.small_sums.of(op)
+        if small is None:
             small = SmallSum(op)
         otherwise = b.aside(partial(_by_nccl, b, small, values, start, stop))
         sum_in_memory(b, op, start, stop, values, small, otherwise)

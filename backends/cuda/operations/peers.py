@@ -12,7 +12,7 @@ from ..binding.bind import Binder
 from ..binding.launch_list import Step
 from ..binding.small_sums import SmallSum
 from ..libraries.kernels import f32
-from ..libraries.peers import BLOCKS, peers
+from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, peers
 
 FILE, FUNCTION, THREADS = "peers.cu", "add_over_ranks", 512
 
@@ -80,9 +80,10 @@ def sum_in_memory(
         shown["with"] = ", ".join(op.label() for op in small.merged)
     # Sums beside backward may run while another does.
     area = int(b.current >= b.lanes)
+    workers = BESIDE_BLOCKS if area else BLOCKS
     numbers = (source, f32(scale), values, (stop - start) // 4)
     arguments = (*numbers, memory, number(op.ranks), area, *tail)
-    grid = (BLOCKS + (metrics is not None),)
-    defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS))
+    grid = (workers + (metrics is not None),)
+    defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS), ("WORKERS", workers))
     wrap = _Sum(b, op.ranks, memory, otherwise).wrap
     b.kernel(op, (FILE, FUNCTION), grid, arguments, shown, (THREADS,), defines=defines, wrap=wrap)

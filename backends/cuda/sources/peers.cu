@@ -1,7 +1,7 @@
 // A sum over ranks in each other's memory: every GPU writes its values into the memory of the
 // others, says so, and adds up what it has got. For sums so small that NCCL's start would last longer
-// than the way of the bytes. Compiled for RANKS, and for BLOCKS, each of which has the same numbers in every
-// call, whatever their count; one more has the metrics.
+// than the way of the bytes. Compiled for RANKS, and for WORKERS blocks of at most BLOCKS, each of which
+// has the same numbers in every call of an area, whatever their count; one more has the metrics.
 constexpr int TOLD = BLOCKS + 1;
 // Doubles of all ranks' metrics, and bytes of a rank's values.
 constexpr int TAIL = 192;
@@ -26,7 +26,7 @@ INLINE float* box_at(char* memory, int area, unsigned turn, int from, int to) {
     return (float*)(memory + BOXES + place * ROOM);
 }
 #define OF_GRID(i, n) \
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += BLOCKS * blockDim.x)
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += WORKERS * blockDim.x)
 
 INLINE float4 scaled(const float* p, float scale) {
     const float4 v = get4(p);
@@ -45,7 +45,7 @@ KERNEL add_over_ranks(const float* from, float scale, float* values, int fours,
     char* own = memory[rank];
     unsigned* turns = (unsigned*)(own + TURNS) + area * TOLD + blockIdx.x;
     const unsigned turn = *turns + 1;
-    const bool counts = blockIdx.x == BLOCKS;
+    const bool counts = blockIdx.x == WORKERS;
     const int each = 3 * parts / RANKS;
     if (counts && part) {
         OF_BLOCK(i, 3) kept[rank * each + i] = part[i], part[i] = 0.0;

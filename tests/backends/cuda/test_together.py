@@ -147,8 +147,9 @@ def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
     launched, recorded, alone = [], [], []
 
     def captured(work, stream):
-        recorded.append(sum(1 for _ in work))
-        return SimpleNamespace(launch=lambda stream: launched.append(recorded[-1]))
+        held = sum(1 for _ in work)
+        recorded.append(held)
+        return SimpleNamespace(launch=lambda stream: launched.append(held))
 
     monkeypatch.setattr(executable, "captured", captured)
     turn = ("train", "train", "evaluate")
@@ -156,10 +157,37 @@ def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
     each = sum(len(made._sections[name].steps) for name in turn)
     assert recorded == [TOGETHER * each, each]
     assert launched == [TOGETHER * each] * 2 + [each]
+    # Of what runs often a graph holds more.
+    made.run_in_turn(turn, OFTEN)
+    launched.clear()
+    made.run_in_turn(turn, MANY + 1)
+    assert MANY * each > MOST_LAUNCHES
+    assert launched == [TOGETHER * each] * (MANY // TOGETHER) + [each]
+    made.run_in_turn(turn[1:], OFTEN)
+    launched.clear()
+    made.run_in_turn(turn[1:], MANY + 1)
+    each -= len(made._sections["train"].steps)
+    assert launched == [MANY * each, each]
     fed, _ = bound(sections("lenet"), capture=True, streamed=True)
     monkeypatch.setattr(fed, "_run", lambda section, steps: alone.append((section, steps)))
     fed.run_in_turn(turn, 2)
     assert alone == [("train", 2), ("evaluate", 1)] * 2
+
+
+def test_a_section_may_overlap_with_the_one_in_front(bound, sections, monkeypatch):
+    """In a graph of several: one list of launches, of which only the first has none in front."""
+    made, _ = bound(sections("lenet"), capture=True)
+    found, listed = [], executable.launches
+
+    def noted(steps, joins):
+        found.append([*steps])
+        return listed(found[-1], joins)
+
+    monkeypatch.setattr(executable, "launches", noted)
+    monkeypatch.setattr(executable, "captured", lambda work, stream: [*work])
+    made._record_in_turn(("train", "evaluate"), 3)
+    each = [*made._sections["train"].steps, *made._sections["evaluate"].steps]
+    assert found == [each * 3]
 
 
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):

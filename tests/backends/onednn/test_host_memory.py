@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import resource
+import threading
 
 import pytest
-from dnnstack.backends.onednn import host_memory, memory
+from dnnstack.backends.onednn import host_memory
+from dnnstack.backends.onednn.memory import aligned, allowance
 from dnnstack.common.errors import ConfigError, DnnlError
 
 
@@ -42,7 +44,30 @@ def test_it_is_refused_before_more_is_asked_for_than_is_free(make, monkeypatch):
     assert "device 'cpu': the network needs more memory than is free, 0.00 GB" in text
     assert "data.batch_size of " in text
     # Outside there is no limit.
-    assert memory.left > 1 << 61
+    assert allowance.left > 1 << 61
+
+
+def test_threads_that_compile_networks_do_not_count_for_each_other(make, monkeypatch):
+    """Each has what was free when it began, and afterwards no limit, whichever ends first."""
+    _, graphs, _ = make()
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 1000)
+    found, inside, ended = [], threading.Event(), threading.Event()
+
+    def other():
+        with host_memory.enough_for(graphs):
+            inside.set()
+            assert ended.wait(10)
+            aligned(600)
+        found.append(allowance.left)
+
+    thread = threading.Thread(target=other)
+    with host_memory.enough_for(graphs):
+        thread.start()
+        assert inside.wait(10)
+        aligned(600)
+    ended.set()
+    thread.join(10)
+    assert min(*found, allowance.left) > 1 << 61
 
 
 def test_what_the_library_cannot_get_is_said_in_the_same_way(make):

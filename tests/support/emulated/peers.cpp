@@ -37,7 +37,7 @@ extern "C" void run(unsigned seed, int threads, const float* from, float scale, 
                     int fours, char* const* memory, int rank, int area, double* part, double* kept,
                     double* sums, int parts, i64* step, int uncounted) {
     paces = seed;
-    gridDim.x = BLOCKS + (kept != nullptr), gridDim.y = gridDim.z = 1;
+    gridDim.x = WORKERS + (kept != nullptr), gridDim.y = gridDim.z = 1;
     emulated::launch(threads, 0, [=] {
         add_over_ranks(from, scale, values, fours, memory, rank, area, part, kept, sums, parts,
                        step, uncounted);

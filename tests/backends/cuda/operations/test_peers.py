@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
+from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers as memory
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.graph.ops import AllReduce
+from dnnstack.graph.ops import Accumulate, AllReduce
 
 from .test_collectives import FakeComm, library, ranks, step
 
@@ -196,9 +199,80 @@ def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
 def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypatch):
     found = launched(monkeypatch)
     executable, _ = bound(step(near.size, near.size, buckets=3), "tf32", FURTHEST)
-    assert functions(executable, "train").count("add_over_ranks") == 3
-    assert "add_metrics" in functions(executable)
+    names = functions(executable, "train")
+    assert names.count("add_over_ranks") == 2
+    assert not {"accumulate", "keep_metrics", "advance", "add_metrics"} & {*names}
+    assert not {"add_metrics", "skip_parts"} & {*functions(executable)}
     executable.run("train")
-    areas = [int(given[6]) for name, _, given in found if name == "add_over_ranks"]
-    assert areas == [1, 1, 1]
+    executable.run("update")
+    summed = [(grid, given) for name, grid, given in found if name == "add_over_ranks"]
+    assert [int(given[6]) for _, given in summed] == [1, 1, 0]
+    beside, own = memory.BESIDE_BLOCKS, memory.BLOCKS + 1
+    assert [grid for grid, _ in summed] == [(beside,), (beside,), (own,)]
+    # Each scales its own gradients; together they are all.
+    sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
+    places = []
+    for _, (source, scale, values, fours, *_) in summed:
+        assert source.data.ptr - gradients.data.ptr == values.data.ptr - sums.data.ptr
+        assert float(scale) == np.float32(1 / near.size)
+        begin = (values.data.ptr - sums.data.ptr) // 4
+        places += range(begin, begin + 4 * int(fours))
+    assert sorted(places) == list(range(sums.size))
+    executable.close()
+
+
+def happened_before(launches, waits, op):
+    """For each tensor that was written in front of an operation, whether that is behind it in any
+    case: on its stream, or one that its stream waits for."""
+    known = defaultdict(lambda: defaultdict(int))
+    written = {}
+    for each in launches:
+        own = known[each.stream]
+        if each.call is None:
+            for stream, count in known[waits[id(each)]].items():
+                own[stream] = max(own[stream], count)
+        elif each.call.op is op:
+            return {name: own[stream] >= count for name, (stream, count) in written.items()}
+        else:
+            own[each.stream] += 1
+            at = each.stream, own[each.stream]
+            written |= {tensor.name: at for tensor in each.call.op.writes()}
+    raise AssertionError("it was not launched")
+
+
+@pytest.mark.parametrize(("buckets", "pieces"), [(2, 1), (4, 3)])
+@pytest.mark.parametrize("streams", ["1", "3"])
+def test_a_sum_beside_backward_waits_for_its_gradients(
+    bound, step, near, monkeypatch, streams, buckets, pieces
+):
+    """Of all lanes, and until slices of them are added up."""
+    waits, made = {}, LaunchList._wait
+
+    def noted(self, behind, ahead):
+        found = made(self, behind, ahead)
+        waits[id(found)] = ahead
+        return found
+
+    monkeypatch.setattr(LaunchList, "_wait", noted)
+    graphs = step(near.size, near.size, buckets=buckets, net="lenet")
+    executable, _ = bound(graphs, "tf32", {"layout": "nhwc", "pad": "8", "streams": streams})
+    launches = executable._sections["train"].steps
+    bound_ops = [each.call.op for each in launches if each.call is not None]
+    # More ranks have less room each, and a sum by NCCL may be several launches.
+    summed = {id(op): op for op in bound_ops if isinstance(op, AllReduce)}.values()
+    assert len(summed) == pieces
+    whole = next(op for op in graphs["train"].ops if isinstance(op, Accumulate))
+    gradient = dict(zip(whole.sums, whole.gradients, strict=True))
+    for op in summed:
+        known = happened_before(launches, waits, op)
+        assert all(known[gradient[tensor].name] for tensor in op.values), op.values
+    calls = functions(executable, "train")
+    if buckets == 4:
+        # The gradients of the second convolution and of its bias, which max-pool's gradient brings.
+        filters = next(
+            at
+            for at, call in enumerate(executable.calls("train"))
+            if type(call.op).__name__ == "Conv2dBackwardFilter"
+        )
+        assert calls[filters + 1 : filters + 3] == ["sum_slices", "add_over_ranks"]
     executable.close()

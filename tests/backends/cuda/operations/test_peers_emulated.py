@@ -26,9 +26,9 @@ def ranks(request):
     return request.param
 
 
-def compiled(ranks, blocks, folder):
+def compiled(ranks, blocks, folder, workers=None):
     path = folder / "peers.so"
-    values = {"RANKS": ranks, "BLOCKS": blocks, "BFLOAT": 0}
+    values = {"RANKS": ranks, "BLOCKS": blocks, "WORKERS": workers or blocks, "BFLOAT": 0}
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
     options += [f"-D{name}={value}" for name, value in values.items()]
     source = [f"-I{SOURCES / 'sources'}", str(HERE / "peers.cpp"), "-o", str(path)]
@@ -38,9 +38,9 @@ def compiled(ranks, blocks, folder):
     return found
 
 
-@pytest.fixture(scope="module")
-def library(ranks, tmp_path_factory):
-    return compiled(ranks, peers.BLOCKS, tmp_path_factory.mktemp("peers"))
+@pytest.fixture(scope="module", params=[peers.BLOCKS, peers.BESIDE_BLOCKS])
+def library(ranks, request, tmp_path_factory):
+    return compiled(ranks, peers.BLOCKS, tmp_path_factory.mktemp("peers"), request.param)
 
 
 def test_both_sides_lay_memory_out_alike(library, ranks):
