@@ -224,11 +224,11 @@ class CudaExecutable:
             return 1
         return self._held(section, len(binder.steps), steps)
 
-    def _held(self, key: str | tuple[str, ...], launches: int, steps: int) -> int:
-        """How many of so many steps of so many launches a graph holds; they are counted."""
+    def _held(self, key: str | tuple[str, ...], count: int, steps: int) -> int:
+        """How many of so many steps, each of ``count`` launches, a graph holds; counts them."""
         ran = self._ran.get(key, 0)
         wanted = (MANY, TOGETHER) if ran >= OFTEN else (TOGETHER,)
-        fitting = (each for each in wanted if each <= steps and each * launches <= MOST_LAUNCHES)
+        fitting = (each for each in wanted if each <= steps and each * count <= MOST_LAUNCHES)
         held = next(fitting, 1)
         self._ran[key] = ran + held
         return held

@@ -90,8 +90,9 @@ class Binder(LaunchList):
     ) -> None:
         """``beside``: makes the stream for what ranks add up while backward goes on."""
         overlap = choices["overlap"] if "overlap" in choices and available() else ""
-        given = (graph.ops, Operations())
-        self._ops, self._beside = early_sums(graph.ops, store.small_sums) if beside else given
+        self._ops, self._beside = graph.ops, Operations()
+        if beside:
+            self._ops, self._beside = early_sums(graph.ops, store.small_sums)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cupy, streams, overlap, apart, more, quiet if overlap else ())
