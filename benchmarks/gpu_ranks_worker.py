@@ -199,7 +199,7 @@ def in_memory(
     kernel = Kernel(FILE, FUNCTION, defines=(("RANKS", team.size), *blocks))
     with stream:
         values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
-        numbers = [values, f32(1), values, i32(count // 4)]
+        numbers = [values, f32(1), values, *map(i32, (count // 4, count // 4, 0))]
         nothing = [0, 0, 0, i32(0), 0, i32(0)]
         area = i32(workers != peers.BLOCKS)
         given = [*numbers, addresses, i32(team.rank), area, *nothing]

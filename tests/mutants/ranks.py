@@ -134,6 +134,20 @@ RANKS = (
         (f"{_PEERS}::test_sums_beside_backward_have_room_of_their_own",),
     ),
     Mutant(
+        "peers: of a sum in two places the second lies right behind the first",
+        "backends/cuda/sources/peers.cu",
+        "            put4(values + place, v[0]);\n",
+        "            put4(values + 4 * i, v[0]);\n",
+        (f"{_EMULATED}::test_all_ranks_have_the_sum_in_pairs_and_the_metrics",),
+    ),
+    Mutant(
+        "peers: the second place of a sum is where the first ends",
+        "backends/cuda/operations/peers.py",
+        "last_start - first_stop if len(stretches) > 1 else 0",
+        "0",
+        (f"{_PEERS}::test_sums_beside_backward_have_room_of_their_own",),
+    ),
+    Mutant(
         "split: the gradients of split layers are summed over the ranks again",
         "optimizers/optimizer.py",
         "            late = tuple(gradient for gradient in alike if gradient not in early)\n",

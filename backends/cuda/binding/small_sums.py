@@ -8,7 +8,7 @@ all and add them up.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ....common.records import dataclass
@@ -28,7 +28,8 @@ from ..libraries.peers import MOST_RANKS, TAIL, room
 # Until it has been measured on several GPUs, who wants it says so.
 SWITCH = "DNNSTACK_PEER_SUMS"
 # Of a tensor the name of its arena, and where it begins and ends there.
-Spans = Mapping[Tensor, tuple[str, int, int]]
+Stretch = tuple[str, int, int]
+Spans = Mapping[Tensor, Stretch]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class SmallSum:
-    """A sum, ``values`` of an arena, and what its kernel does besides."""
+    """A sum, and what its first kernel does besides."""
 
     op: AllReduce
     metrics: Metrics | None = None
@@ -104,19 +105,39 @@ class SmallSums:
         return any(e.whole is whole and set(e.accumulate.sums) == wanted for e in endings)
 
 
-def fits(ranks: int, nbytes: int) -> bool:
-    """Whether ranks add up so many bytes in each other's memory, if they can reach it."""
-    wanted = os.environ.get(SWITCH) == "1"
-    return wanted and 2 <= ranks <= MOST_RANKS and nbytes <= room(ranks) and on_one_machine(ranks)
+def fits(ranks: int, count: int) -> bool:
+    """Whether ranks add up so many floats in each other's memory, if they can reach it."""
+    wanted = os.environ.get(SWITCH) == "1" and 2 <= ranks <= MOST_RANKS
+    return wanted and 4 * count <= room(ranks) and on_one_machine(ranks)
 
 
-def stretches(spans: Spans, values: Iterable[Tensor]) -> list[tuple[str, int, int]]:
+def stretches(spans: Spans, values: Iterable[Tensor]) -> list[Stretch]:
     """Where tensors lie side by side: others may lie between, whose sums no rank wants."""
-    found: list[tuple[str, int, int]] = []
+    found: list[Stretch] = []
     for name, start, stop in sorted(spans[value] for value in values):
         if found and found[-1][0] == name and found[-1][2] == start:
             start = found.pop()[1]
         found.append((name, start, stop))
+    return found
+
+
+def size_of(stretches: Sequence[Stretch]) -> int:
+    return sum(stop - start for _, start, stop in stretches)
+
+
+def kernels_of(spans: Spans, op: AllReduce) -> list[list[Stretch]]:
+    """The stretches of a sum, each by itself, or two of an arena together if that is small."""
+    found: list[list[Stretch]] = []
+    for stretch in stretches(spans, op.values):
+        last = found[-1] if found else []
+        if (
+            len(last) == 1
+            and last[0][0] == stretch[0]
+            and fits(op.ranks, size_of([*last, stretch]))
+        ):
+            last.append(stretch)
+        else:
+            found.append([stretch])
     return found
 
 
@@ -126,10 +147,11 @@ def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
     for graph in graphs.values():
         summed = [op for op in graph.ops if isinstance(op, AllReduce) and op.ranks > 1]
         for op in summed:
-            _, start, stop = stretches(spans, op.values)[0]
-            if fits(op.ranks, 4 * (stop - start)):
+            first, *others = kernels_of(spans, op)
+            if fits(op.ranks, size_of(first)):
                 metrics = _metrics(graph, op) if op is summed[0] else None
-                found.append(SmallSum(op, metrics, _ending(spans, graphs, op, metrics)))
+                ending = None if others else _ending(spans, graphs, op, metrics)
+                found.append(SmallSum(op, metrics, ending))
     return SmallSums(found)
 
 
@@ -158,7 +180,7 @@ def _ending(
         if isinstance(other, Accumulate | AllReduce) and set(other.writes()) & set(op.values)
     ]
     # Of sections for several stretches of a training it would not be known which comes before.
-    if len(alike) != 2 or len(stretches(spans, op.values)) != 1:
+    if len(alike) != 2:
         return None
     graph, whole = alike[0]
     if not isinstance(whole, Accumulate) or whole.parts != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from ....graph.ops import (
     SkipParts,
 )
 from ..binding.bind import KERNELS, Binder, binds
-from ..binding.small_sums import SmallSum, fits, stretches
+from ..binding.small_sums import SmallSum, Stretch, fits, kernels_of, size_of
 from ..binding.store import Buffer
 from ..libraries.kernels import f32
 from ..libraries.layout import ceil_div
@@ -57,32 +57,34 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         for tensor in op.values:
             b.home(tensor)
         return
-    for place, (name, start, stop) in enumerate(stretches(b.store.spans, op.values)):
-        values, count = b.store.arenas[name][start:stop], stop - start
-        if not fits(op.ranks, 4 * count):
-            _sum(b, op, values, count)
-            continue
-        small = None if place else b.store.small_sums.of(op)
-        if small is None:
-            small = SmallSum(op)
-        otherwise = b.aside(partial(_by_nccl, b, small, values, start, stop))
-        sum_in_memory(b, op, start, stop, values, small, otherwise)
+    small = b.store.small_sums.of(op)
+    for stretches in kernels_of(b.store.spans, op):
+        if fits(op.ranks, size_of(stretches)):
+            does = small or SmallSum(op)
+            otherwise = b.aside(partial(_by_nccl, b, does, stretches))
+            sum_in_memory(b, does, stretches, otherwise)
+        else:
+            ((name, start, stop),) = stretches
+            _sum(b, op, b.store.arenas[name][start:stop], stop - start)
+        small = None
 
 
-def _by_nccl(b: Binder, small: SmallSum, values: Any, start: int, stop: int) -> None:
+def _by_nccl(b: Binder, small: SmallSum, stretches: Sequence[Stretch]) -> None:
     """What the kernel of a small sum does, by NCCL and one launch for each operation."""
-    ending, metrics, count = small.ending, small.metrics, stop - start
+    ending, metrics = small.ending, small.metrics
     if ending is not None:
-        source, scale = b.store.arenas[ending.gradients][start:stop], ending.accumulate.scale
-        arguments = (source, values, count, f32(scale))
-        b.kernel(ending.accumulate, (FILE, "scale_floats"), count, arguments)
+        for name, start, stop in stretches:
+            source, values = (b.store.arenas[each][start:stop] for each in (ending.gradients, name))
+            arguments = (source, values, stop - start, f32(ending.accumulate.scale))
+            b.kernel(ending.accumulate, (FILE, "scale_floats"), stop - start, arguments)
         for op in ending.operations[1:]:
             KERNELS.of(op)(b, op)
     if metrics is not None:
         _gather(b, metrics.gather)
         add_metrics(b, metrics.add)
         skip_parts(b, metrics.skip)
-    _sum(b, small.op, values, count)
+    for name, start, stop in stretches:
+        _sum(b, small.op, b.store.arenas[name][start:stop], stop - start)
 
 
 def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:

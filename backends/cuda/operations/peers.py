@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ....graph.ops import AllReduce
 from ...collectives import number
 from ..binding.bind import Binder
 from ..binding.launch_list import Step
-from ..binding.small_sums import SmallSum
+from ..binding.small_sums import SmallSum, Stretch, size_of
 from ..libraries.kernels import f32
 from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, peers
 
@@ -53,35 +52,34 @@ class _Sum:
 
 
 def sum_in_memory(
-    b: Binder,
-    op: AllReduce,
-    start: int,
-    stop: int,
-    values: Any,
-    small: SmallSum,
-    otherwise: Sequence[Step],
+    b: Binder, small: SmallSum, stretches: Sequence[Stretch], otherwise: Sequence[Step]
 ) -> None:
-    """Append the kernel that adds up ``values``, a stretch of an arena, and does what is merged.
+    """Append the kernel that adds up one or two stretches of an arena, and does what is merged.
 
     otherwise: what does the same, by NCCL, where memory cannot be reached.
     """
+    op, ending, metrics = small.op, small.ending, small.metrics
     memory = b.zeros(op.ranks, "uint64")
+    name, start, first_stop = stretches[0]
+    _, last_start, stop = stretches[-1]
+    values = b.store.arenas[name][start:stop]
     source, scale = values, 1.0
     tail: tuple[Any, ...] = (None, None, None, 0, None, 0)
-    ending, metrics = small.ending, small.metrics
     if ending is not None:
         source, scale = b.store.arenas[ending.gradients][start:stop], ending.accumulate.scale
     if metrics is not None:
         rows, skip = metrics.gather.rows, metrics.skip
         part, own = (None, 0) if ending is None or ending.keep is None else (ending.keep.sums, 1)
         tail = (part, rows, metrics.add.sums, rows.shape[0], skip.step, skip.parts + own)
-    shown: dict[str, object] = {"values": stop - start}
+    count, gap = size_of(stretches), last_start - first_stop if len(stretches) > 1 else 0
+    shown: dict[str, object] = {"values": count}
     if small.merged:
         shown["with"] = ", ".join(op.label() for op in small.merged)
     # Sums beside backward may run while another does.
     area = int(b.current >= b.lanes)
     workers = BESIDE_BLOCKS if area else BLOCKS
-    numbers = (source, f32(scale), values, (stop - start) // 4)
+    places = (count // 4, (first_stop - start) // 4, gap // 4)
+    numbers = (source, f32(scale), values, *places)
     arguments = (*numbers, memory, number(op.ranks), area, *tail)
     grid = (workers + (metrics is not None),)
     defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS), ("WORKERS", workers))

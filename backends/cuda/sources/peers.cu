@@ -34,11 +34,11 @@ INLINE float4 scaled(const float* p, float scale) {
                        __fmul_rn(scale, v.w));
 }
 
-// values = the sum over the ranks, in pairs, of scale * from; both: (fours, 4); memory: the
-// addresses of that of all ranks. kept: (parts, 3), of which a rank has the metrics of its own
+// values = the sum over the ranks, in pairs, of scale * from; both: (fours, 4), with a gap of so many
+// fours behind the first `split`; memory: the addresses of that of all ranks. kept: (parts, 3), of which a rank has the metrics of its own
 // parts, or null; part: those of the only one, which go there and begin with 0 again, or null. Those
 // of all are added to sums, in order, and the step counts the parts that it has not counted yet.
-KERNEL add_over_ranks(const float* from, float scale, float* values, int fours,
+KERNEL add_over_ranks(const float* from, float scale, float* values, int fours, int split, int gap,
                       char* const* memory, int rank, int area, double* part, double* kept,
                       double* sums, int parts, i64* step, int uncounted) {
     enter();
@@ -58,7 +58,7 @@ KERNEL add_over_ranks(const float* from, float scale, float* values, int fours,
             OF_BLOCK(i, each) tail[i] = kept[rank * each + i];
         } else {
             float* box = box_at(memory[to], area, turn, rank, to);
-            OF_GRID(i, fours) put4(box + 4 * i, scaled(from + 4 * i, scale));
+            OF_GRID(i, fours) put4(box + 4 * i, scaled(from + 4 * (i < split ? i : i + gap), scale));
         }
     }
     __syncthreads();
@@ -80,15 +80,16 @@ KERNEL add_over_ranks(const float* from, float scale, float* values, int fours,
         if (threadIdx.x == 0) *step += uncounted;
     } else {
         OF_GRID(i, fours) {
+            const int place = 4 * (i < split ? i : i + gap);
             float4 v[RANKS];
             UNROLLED(r, RANKS)
-                v[r] = r == rank ? scaled(from + 4 * i, scale)
+                v[r] = r == rank ? scaled(from + place, scale)
                                  : get4(box_at(own, area, turn, r, rank) + 4 * i);
             UNROLLED(level, 3)
                 UNROLLED(a, RANKS)
                     if (a % (2 << level) == 0 && a + (1 << level) < RANKS)
                         v[a] += v[a + (1 << level)];
-            put4(values + 4 * i, v[0]);
+            put4(values + place, v[0]);
         }
     }
     if (threadIdx.x == 0) *turns = turn;

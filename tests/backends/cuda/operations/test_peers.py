@@ -110,7 +110,8 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert len(near.gathered) == 2
     (first, second) = [each for each in found if each[0] == "add_over_ranks"]
     assert first == second
-    _, grid, (source, scale, values, fours, addresses, rank, area, *tail) = first
+    _, grid, (source, scale, values, fours, split, gap, addresses, rank, area, *tail) = first
+    assert (int(split), int(gap)) == (int(fours), 0)
     part, kept, _, parts, step_, uncounted = tail
     sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
     assert (grid, int(fours)) == ((memory.BLOCKS + 1,), sums.size // 4)
@@ -196,9 +197,14 @@ def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
     executable.close()
 
 
-def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypatch):
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypatch, decay):
+    """One launch each, also if only weights decay, which lie in front of the rest then."""
     found = launched(monkeypatch)
-    executable, _ = bound(step(near.size, near.size, buckets=3), "tf32", FURTHEST)
+    graphs = step(near.size, near.size, buckets=3, decay=decay)
+    executable, taken = bound(graphs, "tf32", FURTHEST)
+    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
+    assert plan.total - plan.libraries == taken
     names = functions(executable, "train")
     assert names.count("add_over_ranks") == 2
     assert not {"accumulate", "keep_metrics", "advance", "add_metrics"} & {*names}
@@ -206,18 +212,20 @@ def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypa
     executable.run("train")
     executable.run("update")
     summed = [(grid, given) for name, grid, given in found if name == "add_over_ranks"]
-    assert [int(given[6]) for _, given in summed] == [1, 1, 0]
+    assert [int(given[8]) for _, given in summed] == [1, 1, 0]
     beside, own = memory.BESIDE_BLOCKS, memory.BLOCKS + 1
     assert [grid for grid, _ in summed] == [(beside,), (beside,), (own,)]
     # Each scales its own gradients; together they are all.
     sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
     places = []
-    for _, (source, scale, values, fours, *_) in summed:
+    for _, (source, scale, values, fours, split, gap, *_) in summed:
         assert source.data.ptr - gradients.data.ptr == values.data.ptr - sums.data.ptr
         assert float(scale) == np.float32(1 / near.size)
-        begin = (values.data.ptr - sums.data.ptr) // 4
-        places += range(begin, begin + 4 * int(fours))
-    assert sorted(places) == list(range(sums.size))
+        begin = (values.data.ptr - sums.data.ptr) // 16
+        parts = range(int(split)), range(int(split) + int(gap), int(fours) + int(gap))
+        places += [begin + four for part in parts for four in part]
+    assert sorted(places) == list(range(sums.size // 4))
+    assert any(gap for _, (_, _, _, _, _, gap, *_) in summed) == bool(decay)
     executable.close()
 
 

@@ -61,14 +61,18 @@ def metrics_of(rank, call, parts):
 
 
 def work(library, ranks, rank, memory, count, parts, threads, calls, said):
-    """What a rank does: sums of different numbers, with metrics in every other call if any."""
+    """What a rank does: sums of different numbers, with metrics in every other call if any, and in
+    two places, between which nothing changes."""
     addresses = (ctypes.c_void_p * ranks)(*memory)
     step, totals = np.zeros(1, np.int64), np.zeros(3)
     for call in range(calls):
         some = count if call != 2 else 64
-        own = values_of(rank, call, some)
+        split, gap = (some, 0) if call < 3 else (some // 8 * 4, 12)
+        meant = np.r_[0:split, split + gap : some + gap]
+        own = np.full(some + gap, np.nan, np.float32)
+        own[meant] = values_of(rank, call, some)
         # Every other call in place, as a sum of sums.
-        values = own if call % 2 else np.full(some, np.nan, np.float32)
+        values = own if call % 2 else np.full(some + gap, np.nan, np.float32)
         kept, part = np.zeros((ranks * parts, 3)), np.zeros(3)
         mine = metrics_of(rank, call, parts)
         tail: list[object] = [None, None, None, 0, None, 0]
@@ -79,11 +83,12 @@ def work(library, ranks, rank, memory, count, parts, threads, calls, said):
                 kept[rank * parts : (rank + 1) * parts] = mine
             tail = [at(part) if parts == 1 else None, at(kept), at(totals), ranks * parts]
             tail += [at(step), 7]
-        given = (at(values), some // 4, addresses, rank, call == 3)
+        given = (at(values), some // 4, split // 4, gap // 4, addresses, rank, call == 3)
         scale = ctypes.c_float(1 if call % 2 else SCALE)
         library.run(17 * rank + call, threads, at(own), scale, *given, *tail)
         assert not part.any()
-        said.put((rank, call, values.tobytes(), totals.tobytes(), int(step[0])))
+        assert np.isnan(values[split : split + gap]).all()
+        said.put((rank, call, values[meant].tobytes(), totals.tobytes(), int(step[0])))
 
 
 def at(array):
