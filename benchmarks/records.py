@@ -159,13 +159,13 @@ class Bench:
                 say("warm: the time is up; trials of other shapes will search for themselves")
                 return
             begin = time.monotonic()
-            made = Candidate("warm", str(self.config), (*settings, *self.part.fixed))
+            made = Candidate("warm", str(self.config), settings)
             trainings.session(self.loaded(made, 1)).close()
             say(f"warm: {chosen or 'one shape'}: {time.monotonic() - begin:.1f} s")
 
     def search(self, runs: Path) -> list[dict[str, Any]]:
         """The complete trials of a sweep that ends with the time of the step."""
-        settings = [*self.machine, *self.part.fixed]
+        settings = [*self.machine]
         held = 100 if self.options.tiny else self.part.held_out
         settings += [f"data.validation={held}"]
         words = ["--config", str(self.config), "--json", "--runs-dir", str(runs), "--workers"]
@@ -222,7 +222,7 @@ class Bench:
         for trial in ranked[: self.options.candidates]:
             params = tuple(assignment(key, value) for key, value in trial["params"].items())
             shown = f"{trial['run']}"
-            found.append(Candidate(shown, str(self.config), (*self.part.fixed, *params)))
+            found.append(Candidate(shown, str(self.config), params))
         return found
 
     def choose(self, candidates: list[Candidate]) -> Candidate | None:

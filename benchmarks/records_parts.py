@@ -19,7 +19,7 @@ class Part:
 
     ``search``: the files that make the config, one behind the other. ``present``: the recipe to
     beat, if any. ``goal``: the accuracy to reach; None: that of the present recipe. ``fastest``:
-    take the fastest that reaches it, else the most accurate. ``fixed``: of every candidate.
+    take the fastest that reaches it, else the most accurate.
     """
 
     search: tuple[Path, ...]
@@ -29,22 +29,10 @@ class Part:
     held_out: int
     workers: int
     judged: int
-    fixed: tuple[str, ...] = ()
     tiny: tuple[str, ...] = ()
 
 
 _MUON = CONFIGS / "cifar10-airbench-muon.yaml"
-# The groups of that config, and layers that are no longer trained when the rates are low: a step
-# then ends at the last layer that is (FreezeOut, Brock et al. 2017).
-_FREEZING = (
-    "optimizer.groups=["
-    "{parameters: whitening.weight, frozen: true},"
-    "{parameters: whitening.bias, freeze_after_epoch: 3, schedule: {type: poly, max_epochs: 3}},"
-    "{kind: scale, frozen: true},"
-    "{parameters: head.weight, lr: 0.67, weight_decay: 0.005970149253731343},"
-    "{parameters: [conv2d_2.*, conv2d_3.*, batch_norm_1.*, batch_norm_2.*], freeze_after_epoch: 6},"
-    "{parameters: [conv2d_4.*, conv2d_5.*, batch_norm_3.*, batch_norm_4.*], freeze_after_epoch: 7}]"
-)
 PARTS = {
     "lenet": Part(
         (CONFIGS / "search" / "lenet-search.yaml",), None, 0.995, False, 10_000, 3, 5,
@@ -56,7 +44,6 @@ PARTS = {
     ),
     "cifar10": Part(
         (_MUON, OWN / "cifar10.yaml"), str(_MUON), None, True, 5_000, 1, 25,
-        fixed=(_FREEZING,),
         tiny=("data.batch_size=16", "data.evaluation_batch_size=50", "train.max_steps=12"),
     ),
 }  # fmt: skip
