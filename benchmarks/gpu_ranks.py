@@ -10,7 +10,7 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - facts: versions, which MPI was found, and that every rank has a GPU of its own;
 - collectives: NCCL in a CUDA graph, its bits and microseconds by size;
 - bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
-  and call by call, with batch norm and dropout, and after a resume on one GPU;
+  and call by call, with batch norm and dropout, in pieces, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
 - memory: the same with small sums in each other's memory;
 - pieces: the same, the gradients that come first beside the rest of backward;
@@ -176,6 +176,9 @@ def bits(bench: Bench) -> None:
         if net != "resnet9":
             plain = bench.trained(f"{net}-plain", *given, *two, "--no-graph")
             compare(f"{net}, two ranks with --no-graph and accumulate 2", one, plain)
+            early = ("--set", "parallel.buckets=2")
+            pieces = bench.trained(f"{net}-pieces", *given, *two, *early)
+            compare(f"{net}, two ranks in two pieces and accumulate 2", one, pieces)
         if net == "lenet":
             half = ("--set", "train.max_steps=30")
             begun = bench.trained("lenet-half", *LENET, *half, *two)

@@ -148,6 +148,13 @@ RANKS = (
         (f"{_PEERS}::test_sums_beside_backward_have_room_of_their_own",),
     ),
     Mutant(
+        "buckets: the update takes what the first stretch of a training adds up early",
+        "optimizers/optimizer.py",
+        "            trained = self._trained(parameters, steps_per_epoch, first_step)\n",
+        "            trained = self._trained(parameters, steps_per_epoch, 0)\n",
+        (f"{_SPLIT}::test_sums_in_pieces_change_no_bit",),
+    ),
+    Mutant(
         "split: the gradients of split layers are summed over the ranks again",
         "optimizers/optimizer.py",
         "            late = tuple(gradient for gradient in alike if gradient not in early)\n",

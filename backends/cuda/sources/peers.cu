@@ -35,9 +35,10 @@ INLINE float4 scaled(const float* p, float scale) {
 }
 
 // values = the sum over the ranks, in pairs, of scale * from; both: (fours, 4), with a gap of so many
-// fours behind the first `split`; memory: the addresses of that of all ranks. kept: (parts, 3), of which a rank has the metrics of its own
-// parts, or null; part: those of the only one, which go there and begin with 0 again, or null. Those
-// of all are added to sums, in order, and the step counts the parts that it has not counted yet.
+// fours behind the first `split`; memory: the addresses of that of all ranks. kept: (parts, 3), of
+// which a rank has the metrics of its own parts, or null; part: those of the only one, which go there
+// and begin with 0 again, or null. Those of all are added to sums, in order, and the step counts the
+// parts that it has not counted yet.
 KERNEL add_over_ranks(const float* from, float scale, float* values, int fours, int split, int gap,
                       char* const* memory, int rank, int area, double* part, double* kept,
                       double* sums, int parts, i64* step, int uncounted) {

@@ -34,12 +34,12 @@ extern "C" void numbers(i64* found) {
     found[0] = TAIL, found[1] = ROOM, found[2] = AREAS;
 }
 extern "C" void run(unsigned seed, int threads, const float* from, float scale, float* values,
-                    int fours, int split, int gap, char* const* memory, int rank, int area, double* part, double* kept,
-                    double* sums, int parts, i64* step, int uncounted) {
+                    int fours, int split, int gap, char* const* memory, int rank, int area,
+                    double* part, double* kept, double* sums, int parts, i64* step, int uncounted) {
     paces = seed;
     gridDim.x = WORKERS + (kept != nullptr), gridDim.y = gridDim.z = 1;
     emulated::launch(threads, 0, [=] {
-        add_over_ranks(from, scale, values, fours, split, gap, memory, rank, area, part, kept, sums, parts,
-                       step, uncounted);
+        add_over_ranks(from, scale, values, fours, split, gap, memory, rank, area, part, kept, sums,
+                       parts, step, uncounted);
     });
 }
