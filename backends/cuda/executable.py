@@ -176,8 +176,11 @@ class CudaExecutable:
         for binder in (self._sections[section] for section in dict.fromkeys(sections)):
             with self._restored(binder):
                 launch_all(binder.steps)
-        each = [self._sections[section] for section in sections * times]
-        steps = (step for binder in each for step in binder.steps)
+        each = [self._sections[section] for section in sections]
+        if len(each) == 2 and each[1].gathers_for(each[0]):
+            steps = each[0].leads(each[1], times)
+        else:
+            steps = [step for binder in each for step in binder.steps] * times
         joins = all(binder.overlaps == JOINS for binder in each)
         work = (partial(explained, *launch) for launch in launches(steps, joins))
         return captured(work, device().stream)

@@ -345,6 +345,11 @@ class Binder(LaunchList):
         shown = {"sums": len(pending), "slices": max(each.count for each in pending)}
         self.kernel(op, kernel, (len(where),), (segments, places), shown)
 
+    def gathers_for(self, other: Binder) -> bool:
+        """Whether a launch of this section may gather what another begins with."""
+        own = self.decisions.batch
+        return own is not None and own is other.decisions.batch and self._joined is not None
+
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ....graph.graph import Op, Tensor
 from ..libraries.layout import Layout
 from .ending import NextBatch, TailGradients
+from .small_sums import SmallSum
 from .store import Buffer
 
 
@@ -76,7 +77,8 @@ class Decisions:
     convolution's y. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail,
     (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
-    stored, what appends its gradient's launch. ``tail``, ``batch``: what the update may take along.
+    stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what
+    the update may take along.
     """
 
     merged: Operations = field(default_factory=Operations)
@@ -91,3 +93,4 @@ class Decisions:
     again: dict[Tensor, Callable[[Any], None]] = field(default_factory=dict)
     tail: TailGradients | None = None
     batch: NextBatch | None = None
+    sum: SmallSum | None = None

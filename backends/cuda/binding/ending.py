@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import Advance, SgdUpdate
-from ..libraries.kernels import Defines
+from ..libraries.kernels import THREADS, Defines
+from ..libraries.layout import ceil_div
 from .store import Buffer
 
 # The gradients of a classifier's end, and the batch of the next step.
 TAIL, BATCH = "tail", "batch"
+# Samples of a block where each takes few loads, and blocks of the others together.
+FEW_LOADS, SAMPLES, GATHER_BLOCKS = 256, 4, 264
 
 
 class TailGradients(NamedTuple):
@@ -34,7 +37,8 @@ class TailGradients(NamedTuple):
 class NextBatch(NamedTuple):
     """Where a batch comes from and goes to: what gather_batch is given.
 
-    ``step``: the counter of steps. ``work``: loads that a sample takes.
+    ``step``: the counter of steps. ``work``: loads that a sample takes. ``alone``: appends its own
+    launch to a binder.
     """
 
     step: Tensor
@@ -44,6 +48,31 @@ class NextBatch(NamedTuple):
     place: Any
     samples: int
     work: int
+    alone: Callable[[Any], None]
+
+    def given(self) -> tuple[int, int, tuple[Any, ...]]:
+        """SAMPLES of next_batch.cuh, how many blocks gather them, and what they are given."""
+        samples = SAMPLES if self.work <= FEW_LOADS else 1
+        groups = ceil_div(self.samples, samples)
+        parts = max(1, min(GATHER_BLOCKS // groups, ceil_div(self.work, THREADS)))
+        arguments = (*self.before, self.x, *self.behind, self.samples, parts, self.place)
+        return samples, groups * parts, arguments
+
+
+class Update(NamedTuple):
+    """What every kernel of an update is given.
+
+    ``arrays``: parameters, gradients, momentum, copies in bfloat16. ``start``: where they begin in
+    their arena; ``fours``: how many there are. ``rule``: the last arguments. ``table``: (factor of
+    the rate, weight decay) of every tile, on the device; 0 of what others follow.
+    """
+
+    arrays: tuple[Any, Any, Any, Any]
+    start: int
+    fours: int
+    rule: tuple[Any, ...]
+    table: Callable[[Collection[Tensor]], Any]
+    details: dict[str, object]
 
 
 def wanted(choices: Mapping[str, str], what: str) -> bool:

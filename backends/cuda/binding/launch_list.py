@@ -371,6 +371,16 @@ class LaunchList:
         first = [*self.steps[:end], *fork, early, *self.steps[end:], self._wait(0, 1)]
         return [*first, *middle * (times - 2), *rest]
 
+    def leads(self, last: LaunchList, times: int) -> list[Step]:
+        """The launches of this section and ``last`` in turn, ``times`` times, where the last launch
+        of an update gathers what this section begins with: so all but the first do without."""
+        assert self._early is not None
+        assert last._joined is not None
+        (head, _), (at, joined) = self._early, last._joined
+        rest = [*self.steps[:head], *self.steps[head + 1 :]]
+        other = [*last.steps[:at], joined, *last.steps[at + 1 :]]
+        return [*self.steps, *[*other, *rest] * (times - 1), *last.steps]
+
     def _updates(self) -> int | None:
         """Where the updates of parameters at the end of the step begin, None without any."""
         first = None

@@ -20,6 +20,7 @@ from ....graph.ops import (
     AllGather,
     AllReduce,
     KeepMetrics,
+    SgdUpdate,
     SkipParts,
 )
 from ...collectives import on_one_machine
@@ -64,11 +65,12 @@ class Ending:
 
 @dataclass(frozen=True)
 class SmallSum:
-    """A sum, and what its first kernel does besides."""
+    """A sum, and what its first kernel does besides; ``update``: what may be in its launch."""
 
     op: AllReduce
     metrics: Metrics | None = None
     ending: Ending | None = None
+    update: SgdUpdate | None = None
 
     @property
     def merged(self) -> tuple[Op, ...]:
@@ -151,8 +153,20 @@ def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
             if fits(op.ranks, size_of(first)):
                 metrics = _metrics(graph, op) if op is summed[0] else None
                 ending = None if others else _ending(spans, graphs, op, metrics)
-                found.append(SmallSum(op, metrics, ending))
+                update = None
+                if ending is not None and ending.keep is not None:
+                    update = _update(graph, op)
+                found.append(SmallSum(op, metrics, ending, update))
     return SmallSums(found)
+
+
+def _update(graph: Graph, op: AllReduce) -> SgdUpdate | None:
+    """The update that follows the sum and alone reads it."""
+    behind = graph.ops[graph.ops.index(op) + 1 :]
+    update = behind[0] if behind else None
+    if not isinstance(update, SgdUpdate) or not set(op.values) <= set(update.gradients):
+        return None
+    return None if set(op.values) & _touched(behind[1:]) else update
 
 
 def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:

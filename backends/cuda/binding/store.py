@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..libraries.runtime import address_of
 from .feeds import Feeds
 from .pictures import Host, Pictures
 from .small_sums import SmallSums
+
+if TYPE_CHECKING:
+    from .ending import NextBatch
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -75,6 +78,8 @@ class Store:
         self.generation = 0
         # What small sums over ranks do besides.
         self.small_sums = SmallSums()
+        # By its counter of steps, the batch of the section that was bound last: see NextBatch.
+        self.batches: dict[Tensor, NextBatch] = {}
         # Data sets that stay in host memory, if that was asked for.
         self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}

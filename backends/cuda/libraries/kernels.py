@@ -32,7 +32,11 @@ FURTHER = {
     "elementwise.cu": ("slices.cuh", "gather.cuh"),
     "max_pool.cu": ("groups.cuh",),
     "norm.cu": ("groups.cuh",),
-    "peers.cu": ("told.cuh",),
+    "peers.cu": ("told.cuh", "peers.cuh"),
+    "ranks_end.cu": (
+        *("slices.cuh", "sgd.cuh", "gather.cuh", "next_batch.cuh"),
+        *("told.cuh", "peers.cuh"),
+    ),
     "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
     "tensor_dense.cu": ("mma.cuh",),
     "tensor_direct.cu": ("mma.cuh",),
@@ -40,7 +44,10 @@ FURTHER = {
     "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
     "first_conv.cu": ("ahead.cuh",),
     "sgd.cu": ("slices.cuh", "sgd.cuh"),
-    "step_end.cu": ("slices.cuh", "sgd.cuh", "tail_gradients.cuh", "gather.cuh"),
+    "step_end.cu": (
+        *("slices.cuh", "sgd.cuh", "tail_gradients.cuh"),
+        *("gather.cuh", "next_batch.cuh"),
+    ),
     "warpgroup_conv.cu": ("mma.cuh", "wgmma.cuh", "spread_chunks.cuh", "rows_ahead.cuh"),
     "warpgroup_filter.cu": ("mma.cuh", "wgmma.cuh", "spread.cuh"),
 }

@@ -51,17 +51,20 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
     sum has one order, or where ``run.deterministic`` is false.
 
     For more, whose order would be the library's: every rank gets its share of the values of all,
-    adds them up in pairs, and sends the sums to all.
+    adds them up in pairs, and sends the sums to all. A small sum may be left to the update.
     """
     if op.ranks == 1:
         for tensor in op.values:
             b.home(tensor)
         return
     small = b.store.small_sums.of(op)
+    if small is not None and small.update is not None and b.arithmetic.fusion:
+        b.decisions.sum = small
+        return
     for stretches in kernels_of(b.store.spans, op):
         if fits(op.ranks, size_of(stretches)):
             does = small or SmallSum(op)
-            otherwise = b.aside(partial(_by_nccl, b, does, stretches))
+            otherwise = b.aside(partial(by_nccl, b, does, stretches))
             sum_in_memory(b, does, stretches, otherwise)
         else:
             ((name, start, stop),) = stretches
@@ -69,7 +72,7 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         small = None
 
 
-def _by_nccl(b: Binder, small: SmallSum, stretches: Sequence[Stretch]) -> None:
+def by_nccl(b: Binder, small: SmallSum, stretches: Sequence[Stretch]) -> None:
     """What the kernel of a small sum does, by NCCL and one launch for each operation."""
     ending, metrics = small.ending, small.metrics
     if ending is not None:

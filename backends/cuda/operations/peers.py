@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....common.records import dataclass
 from ...collectives import number
 from ..binding.bind import Binder
-from ..binding.launch_list import Step
+from ..binding.launch_list import Launch, Step
 from ..binding.small_sums import SmallSum, Stretch, size_of
 from ..libraries.kernels import f32
 from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, peers
@@ -16,50 +17,60 @@ from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, peers
 FILE, FUNCTION, THREADS = "peers.cu", "add_over_ranks", 512
 
 
-class _Sum:
-    """A sum that first asks, with the other ranks, whether they reach each other's memory."""
+class Reached:
+    """Asks, with the other ranks, whether they reach each other's memory, before the first launch.
 
-    def __init__(self, b: Binder, ranks: int, memory: Any, otherwise: Sequence[Step]) -> None:
+    ``memory``: where the kernel finds the addresses. Appended next is what needs them.
+    """
+
+    def __init__(self, b: Binder, ranks: int) -> None:
+        self.memory = b.zeros(ranks, "uint64")
         self._steps, self._at = b.steps, len(b.steps)
-        self._ranks, self._memory, self._otherwise = ranks, memory, otherwise
+        self._ranks = ranks
         self._reached: bool | None = None
 
-    def wrap(self, launch: Callable[[], None]) -> Callable[[], None]:
-        """What to launch instead of the kernel."""
+    def otherwise(self, others: Sequence[Step]) -> Callable[[Launch], Launch]:
+        """What makes of a launch what to call instead: these, where memory is not reached."""
 
-        def run() -> None:
-            if self._reached is None:
-                self._reached = self._ask()
-            if self._reached:
-                launch()
-                return
-            for step in self._otherwise:
-                step.launch()
+        def wrap(launch: Launch) -> Launch:
+            def run() -> None:
+                if self._reached is None:
+                    self._reached = self._ask(others)
+                if self._reached:
+                    launch()
+                    return
+                for step in others:
+                    step.launch()
 
-        return run
+            return run
 
-    def _ask(self) -> bool:
+        return wrap
+
+    def _ask(self, others: Sequence[Step]) -> bool:
         found = peers(self._ranks)
         if found is not None:
-            self._memory.set(found.addresses)
+            self.memory.set(found.addresses)
             return True
         step = self._steps[self._at]
-        names = [each.call.function for each in self._otherwise if each.call is not None]
+        names = [each.call.function for each in others if each.call is not None]
         assert step.call is not None
         call = replace(step.call, library="NCCL", function=", ".join(names), implementation="")
         self._steps[self._at] = replace(step, call=call)
         return False
 
 
-def sum_in_memory(
-    b: Binder, small: SmallSum, stretches: Sequence[Stretch], otherwise: Sequence[Step]
-) -> None:
-    """Append the kernel that adds up one or two stretches of an arena, and does what is merged.
+@dataclass(frozen=True)
+class Summing:
+    """What a kernel is given for a sum: ``numbers`` (6), ``metrics`` (6); and what it shows."""
 
-    otherwise: what does the same, by NCCL, where memory cannot be reached.
-    """
-    op, ending, metrics = small.op, small.ending, small.metrics
-    memory = b.zeros(op.ranks, "uint64")
+    numbers: tuple[Any, ...]
+    metrics: tuple[Any, ...]
+    shown: dict[str, object]
+
+
+def summing(b: Binder, small: SmallSum, stretches: Sequence[Stretch]) -> Summing:
+    """Of one or two stretches of an arena."""
+    ending, metrics = small.ending, small.metrics
     name, start, first_stop = stretches[0]
     _, last_start, stop = stretches[-1]
     values = b.store.arenas[name][start:stop]
@@ -75,13 +86,23 @@ def sum_in_memory(
     shown: dict[str, object] = {"values": count}
     if small.merged:
         shown["with"] = ", ".join(op.label() for op in small.merged)
+    places = (count // 4, (first_stop - start) // 4, gap // 4)
+    return Summing((source, f32(scale), values, *places), tail, shown)
+
+
+def sum_in_memory(
+    b: Binder, small: SmallSum, stretches: Sequence[Stretch], otherwise: Sequence[Step]
+) -> None:
+    """Append the kernel that adds up one or two stretches of an arena, and does what is merged.
+
+    otherwise: what does the same, by NCCL, where memory cannot be reached.
+    """
+    op, given, reached = small.op, summing(b, small, stretches), Reached(b, small.op.ranks)
     # Sums beside backward may run while another does.
     area = int(b.current >= b.lanes)
     workers = BESIDE_BLOCKS if area else BLOCKS
-    places = (count // 4, (first_stop - start) // 4, gap // 4)
-    numbers = (source, f32(scale), values, *places)
-    arguments = (*numbers, memory, number(op.ranks), area, *tail)
-    grid = (workers + (metrics is not None),)
+    arguments = (*given.numbers, reached.memory, number(op.ranks), area, *given.metrics)
+    grid = (workers + (small.metrics is not None),)
     defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS), ("WORKERS", workers))
-    wrap = _Sum(b, op.ranks, memory, otherwise).wrap
-    b.kernel(op, (FILE, FUNCTION), grid, arguments, shown, (THREADS,), defines=defines, wrap=wrap)
+    kernel, wrap = (FILE, FUNCTION), reached.otherwise(otherwise)
+    b.kernel(op, kernel, grid, arguments, given.shown, (THREADS,), defines=defines, wrap=wrap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ from ....graph.graph import Tensor
 from ....graph.ops import SgdUpdate
 from ...live import Live
 from ..binding.bind import Binder, binds
-from ..binding.ending import BATCH, NextBatch, TailGradients, last_advance, wanted
+from ..binding.ending import BATCH, NextBatch, TailGradients, Update, last_advance, wanted
 from ..binding.launch_list import Varying
 from ..binding.slices import Rule, places_of, table_of
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, f32
 from ..libraries.layout import FLOAT, ceil_div
+from .ranks_end import ranks_end
 from .step import by_factor
 
 STEP_END = "step_end"
@@ -26,8 +27,6 @@ RULE = "i4,f4,f4"
 # Columns and rows that a block of THREADS sums at once, and rows that a thread asks for at once.
 SPAN, LINES = 4, 64
 ROWS, FEW_CLASSES = 2, 12
-# Samples of a block where each takes few loads, and blocks of the others together.
-FEW_LOADS, SAMPLES, GATHER_BLOCKS = 256, 4, 264
 
 
 @binds(SgdUpdate)
@@ -49,31 +48,33 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
         done = b.counter()
     details: dict[str, object] = {"n": stop - start, "momentum": op.momentum}
     details["nesterov"] = op.nesterov
+
+    def table(others: Collection[Tensor]) -> Any:
+        return b.varying(live, lambda op: _table(b, op, start, stop, others))
+
+    momentum = Varying(live, lambda op: f32(op.momentum))
+    rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
+    update = Update((p, g, v, copy), start, (stop - start) // 4, rule, table, details)
+    if b.decisions.sum is not None:
+        return ranks_end(b, op, b.decisions.sum, update, lambda: _alone(b, op, live, update))
+    return _alone(b, op, live, update)
+
+
+def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> None:
+    """Launch an update that waits for no other rank."""
     pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
     tail, batch = b.decisions.tail, _next_batch(b, op)
-
-    def table(op: SgdUpdate) -> NDArray[np.float32]:
-        """(factor of the rate, weight decay) of every tile; 0 of those that others follow."""
-        found = np.zeros(((stop - start) // TILE, 2), "float32")
-        others = {each.target for each in pending} | {*(tail.targets if tail else ())}
-        for i, parameter in enumerate(op.parameters):
-            if op.gradients[i] not in others:
-                _, first, last = b.store.spans[parameter]
-                tiles = slice((first - start) // TILE, (last - start) // TILE)
-                found[tiles] = (op.factor(i), op.weight_decay[i])
-        return found
-
+    start, details = update.start, update.details
     sums: tuple[Any, Any, int] = (None, None, 0)
     if pending:
         where = places_of(pending)
         segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
         sums = (segments, b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
-    fours = (stop - start) // 4
-    momentum = Varying(live, lambda op: f32(op.momentum))
-    rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
-    arguments = (p, g, v, copy, fours, b.varying(live, table), *sums, *rule)
-    blocks = sums[2] + ceil_div(fours, THREADS)
+    others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
+    table = update.table(others)
+    arguments = (*update.arrays, update.fours, table, *sums, *update.rule)
+    blocks = sums[2] + ceil_div(update.fours, THREADS)
     if tail is None and batch is None:
         return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
 
@@ -84,6 +85,20 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
 
     rules = None if tail is None else b.varying(live, of_tail)
     return _with_more(b, op, arguments, blocks, details, tail, rules, batch)
+
+
+def _table(
+    b: Binder, op: SgdUpdate, start: int, stop: int, others: Collection[Tensor]
+) -> NDArray[np.float32]:
+    """(factor of the rate, weight decay) of every tile; 0 of those that others follow."""
+    found = np.zeros(((stop - start) // TILE, 2), "float32")
+    left_out = set(others)
+    for i, parameter in enumerate(op.parameters):
+        if op.gradients[i] not in left_out:
+            _, first, last = b.store.spans[parameter]
+            tiles = slice((first - start) // TILE, (last - start) // TILE)
+            found[tiles] = (op.factor(i), op.weight_decay[i])
+    return found
 
 
 def _is_simple(b: Binder, op: SgdUpdate, size: int) -> bool:
@@ -153,12 +168,7 @@ def _with_more(
         blocks += tails
         along.append(tail.op.label())
     if batch is not None:
-        if batch.work <= FEW_LOADS:
-            defines["SAMPLES"] = SAMPLES
-        samples = ceil_div(batch.samples, defines["SAMPLES"])
-        parts = max(1, min(GATHER_BLOCKS // samples, ceil_div(batch.work, THREADS)))
-        gathers = samples * parts
-        given = (*batch.before, batch.x, *batch.behind, batch.samples, parts, batch.place)
+        defines["SAMPLES"], gathers, given = batch.given()
         along.append("GatherBatch of the next step")
     dtype = tail.dtype if tail is not None else FLOAT if batch is None else batch.x.dtype
     kernel = (f"{STEP_END}.cu", STEP_END, dtype)

@@ -38,10 +38,15 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))
     kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
-    b.kernel(op, kernel, grid, (*before, op.step, *behind))
+
+    def alone(binder: Binder) -> None:
+        binder.kernel(op, kernel, grid, (*before, op.step, *behind))
+
+    alone(b)
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(kernel, grid, (*before, ahead, *behind))
-    b.decisions.batch = NextBatch(op.step, before, x, behind[1:4], place, n, work)
+    batch = NextBatch(op.step, before, x, behind[1:4], place, n, work, alone)
+    b.decisions.batch = b.store.batches[op.step] = batch
 
 
 @binds(GlobalNorm)

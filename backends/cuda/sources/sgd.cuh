@@ -68,25 +68,41 @@ INLINE void follow_sums(int block, const Segment* segments, const int2* where, c
     sgd.end(turn, now);
 }
 
-// Four neighbours a thread, which belong to one parameter: all at once, while the step and then its
-// rate are on their way. rules[tile]: what the 32 neighbours of a tile have in common.
+// Four neighbours on their way, which belong to one parameter.
+struct Fours {
+    float ps[4], vs[4];
+    float2 rule;
+    int at;
+
+    INLINE bool moves() const { return rule.x != 0.0f; }
+    INLINE void ask(const Sgd& sgd, int i, float2 r) {
+        at = 4 * i, rule = r;
+        if (moves()) unpack(get4(sgd.p + at), ps);
+        if (moves() && sgd.momentum != 0.0f) unpack(get4(sgd.v + at), vs);
+    }
+    INLINE void move(const Sgd& sgd, const float* gradients, float rate) {
+        if (!moves()) return;
+        UNROLLED(k, 4) sgd.follow(ps[k], vs[k], gradients[k], rate, rule);
+        put4(sgd.p + at, pack(ps));
+        if (sgd.momentum != 0.0f) put4(sgd.v + at, pack(vs));
+        if (sgd.copy) put4(sgd.copy + at, pack(ps));
+    }
+};
+
+// Four neighbours a thread: all at once, while the step and then its rate are on their way.
+// rules[tile]: what the 32 neighbours of a tile have in common.
 INLINE void follow_fours(int block, int fours, const float2* rules, const Sgd& sgd) {
     const int i = block * SUM_THREADS + threadIdx.x;
     const float2 rule = i < fours ? rules[i / 8] : make_float2(0.0f, 0.0f);
     wait();
-    const bool moves = rule.x != 0.0f, remembers = moves && sgd.momentum != 0.0f;
     const i64 now = *sgd.step;
-    float ps[4], gs[4], vs[4] = {};
-    if (moves) unpack(get4(sgd.p + 4 * i), ps), unpack(get4(sgd.g + 4 * i), gs);
-    if (remembers) unpack(get4(sgd.v + 4 * i), vs);
+    Fours mine;
+    float gradients[4];
+    mine.ask(sgd, i, rule);
+    if (mine.moves()) unpack(get4(sgd.g + 4 * i), gradients);
     const float rate = sgd.rates[now];
     tell();
     const unsigned turn = sgd.begin();
-    if (moves) {
-        UNROLLED(k, 4) sgd.follow(ps[k], vs[k], gs[k], rate, rule);
-        put4(sgd.p + 4 * i, pack(ps));
-        if (remembers) put4(sgd.v + 4 * i, pack(vs));
-        if (sgd.copy) put4(sgd.copy + 4 * i, pack(ps));
-    }
+    mine.move(sgd, gradients, rate);
     sgd.end(turn, now);
 }

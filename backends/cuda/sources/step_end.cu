@@ -1,6 +1,6 @@
 // The end of a training step in one launch: the update by SGD (sgd.cuh), and, if wanted, the gradients
 // of a classifier's end in front of their own update (tail_gradients.cuh, with TAIL 1), and the batch
-// of the next step (gather.cuh).
+// of the next step (next_batch.cuh).
 
 // struct TailRule: RULE of sgd.py.
 struct TailRule {
@@ -49,26 +49,6 @@ INLINE void follow_tail(int block, const float* pre, const float* b1, const floa
 }
 #endif
 
-// SAMPLES of the next batch, or one of `parts` of them.
-INLINE void gather_next(int block, const u8* images, const int* labels, const int* order, T* x,
-                        int* target, const float* scale, const float* shift, int n, int parts,
-                        const Place* place, const Sgd& sgd) {
-    wait();
-    const Place p = *place;
-    const i64 now = *sgd.step;
-    const unsigned turn = sgd.begin();
-    tell();
-    const int each = SUM_THREADS / SAMPLES, part = block % parts;
-    const int sample = block / parts * SAMPLES + threadIdx.x / each, thread = threadIdx.x % each;
-    if (sample < n) {
-        const int row = order[(now + 1) % p.steps * n + sample];
-        if (part == 0 && thread == 0) target[sample] = row < 0 ? -1 : labels[row];
-        gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p, part * each + thread,
-                   parts * each);
-    }
-    sgd.end(turn, now);
-}
-
 // Blocks that a processor shall hold: so many registers are left to each thread.
 #if TAIL
 #define RESIDENT (CLASSES > 12 ? 2 : 4)
@@ -99,6 +79,6 @@ KERNEL __launch_bounds__(SUM_THREADS, RESIDENT)
     block -= tails;
 #endif
     if (block < gathers)
-        return gather_next(block, images, labels, order, x, target, scale, shift, n, parts, next, sgd);
+        return gather_next(block, images, labels, order, x, target, scale, shift, n, parts, next, 1, 0, sgd);
     follow_fours(block - gathers, fours, rules, sgd);
 }

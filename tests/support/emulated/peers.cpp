@@ -1,32 +1,14 @@
 // peers.cu on the processor: ranks are processes that share memory, each at its own pace.
 #include "device.hpp"
 
-#include <chrono>
-#include <thread>
+#include "told.hpp"
 
 static double __dadd_rn(double a, double b) { return a + b; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static void put4(float* p, float4 v) { memcpy(p, &v, sizeof v); }
 static void operator+=(float4& a, float4 b) { a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w; }
 
-static void sleep_for(int microseconds) {
-    std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-}
-// Now and then a rank takes its time, long enough for the others to go on to their next call.
-static unsigned paces;
-static void dawdle() {
-    paces = paces * 1664525 + 1013904223;
-    if (paces >> 27 == 0) sleep_for(BLOCKS > 1 ? 200 : 20000);
-}
-static void tell(unsigned* flag, unsigned turn) {
-    dawdle();
-    __atomic_store_n(flag, turn, __ATOMIC_RELEASE);
-}
-static void wait_for(const unsigned* flag, unsigned turn) {
-    while ((int)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - turn) < 0) sleep_for(1);
-    dawdle();
-}
-
+#include "peers.cuh"
 #include "peers.cu"
 
 extern "C" i64 bytes() { return BOXES + i64(AREAS) * 2 * (RANKS - 1) * ROOM; }

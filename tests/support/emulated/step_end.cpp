@@ -10,6 +10,7 @@ static void __threadfence_block() {}
 #include "sgd.cuh"
 #include "tail_gradients.cuh"
 #include "gather.cuh"
+#include "next_batch.cuh"
 #include "step_end.cu"
 
 struct Given {

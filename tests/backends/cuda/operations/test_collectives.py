@@ -92,15 +92,15 @@ def ranks(request, fake_cupy, library):
 def step(sections):
     """Makes the sections of a step of a network with batch norm, whose parts ranks share out."""
 
-    def make(parts, ranks, split=False, buckets=1, net="deep", decay=0.0):
+    def make(parts, ranks, split=False, buckets=1, net="deep", decay=0.0, clip=None, groups=()):
         channels = 1 if net == "lenet" else 3
         scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
         network = sections.network(net)
         for layer in network.every_layer():
             if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
                 layer.parallel = layer.count
-        sgd = Sgd(momentum=0.9, weight_decay=decay, weight_decay_on="weights")
-        rule = Optimizer(sgd, ema=True, parts=parts, ranks=ranks, buckets=buckets)
+        sgd = Sgd(momentum=0.9, weight_decay=decay, weight_decay_on="weights", clip_norm=clip)
+        rule = Optimizer(sgd, groups, ema=True, parts=parts, ranks=ranks, buckets=buckets)
         train = network.train_graph(12, "data", 48, 4, 8, scaling, rule)
         update = network.update_graph(rule, 8, 4, 0, train)
         return {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, update)}

@@ -6,16 +6,19 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda import executable
 from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers as memory
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.graph.ops import Accumulate, AllReduce
+from dnnstack.graph.ops import Accumulate, AllReduce, SgdUpdate
+from dnnstack.optimizers.groups import Group
 
 from .test_collectives import FakeComm, library, ranks, step
 
 __all__ = ["library", "ranks", "step"]
-WORDS = ["add_over_ranks", "ncclAllGather", "add_metrics", "skip_parts"]
+SUMS = ("add_over_ranks", "ranks_end")
+WORDS = [*SUMS, "ncclAllGather", "add_metrics", "skip_parts", "sgd_update"]
 
 
 class Runtime:
@@ -95,12 +98,13 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert plan.total - plan.libraries == taken
     names = functions(executable)
     # The statistics of batch norm go by NCCL.
-    assert [name for name in names if name in WORDS] == ["ncclAllGather", "add_over_ranks"]
+    assert [name for name in names if name in WORDS] == ["ncclAllGather", "ranks_end"]
     assert not {"accumulate", "keep_metrics", "advance"} & {*functions(executable, "train")}
-    (call,) = (c for c in executable.calls("update") if c.function == "add_over_ranks")
-    assert isinstance(call.op, AllReduce)
+    (call,) = (c for c in executable.calls("update") if c.function == "ranks_end")
+    assert isinstance(call.op, SgdUpdate)
     kinds = ("Accumulate", "KeepMetrics", "Advance", "AllGather", "AddMetrics", "SkipParts")
-    assert call.arguments["with"] == ", ".join(f"{kind}(sgd)" for kind in kinds)
+    along = [f"{kind}(sgd)" for kind in (*kinds, "AllReduce")]
+    assert call.arguments["with"] == ", ".join([*along, "GatherBatch of the next part"])
     assert near.gathered == []
     executable.run("update")
     executable.run("update")
@@ -108,13 +112,19 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert words.count("malloc") == 1
     assert words.count("ipcOpenMemHandle") == near.size - 1
     assert len(near.gathered) == 2
-    (first, second) = [each for each in found if each[0] == "add_over_ranks"]
+    (first, second) = [each for each in found if each[0] == "ranks_end"]
     assert first == second
     _, grid, (source, scale, values, fours, split, gap, addresses, rank, area, *tail) = first
     assert (int(split), int(gap)) == (int(fours), 0)
-    part, kept, _, parts, step_, uncounted = tail
+    part, kept, _, parts, step_, uncounted, place = tail[:7]
     sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
-    assert (grid, int(fours)) == ((memory.BLOCKS + 1,), sums.size // 4)
+    assert (grid, int(fours)) == ((memory.BLOCKS + 1 + -(-int(fours) // 256),), sums.size // 4)
+    # Every parameter is the sum's, and the next part is gathered only where it follows.
+    every, number, gathers = map(int, tail[-3:])
+    assert (int(place), every, number, gathers) == (0, near.size, 1, 0)
+    summed, rest = (np.asarray(tail[at]).reshape(-1, 2) for at in (7, 13))
+    assert summed[:, 0].any()
+    assert not rest.any()
     assert (source.data.ptr, values.data.ptr) == (gradients.data.ptr, sums.data.ptr)
     assert float(scale) == np.float32(1 / near.size)
     opened = [(i + 1) << 41 for i in range(near.size - 1)]
@@ -155,12 +165,14 @@ def test_ranks_that_cannot_reach_it_take_nccl(bound, step, near, monkeypatch, re
     assert asked.count("allGather") == (2 if near.size == 2 else 3)
     assert ("allReduce" in asked) == (near.size == 2)
     launches = [name for name, *_ in found]
-    assert "add_over_ranks" not in launches
+    assert not {*SUMS} & {*launches}
     order = ["scale_floats", "keep_metrics", "advance", "add_metrics", "skip_parts"]
     assert [name for name in launches if name in order][: len(order)] == order
-    (call,) = (c for c in executable.calls("update") if isinstance(c.op, AllReduce))
+    assert "sgd_update" in launches
+    (call,) = (c for c in executable.calls("update") if isinstance(c.op, SgdUpdate))
     assert call.library == "NCCL"
     assert call.function.startswith("scale_floats, keep_metrics, advance, ncclAllGather, ")
+    assert call.function.endswith(", sgd_update")
     words = [word for word, *_ in near.runtime.asked]
     opened = words.count("ipcOpenMemHandle") if refused == "another" else 0
     assert words.count("ipcCloseMemHandle") == opened
@@ -183,7 +195,7 @@ def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
 def test_who_does_not_ask_for_it_gets_nccl(bound, step, near, monkeypatch):
     monkeypatch.delenv(SWITCH)
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
-    assert "add_over_ranks" not in functions(executable)
+    assert not {*SUMS} & {*functions(executable)}
     assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
     executable.close()
 
@@ -192,7 +204,7 @@ def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
     monkeypatch.setattr("dnnstack.backends.cuda.libraries.peers.ROOM_BYTES", 64)
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
     names = functions(executable)
-    assert "add_over_ranks" not in names
+    assert not {*SUMS} & {*names}
     assert "add_metrics" in names
     executable.close()
 
@@ -211,21 +223,30 @@ def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypa
     assert not {"add_metrics", "skip_parts"} & {*functions(executable)}
     executable.run("train")
     executable.run("update")
-    summed = [(grid, given) for name, grid, given in found if name == "add_over_ranks"]
-    assert [int(given[8]) for _, given in summed] == [1, 1, 0]
-    beside, own = memory.BESIDE_BLOCKS, memory.BLOCKS + 1
-    assert [grid for grid, _ in summed] == [(beside,), (beside,), (own,)]
+    summed = [(name, grid, given) for name, grid, given in found if name in SUMS]
+    assert [name for name, _, _ in summed] == ["add_over_ranks", "add_over_ranks", "ranks_end"]
+    assert [int(given[8]) for _, _, given in summed] == [1, 1, 0]
+    beside = (memory.BESIDE_BLOCKS,)
+    assert [grid for _, grid, _ in summed[:2]] == [beside, beside]
     # Each scales its own gradients; together they are all.
     sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
     places = []
-    for _, (source, scale, values, fours, split, gap, *_) in summed:
+    for _, _, (source, scale, values, fours, split, gap, *_) in summed:
         assert source.data.ptr - gradients.data.ptr == values.data.ptr - sums.data.ptr
         assert float(scale) == np.float32(1 / near.size)
         begin = (values.data.ptr - sums.data.ptr) // 16
         parts = range(int(split)), range(int(split) + int(gap), int(fours) + int(gap))
         places += [begin + four for part in parts for four in part]
     assert sorted(places) == list(range(sums.size // 4))
-    assert any(gap for _, (_, _, _, _, _, gap, *_) in summed) == bool(decay)
+    assert any(given[5] for _, _, given in summed) == bool(decay)
+    # What the last has summed it updates by its own table, and the rest by the other.
+    _, _, given = summed[-1]
+    own, rest = (np.asarray(given[at]).reshape(-1, 2)[:, 0] > 0 for at in (16, 22))
+    assert int(given[15]) * 16 == given[2].data.ptr - sums.data.ptr
+    begin, split, gap = (int(given[at]) for at in (15, 4, 5))
+    fours = [*range(split), *range(split + gap, int(given[3]) + gap)]
+    assert sorted({(begin + four) // 8 for four in fours}) == np.flatnonzero(own).tolist()
+    assert (own ^ rest).all()
     executable.close()
 
 
@@ -284,3 +305,48 @@ def test_a_sum_beside_backward_waits_for_its_gradients(
         )
         assert calls[filters + 1 : filters + 3] == ["sum_slices", "add_over_ranks"]
     executable.close()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_next_part_is_gathered_with_the_sum(bound, step, near, monkeypatch, apart):
+    """In a graph of several steps, where memory is reached and where it is not; else by itself."""
+    found = launched(monkeypatch)
+    near.runtime.refused = "malloc" if apart else ""
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
+    made, _ = bound(step(near.size, near.size), "tf32", choices, capture=True)
+    monkeypatch.setattr(executable, "captured", lambda work, stream: [each() for each in work])
+    made._record_in_turn(("train", "update"), 3)
+    names = [name for name, _, _ in found]
+    # Behind one of each by itself, with which their modules are loaded.
+    begin = [at for at, name in enumerate(names) if name == "gather_batch"][1]
+    end = "sgd_update" if apart else "ranks_end"
+    assert names[begin:].count("gather_batch") == (3 if apart else 1)
+    assert names[begin:].count(end) == 3
+    if not apart:
+        gathers = [int(given[-1]) for name, _, given in found[begin:] if name == end]
+        assert gathers == [gathers[0], gathers[0], 0]
+        assert gathers[0] > 0
+    found.clear()
+    made._record_in_turn(("train", "update"), 1)
+    assert [name for name, _, _ in found].count("gather_batch") == 2
+    made.close()
+
+
+def test_without_fusion_the_sum_is_a_launch_by_itself(bound, step, near):
+    made, _ = bound(step(near.size, near.size), "tf32", FURTHEST, fusion=False)
+    names = functions(made)
+    assert "add_over_ranks" in names
+    assert "ranks_end" not in names
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "between", [{"clip": 1.0}, {"groups": (Group(names=("conv2d_1.*",), rates="slow"),)}]
+)
+def test_what_comes_between_keeps_the_sum_apart(bound, step, near, between):
+    """A norm of all gradients, or another update of some of them."""
+    made, _ = bound(step(near.size, near.size, **between), "tf32", FURTHEST)
+    names = functions(made)
+    assert "add_over_ranks" in names
+    assert "ranks_end" not in names
+    made.close()

@@ -23,6 +23,7 @@ from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
 from dnnstack.backends.cuda.libraries import kernels, peers
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.cuda.operations import ranks_end
 from dnnstack.backends.cuda.operations.peers import FILE
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
@@ -130,13 +131,23 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name}\n{log}"
 
 
-@pytest.mark.parametrize("workers", [peers.BLOCKS, peers.BESIDE_BLOCKS])
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        (FILE, {"WORKERS": peers.BLOCKS, "BFLOAT": 0}),
+        (FILE, {"WORKERS": peers.BESIDE_BLOCKS, "BFLOAT": 0}),
+        *(
+            (f"{ranks_end.FUNCTION}.cu", {"WORKERS": peers.BLOCKS, "SAMPLES": n, "BFLOAT": bfloat})
+            for n, bfloat in ((1, 0), (4, 0), (4, 1))
+        ),
+    ],
+)
 @pytest.mark.parametrize("ranks", [2, 3, peers.MOST_RANKS])
-def test_sums_over_ranks(ranks, workers):
+def test_sums_over_ranks(ranks, file, more):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    code = kernels.source_of(FILE)
-    numbers = {"RANKS": ranks, "BLOCKS": peers.BLOCKS, "WORKERS": workers, "BFLOAT": 0}
+    code = kernels.source_of(file)
+    numbers = {"RANKS": ranks, "BLOCKS": peers.BLOCKS, **more}
     options = ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
     options += [f"-D{name}={value}" for name, value in numbers.items()]
     for library in libraries():
