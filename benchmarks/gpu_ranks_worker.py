@@ -15,6 +15,7 @@ import numpy as np
 from dnnstack.backends.base import Backend
 from dnnstack.backends.collectives import added_in_pairs, join
 from dnnstack.backends.cuda.binding.small_sums import SWITCH
+from dnnstack.backends.cuda.executable import OFTEN
 from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.select import open_backend
 from dnnstack.backends.tuning import Tuning
@@ -35,10 +36,13 @@ from dnnstack.training.shared_parts import shared_out
 SIZES = (2_000, 500_000, 2_000_000, 8_000_000, 45_000_000, 250_000_000)
 PEER_SIZES = (2_000, 500_000, 1_724_160, 4_000_000)
 REPLAYS = 20
-# Steps of an epoch.
-STEPS = 256
+# Steps of an epoch and pictures, at least.
+STEPS, PICTURES = 256, 131_072
 # Seconds of steps in one timing.
 SECONDS = 0.3
+# Steps that come before the first timing: so many that graphs of many steps have been captured, but
+# no more than these seconds hold.
+WARM, LONG_ENOUGH = OFTEN + 512, 2.0
 
 
 def say(team: Team, text: str) -> None:
@@ -251,7 +255,7 @@ def compiled(
     config, _ = shared_out(config, share.ranks, None)
     info = describe_data(config)
     # So many that the ends of epochs do not count.
-    count = given.count or STEPS * batch
+    count = given.count or max(STEPS * batch, PICTURES)
     draw = np.random.default_rng(0)
     few = draw.integers(0, 256, (10_000, *info.shape), np.uint8)
     pictures = np.resize(few, (count, *info.shape))
@@ -273,9 +277,8 @@ def _backend(team: Team, device: str) -> Backend:
     return open_backend(device, threads, print)  # type: ignore[arg-type]
 
 
-def together(team: Team, given: argparse.Namespace, batch: int) -> Session:
+def together(team: Team, given: argparse.Namespace, batch: int, share: Share) -> Session:
     """The same on all ranks, with the choices of the first."""
-    share = Share(team.rank, team.size)
     session = None
     if team.rank == 0:
         session = compiled(team, given, share, batch, None)
@@ -309,47 +312,59 @@ def speed(team: Team, given: argparse.Namespace) -> None:
     more = [*given.set, *(["in memory"] if given.memory else [])]
     name = f"{given.config} {batch} {' '.join(more)}".strip()
     begin = time.perf_counter()
-    weak = together(team, given, batch * team.size)
-    strong = together(team, given, batch)
-    alone = compiled(team, given, ALONE, batch, None) if team.rank == 0 else None
-    team.exchange("")
+    share = Share(team.rank, team.size)
+    weak = together(team, given, batch * team.size, share)
+    strong = together(team, given, batch, share)
+    alone = together(team, given, batch, ALONE)
     say(team, f"{name}: compiled in {time.perf_counter() - begin:.1f} s")
-    counts = [np.array([1.0]) for _ in range(3)]
-    rounds: list[tuple[float, float, float]] = []
-    for number in range(given.rounds + 2):
+    sessions = weak, strong, alone
+    counts = [warmed(team, session) for session in sessions]
+    rounds: list[list[float]] = []
+    for _ in range(given.rounds):
         found = []
-        for session, count in zip((weak, strong), counts, strict=False):
+        for session, count in zip(sessions, counts, strict=True):
             team.exchange("")
-            found.append(seconds(session, int(count[0])))
+            found.append(seconds(session, count))
+        # The last is each by itself, but at one time: the slowest says what sums that take no time
+        # would leave.
+        found[2] = float(team.collect(np.array([found[2]])).max())
+        if team.rank == 0:
+            rounds.append([*found, seconds(alone, counts[2])])
         team.exchange("")
-        if alone is not None:
-            found.append(seconds(alone, int(counts[2][0])))
-        team.exchange("")
-        if number < 2:
-            # The first round captures, the second says how many steps are enough.
-            wanted = [max(1.0, SECONDS / each) if number else 30.0 for each in found]
-            wanted += [1.0] * (3 - len(wanted))
-            counts = [np.array([each]) for each in team.collect(np.array(wanted))[0]]
-        elif alone is not None:
-            rounds.append((found[0], found[1], found[2]))
-    if alone is not None:
-        parts = list(zip(*rounds, strict=True))
-        shown = ", ".join(
-            f"{title} {1e6 * median(part):.1f}"
-            for title, part in zip(("each", "both", "one GPU"), parts, strict=True)
-        )
-        say(team, f"{name}: us a step with the batch for {shown}")
-        one, own = (session.executable.tuning.choices for session in (alone, weak))
-        apart = [
-            f"{key}: {one.get(key)} / {own.get(key)}"
-            for key in sorted({*one, *own})
-            if one.get(key) != own.get(key)
-        ]
-        say(team, f"{name}: choices of one GPU / of two: {'; '.join(apart) or 'equal'}")
-        _ratio(team, f"{name}: fixed batch a GPU", [team.size * one / w for w, _, one in rounds])
-        _ratio(team, f"{name}: fixed batch for both", [one / s for _, s, one in rounds])
-        rate = given.batch / median(parts[2]), team.size * given.batch / median(parts[0])
-        say(team, f"{name}: pictures/s {rate[0]:,.0f} on one GPU, {rate[1]:,.0f} on {team.size}")
+    if team.rank:
+        return
+    parts = list(zip(*rounds, strict=True))
+    titles = ("each", "both", "each, without sums", "one GPU")
+    shown = ", ".join(
+        f"{title} {1e6 * median(part):.1f}" for title, part in zip(titles, parts, strict=True)
+    )
+    say(team, f"{name}: us a step with the batch for {shown}")
+    one, own = (session.executable.tuning.choices for session in (alone, weak))
+    differ = [
+        f"{key}: {one.get(key)} / {own.get(key)}"
+        for key in sorted({*one, *own})
+        if one.get(key) != own.get(key)
+    ]
+    say(team, f"{name}: choices of one GPU / of two: {'; '.join(differ) or 'equal'}")
+    _ratio(team, f"{name}: fixed batch a GPU", [team.size * one / w for w, _, _, one in rounds])
+    _ratio(team, f"{name}: fixed batch for both", [one / s for _, s, _, one in rounds])
+    apart = [team.size * one / slowest for _, _, slowest, one in rounds]
+    _ratio(team, f"{name}: a GPU each, without sums", apart)
+    rate = given.batch / median(parts[3]), team.size * given.batch / median(parts[0])
+    say(team, f"{name}: pictures/s {rate[0]:,.0f} on one GPU, {rate[1]:,.0f} on {team.size}")
+
+
+def warmed(team: Team, session: Session) -> int:
+    """How many steps are enough for a timing, after those that capture and fill caches."""
+
+    def agreed(steps: float) -> int:
+        """As many on all ranks, by the first."""
+        return int(team.collect(np.array([steps], np.float64))[0][0])
+
+    run(session, 1)
+    run(session, 64)
+    run(session, agreed(min(WARM, max(1.0, LONG_ENOUGH / seconds(session, 16)))))
+    return agreed(max(1.0, SECONDS / seconds(session, agreed(min(256, session.step // 4)))))
 
 
 def _ratio(team: Team, title: str, values: list[float]) -> None:
