@@ -8,6 +8,7 @@ _SHARE = "training/test_share.py"
 _COLLECTIVES = "backends/cuda/operations/test_collectives.py"
 _PEERS = "backends/cuda/operations/test_peers.py"
 _EMULATED = "backends/cuda/operations/test_peers_emulated.py"
+_END = "backends/cuda/operations/test_ranks_end_emulated.py"
 _ASYNC = "training/ranks/test_asynchronous.py"
 _SPLIT = "training/ranks/test_split.py"
 _SPACE = "training/ranks/test_space.py"
@@ -86,10 +87,45 @@ RANKS = (
     ),
     Mutant(
         "peers: a rank writes to what another still reads",
-        "backends/cuda/sources/peers.cu",
+        "backends/cuda/sources/peers.cuh",
         "(area * 2 + turn % 2) * (RANKS - 1)",
         "area * 2 * (RANKS - 1)",
         (f"{_EMULATED}::test_a_fast_rank_writes_nothing_that_a_slow_one_still_reads",),
+    ),
+    Mutant(
+        "peers: what is summed with the update is updated as what lies in front of it",
+        "backends/cuda/sources/ranks_end.cu",
+        "        const int at = place + values.place(i);\n",
+        "        const int at = values.place(i);\n",
+        (f"{_END}::test_ranks_sum_follow_and_gather",),
+    ),
+    Mutant(
+        "peers: every rank gathers the first part of the next step",
+        "backends/cuda/sources/next_batch.cuh",
+        "((now + 1) * every + first)",
+        "((now + 1) * every)",
+        (f"{_END}::test_ranks_sum_follow_and_gather",),
+    ),
+    Mutant(
+        "peers: what the update sums itself it also takes as summed before",
+        "backends/cuda/operations/ranks_end.py",
+        "    rest = update.table(small.op.values)\n",
+        "    rest = update.table([])\n",
+        (f"{_PEERS}::test_a_small_sum_and_the_metrics_are_one_launch",),
+    ),
+    Mutant(
+        "peers: the norm of the gradients is that before the sum",
+        "backends/cuda/binding/small_sums.py",
+        "    update = behind[0] if behind else None\n",
+        "    update = next((op for op in behind if isinstance(op, SgdUpdate)), None)\n",
+        (f"{_PEERS}::test_what_comes_between_keeps_the_sum_apart",),
+    ),
+    Mutant(
+        "peers: the next part is gathered where none follows",
+        "backends/cuda/binding/launch_list.py",
+        "        return [*self.steps, *[*other, *rest] * (times - 1), *last.steps]\n",
+        "        return [*self.steps, *other, *[*rest, *other] * (times - 1)]\n",
+        (f"{_PEERS}::test_the_next_part_is_gathered_with_the_sum",),
     ),
     Mutant(
         "peers: a rank goes its own way where another cannot reach it",
@@ -136,8 +172,8 @@ RANKS = (
     Mutant(
         "peers: of a sum in two places the second lies right behind the first",
         "backends/cuda/sources/peers.cu",
-        "            put4(values + place, v[0]);\n",
-        "            put4(values + 4 * i, v[0]);\n",
+        "        put4(to + 4 * values.place(i), talk.sum(values, i));\n",
+        "        put4(to + 4 * i, talk.sum(values, i));\n",
         (f"{_EMULATED}::test_all_ranks_have_the_sum_in_pairs_and_the_metrics",),
     ),
     Mutant(

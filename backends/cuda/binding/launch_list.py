@@ -246,6 +246,11 @@ class LaunchList:
         shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0], behind)
 
+    def in_front(self) -> str:
+        """The function that was launched last on the present stream; "" if none was."""
+        own = (step.call for step in reversed(self.steps) if step.stream == self.current)
+        return next((call.function for call in own if call is not None), "")
+
     def _following(
         self, arguments: Sequence[Any], made: Callable[[], tuple[Launch, Launch | None]]
     ) -> tuple[Launch, Launch | None]:

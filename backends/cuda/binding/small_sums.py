@@ -161,12 +161,12 @@ def small_sums(spans: Spans, graphs: Mapping[str, Graph]) -> SmallSums:
 
 
 def _update(graph: Graph, op: AllReduce) -> SgdUpdate | None:
-    """The update that follows the sum and alone reads it."""
+    """The update that follows the sum, of all that is summed."""
     behind = graph.ops[graph.ops.index(op) + 1 :]
     update = behind[0] if behind else None
-    if not isinstance(update, SgdUpdate) or not set(op.values) <= set(update.gradients):
+    if not isinstance(update, SgdUpdate):
         return None
-    return None if set(op.values) & _touched(behind[1:]) else update
+    return update if set(op.values) <= set(update.gradients) else None
 
 
 def _metrics(graph: Graph, op: AllReduce) -> Metrics | None:

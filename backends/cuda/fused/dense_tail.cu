@@ -86,6 +86,10 @@ struct Softmax {
     }
 };
 
+#ifndef EARLY
+#define EARLY 0
+#endif
+
 // One block for ROWS samples. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores,
 // dscores: (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, whether the first largest score is
 // the target: 1 or 0, -1 without a target).
@@ -93,16 +97,16 @@ KERNEL __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
                float smoothing, int mean) {
-    wait();
     __shared__ __align__(16) float part[THREADS / 32][ROWS][PITCH];
     __shared__ int counts[THREADS / 32];
     const int first = blockIdx.x * ROWS, t = threadIdx.x, lane = t % 32, warp = t / 32;
     float hidden[ROWS][EACH][WIDE], biases[EACH][WIDE] = {}, weights[EACH][CLASSES][WIDE];
-    // Everything is asked for before anything is waited for.
+    // Everything is asked for before anything is used. With EARLY the kernel in front tells after it has
+    // waited: what others wrote before it is there, and only its own result must be waited for.
+    if (!EARLY) wait();
     UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         if (j >= STRIDE) continue;
-        UNROLLED(r, ROWS) load(pre + (i64)min(first + r, n - 1) * STRIDE + j, hidden[r][i]);
         if (b1) load(b1 + j, biases[i]);
         UNROLLED(k, CLASSES) load(w2 + k * STRIDE + j, weights[i][k]);
     }
@@ -114,6 +118,12 @@ KERNEL __launch_bounds__(THREADS)
     UNROLLED(i, TARGETS) count += others[i] >= 0;
     if (mean)
         for (int i = t + TARGETS * THREADS; i < n; i += THREADS) count += target[i] >= 0;
+    if (EARLY) wait();
+    UNROLLED(i, EACH) {
+        const int j = (t + THREADS * i) * WIDE;
+        if (j < STRIDE)
+            UNROLLED(r, ROWS) load(pre + (i64)min(first + r, n - 1) * STRIDE + j, hidden[r][i]);
+    }
     UNROLLED(r, ROWS) {
         float sums[SUMS];
         UNROLLED(k, SUMS) sums[k] = 0.0f;

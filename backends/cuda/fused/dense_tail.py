@@ -17,6 +17,7 @@ from ..binding.wide import kind_of
 from ..libraries.kernels import Defines, f32
 from ..libraries.layout import Layout, ceil_div
 from .pattern import LAUNCHES, defines, part, single, united
+from .tensor_dense import NAME as PRODUCT
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
 FILE = "dense_tail.cu"
@@ -223,6 +224,8 @@ def _tail(b: Binder, op: ops.Fused) -> None:
         entropy.reduction == "mean",
     )
     kernel, grid = (FILE, TAIL, dpre.dtype), (ceil_div(n, dict(fixed)["ROWS"]),)
+    # A kernel that tells at once would let this one read before the update in front of it is done.
+    fixed = (*fixed, ("EARLY", int(b.in_front() == PRODUCT)))
     b.kernel(op, kernel, grid, arguments, block=(THREADS,), defines=fixed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import threading
@@ -251,9 +252,23 @@ def copy_flat(source: Any, target: Any, stream: Any) -> None:
     runtime.memcpyAsync(*ends, runtime.memcpyDeviceToDevice, stream.ptr)
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Collect no garbage: what a handle or a module frees may wait for the device, which breaks a
+    capture."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
     """A graph of these launches. Raises what one of them raises."""
-    with CAPTURING:
+    with CAPTURING, _without_collector():
         stream.begin_capture()
         try:
             for launch in launches:

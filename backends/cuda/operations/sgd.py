@@ -154,7 +154,8 @@ def _with_more(
 
     update: what sgd_update is given; rules: those of the tail's targets, on the device.
     """
-    defines = {"TAIL": int(tail is not None), "SAMPLES": 1}
+    # A tail's first kernel, which lies between two updates, tells after it has waited.
+    defines = {"TAIL": int(tail is not None), "SAMPLES": 1, "EARLY": int(tail is not None)}
     # What the kernel is given for a tail and for a batch that it does not take along.
     of_tail: tuple[Any, ...] = (*[None] * 9, 0, None, None, 0, 0)
     given: tuple[Any, ...] = (*[None] * 7, 0, 1, None)

@@ -1,6 +1,12 @@
 // The update by SGD, block by block: of parameters whose gradients are there, and of those whose
 // gradients were left in slices. Compiled behind slices.cuh.
 
+// EARLY: between two updates something tells after it has waited, so that parameters and momentum are
+// there before the kernel in front has ended.
+#ifndef EARLY
+#define EARLY 0
+#endif
+
 struct Sgd {
     float* p;
     const float* g;
@@ -54,12 +60,13 @@ INLINE void follow_sums(int block, const Segment* segments, const int2* where, c
     // Written by no kernel.
     const int2 here = where[block];
     const Segment s = segments[here.x];
-    wait();
     const int element = here.y + threadIdx.x;
     const bool exists = threadIdx.x < s.wide() && element < s.size;
-    const i64 now = *sgd.step;
     Moving parameter;
-    parameter.ask(sgd, s.place + element, exists, s.factor);
+    if (EARLY) parameter.ask(sgd, s.place + element, exists, s.factor);
+    wait();
+    const i64 now = *sgd.step;
+    if (!EARLY) parameter.ask(sgd, s.place + element, exists, s.factor);
     const float rate = sgd.rates[now], sum = slice_sum(s, here.y, part);
     tell();
     const unsigned turn = sgd.begin();
@@ -94,11 +101,12 @@ struct Fours {
 INLINE void follow_fours(int block, int fours, const float2* rules, const Sgd& sgd) {
     const int i = block * SUM_THREADS + threadIdx.x;
     const float2 rule = i < fours ? rules[i / 8] : make_float2(0.0f, 0.0f);
-    wait();
-    const i64 now = *sgd.step;
     Fours mine;
     float gradients[4];
+    if (!EARLY) wait();
     mine.ask(sgd, i, rule);
+    if (EARLY) wait();
+    const i64 now = *sgd.step;
     if (mine.moves()) unpack(get4(sgd.g + 4 * i), gradients);
     const float rate = sgd.rates[now];
     tell();

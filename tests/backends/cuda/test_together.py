@@ -190,6 +190,18 @@ def test_a_section_may_overlap_with_the_one_in_front(bound, sections, monkeypatc
     assert found == [each * 3]
 
 
+@pytest.mark.parametrize(("product", "early"), [("t1-2-8-1-1", "1"), ("0", "0")])
+def test_a_tail_reads_early_behind_a_product_that_waits_alone(bound, sections, product, early):
+    """What tells at once may run while the update in front of it still writes."""
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1", "overlap": "chains"}
+    choices["train/dense_1/forward/gemm"] = product
+    made, _ = bound(sections("lenet"), choices=choices)
+    calls = [*made.calls("train")]
+    at = next(i for i, call in enumerate(calls) if call.function == "dense_tail")
+    assert (calls[at - 1].function == "tensor_dense") == (early == "1")
+    assert calls[at].arguments["EARLY"] == early
+
+
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     made, _ = bound(sections("lenet"), capture=True, streamed=True)
     assert made._together("train", TOGETHER) == 1

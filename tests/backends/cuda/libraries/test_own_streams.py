@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -106,6 +107,22 @@ def test_one_thread_captures_at_a_time(device, fake_cupy):
 
     assert at_once(lambda: captured([], Capturing())) == ["graph"] * THREADS
     assert (inside.entered, inside.most) == (THREADS, 1)
+
+
+def test_no_garbage_is_collected_inside_a_capture(fake_cupy):
+    """What it frees may wait for the device, which breaks the capture."""
+    found, stream = [], SimpleNamespace(begin_capture=lambda: None, end_capture=lambda: None)
+    assert gc.isenabled()
+    captured([lambda: found.append(gc.isenabled())], stream)
+    with pytest.raises(ZeroDivisionError):
+        captured([lambda: 1 / 0], stream)
+    assert (found, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        captured([], stream)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_one_thread_compiles_at_a_time(device, monkeypatch):
