@@ -10,11 +10,10 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - facts: versions, which MPI was found, and that every rank has a GPU of its own;
 - collectives: NCCL in a CUDA graph, its bits and microseconds by size;
 - bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
-  and call by call, with batch norm and dropout, in pieces, and after a resume on one GPU;
+  and call by call, with batch norm and dropout, by NCCL, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
-- memory: the same with small sums in each other's memory;
-- pieces: the same, the gradients that come first beside the rest of backward;
-- buckets: speed with four pieces that NCCL adds up beside backward;
+- whole: the same with all gradients in front of the update, none beside backward;
+- nccl: whole, but NCCL adds up; buckets: in four pieces, all but the last beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
 - explain: the calls of NCCL in a step, with their times;
 - more: split layers, asynchronous training, the speed in bfloat16, rank 0 killed or stopped.
@@ -96,10 +95,12 @@ class Bench:
         words += [*given, *self.options, "--runs-dir", str(self.folder)]
         return Running(words, awaited, more=more)
 
-    def trained(self, name: str, *given: str, most: float = 60.0) -> Path | None:
+    def trained(
+        self, name: str, *given: str, most: float = 60.0, **environment: str
+    ) -> Path | None:
         """The run's folder after training; None, and it is said why, where that failed."""
         begin = time.monotonic()
-        running = self.train(*given, "--set", f"name={name}")
+        running = self.train(*given, "--set", f"name={name}", **environment)
         if not running.ended(self.left(most)):
             return None
         if running.process.returncode:
@@ -176,9 +177,10 @@ def bits(bench: Bench) -> None:
         if net != "resnet9":
             plain = bench.trained(f"{net}-plain", *given, *two, "--no-graph")
             compare(f"{net}, two ranks with --no-graph and accumulate 2", one, plain)
-            early = ("--set", "parallel.buckets=2")
-            pieces = bench.trained(f"{net}-pieces", *given, *two, *early)
-            compare(f"{net}, two ranks in two pieces and accumulate 2", one, pieces)
+            whole = bench.trained(f"{net}-whole", *given, *two, "--set", "parallel.buckets=1")
+            compare(f"{net}, two ranks in one piece and accumulate 2", one, whole)
+            nccl = bench.trained(f"{net}-nccl", *given, *two, DNNSTACK_PEER_SUMS="0")
+            compare(f"{net}, two ranks by NCCL and accumulate 2", one, nccl)
         if net == "lenet":
             half = ("--set", "train.max_steps=30")
             begun = bench.trained("lenet-half", *LENET, *half, *two)
@@ -253,12 +255,12 @@ def rank_of(rank: int) -> int:
     raise RuntimeError(f"rank {rank} is not there")
 
 
-def speed(bench: Bench, *added: str, memory: bool = False) -> None:
+def speed(bench: Bench, *added: str, nccl: bool = False) -> None:
     for config, batch in NETS:
         if bench.nets and config not in bench.nets:
             continue
         words = [word for change in added for word in ("--set", change)]
-        words += ["--memory"] if memory else []
+        words += ["--nccl"] if nccl else []
         if bench.device == "cpu":
             words += ["--set", "run.tune=false", "--count", str(8 * batch)]
         sizes = ["--batch", str(batch), "--rounds", str(bench.rounds)]
@@ -298,9 +300,9 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "collectives": (collectives, 60),
     "bits": (bits, 150),
     "speed": (speed, 220),
-    "memory": (lambda bench: speed(bench, memory=True), 200),
-    "pieces": (lambda bench: speed(bench, "parallel.buckets=2", memory=True), 200),
-    "buckets": (lambda bench: speed(bench, "parallel.buckets=4"), 200),
+    "whole": (lambda bench: speed(bench, "parallel.buckets=1"), 200),
+    "nccl": (lambda bench: speed(bench, "parallel.buckets=1", nccl=True), 200),
+    "buckets": (lambda bench: speed(bench, "parallel.buckets=4", nccl=True), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),
     "more": (more, 400),

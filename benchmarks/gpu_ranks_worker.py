@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from math import prod
 from statistics import median, quantiles
 from typing import Any
 
@@ -34,10 +35,10 @@ from dnnstack.training.shared_parts import shared_out
 
 # Bytes of float32 that are added up, and replays of a graph in one timing.
 SIZES = (2_000, 500_000, 2_000_000, 8_000_000, 45_000_000, 250_000_000)
-PEER_SIZES = (2_000, 500_000, 1_724_160, 4_000_000)
+PEER_SIZES = (2_000, 500_000, 1_724_160, 4_000_000, 13_000_000, 26_000_000)
 REPLAYS = 20
-# Steps of an epoch and pictures, at least.
-STEPS, PICTURES = 256, 131_072
+# Steps of an epoch, unless their pictures take more bytes; and at least.
+STEPS, LARGE, FEW = 1024, 1_700_000_000, 64
 # Seconds of steps in one timing.
 SECONDS = 0.3
 # Steps that come before the first timing: so many that graphs of many steps have been captured, but
@@ -145,11 +146,14 @@ def collectives(team: Team, device: str) -> None:
         calls = [lambda at=at, n=count: nccl.sum(at, n, stream.ptr)] * number
         timed(f"ncclAllReduce of {nbytes:,} bytes", nbytes, calls)
 
-    found = peers.peers(team.size)
-    say(team, f"each other's memory: {'reached' if found else 'NOT REACHED'}")
-    for nbytes in PEER_SIZES if found is not None else ():
+    for nbytes in PEER_SIZES:
+        size = peers.size_for(team.size, nbytes)
+        found = None if size is None else peers.peers(team.size, size)
+        if size is None or found is None:
+            say(team, f"each other's memory for {nbytes:,} bytes: NOT REACHED")
+            continue
         for workers in (peers.BLOCKS, peers.BESIDE_BLOCKS):
-            in_memory(team, nbytes, workers, found, timed)
+            in_memory(team, nbytes, size, workers, found, timed)
 
     with stream:
         sums, metrics, statistics = (cp.zeros(n, "float32") for n in (430_000, 24, 20_000))
@@ -188,6 +192,7 @@ def collectives(team: Team, device: str) -> None:
 def in_memory(
     team: Team,
     nbytes: int,
+    size: int,
     workers: int,
     found: peers.Peers,
     timed: Callable[[str, int, list[Any]], float],
@@ -199,7 +204,7 @@ def in_memory(
 
     cp, stream, count = cupy(), device().stream, nbytes // 128 * 32
     rows = [_drawn(count, rank) for rank in range(team.size)]
-    blocks = (("BLOCKS", peers.BLOCKS), ("WORKERS", workers))
+    blocks = (("BLOCKS", peers.BLOCKS), ("WORKERS", workers), ("SIZE", size))
     kernel = Kernel(FILE, FUNCTION, defines=(("RANKS", team.size), *blocks))
     with stream:
         values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
@@ -254,8 +259,9 @@ def compiled(
     config = load_config(given.config, wanted).config
     config, _ = shared_out(config, share.ranks, None)
     info = describe_data(config)
-    # So many that the ends of epochs do not count.
-    count = given.count or max(STEPS * batch, PICTURES)
+    # So many that whole timings lie within an epoch.
+    pictures = min(STEPS * batch, LARGE // prod(info.shape))
+    count = given.count or max(FEW * batch, pictures)
     draw = np.random.default_rng(0)
     few = draw.integers(0, 256, (10_000, *info.shape), np.uint8)
     pictures = np.resize(few, (count, *info.shape))
@@ -300,7 +306,11 @@ def run(session: Session, steps: int) -> None:
 
 
 def seconds(session: Session, steps: int) -> float:
-    """Of a step, over some."""
+    """Of a step, over some of an epoch."""
+    length = session.plan.steps_per_epoch
+    steps, left = min(steps, length), length - session.step % length
+    if left < steps:
+        run(session, left)
     begin = time.perf_counter()
     run(session, steps)
     return (time.perf_counter() - begin) / steps
@@ -309,7 +319,7 @@ def seconds(session: Session, steps: int) -> float:
 def speed(team: Team, given: argparse.Namespace) -> None:
     """Two GPUs beside one, with a fixed batch for each and with a fixed batch for both."""
     batch = given.batch
-    more = [*given.set, *(["in memory"] if given.memory else [])]
+    more = [*given.set, *(["by NCCL"] if given.nccl else [])]
     name = f"{given.config} {batch} {' '.join(more)}".strip()
     begin = time.perf_counter()
     share = Share(team.rank, team.size)
@@ -379,15 +389,15 @@ def main() -> int:
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--count", type=int, help="pictures; without it enough for long epochs")
-    parser.add_argument("--memory", action="store_true", help="small sums in each other's memory")
+    parser.add_argument("--nccl", action="store_true", help="no sums in each other's memory")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     team = joined(None)
     assert team is not None, "to be started by mpiexec"
     join(team)
-    if given.memory:
-        os.environ[SWITCH] = "1"
+    if given.nccl:
+        os.environ[SWITCH] = "0"
     if given.part == "speed":
         speed(team, given)
     else:

@@ -195,7 +195,6 @@ def optimizer(config: RunConfig) -> Optimizer:
         swa=chosen.swa is not None,
         parts=config.train.accumulate,
         apart=config.is_asynchronous,
-        buckets=1 if config.parallel is None else config.parallel.buckets,
         pruned=() if config.prune is None else config.prune.patterns,
         shared={} if config.share is None else config.share.bits,
     )

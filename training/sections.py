@@ -18,6 +18,9 @@ from .renewal import RENEW, Renewal
 from .share import ALONE, Share, check_ranks
 from .stretches import Stretch, make_stretches
 
+# Pieces in which ranks add up beside what they compute: one fewer was slower for all networks that
+# were measured on GPUs, see docs/parallel.md.
+PIECES = 2
 SOURCE = "train"
 
 
@@ -49,9 +52,11 @@ def make_sections(
     plan: Plan,
     count: int,
     share: Share = ALONE,
+    beside: bool = False,
 ) -> Sections:
     """The sections of a training on ``count`` samples, before rewrites.
 
+    beside: whether the device adds up over ranks while it computes, which is worth PIECES.
     Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
     that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
     """
@@ -60,7 +65,9 @@ def make_sections(
     if bands > 1:
         # Every rank computes all parts.
         share = ALONE
-    rule = replace(optimizer(config), ranks=share.ranks, bands=bands)
+    wanted = None if config.parallel is None else config.parallel.buckets
+    buckets = wanted or (PIECES if beside else 1)
+    rule = replace(optimizer(config), ranks=share.ranks, bands=bands, buckets=buckets)
     check_ranks(config.train.accumulate, share.ranks)
     parameters = network.parameters(share.ranks)
     augment = augmentations(config, network.input_shape)

@@ -143,7 +143,7 @@ def plan_memory(
     shared["data"] += fed
     return MemoryPlan(
         **shared,
-        libraries=len(streams) * WORKSPACE_BYTES + SLACK,
+        libraries=len(streams) * WORKSPACE_BYTES + SLACK + sum(store.peer_memory.values()),
         convolutions=sum(workspace_sizes(binders).values()),
         sections=sections,
     )

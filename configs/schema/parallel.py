@@ -19,10 +19,11 @@ class ParallelConfig(Model):
         "compute batches of their own, and servers update the parameters with each gradient.",
     ] = "sync"
     buckets: Annotated[
-        Count,
+        Count | None,
         "With sync, in how many pieces ranks add up their gradients if each computes one part; on "
-        "GPUs all but the last are added up beside the rest of backward.",
-    ] = 1
+        "GPUs all but the last are added up beside the rest of backward. Default: 2 on GPUs, else "
+        "1.",
+    ] = None
     servers: Annotated[
         Count, "With async, the number of processes that hold the parameters, each a part of them."
     ] = 1

@@ -24,9 +24,9 @@ from ....graph.ops import (
     SkipParts,
 )
 from ...collectives import on_one_machine
-from ..libraries.peers import MOST_RANKS, TAIL, room
+from ..libraries.peers import MOST_RANKS, TAIL, size_for
 
-# Until it has been measured on several GPUs, who wants it says so.
+# Who sets it to 0 gets NCCL, to compare.
 SWITCH = "DNNSTACK_PEER_SUMS"
 # Of a tensor the name of its arena, and where it begins and ends there.
 Stretch = tuple[str, int, int]
@@ -109,8 +109,9 @@ class SmallSums:
 
 def fits(ranks: int, count: int) -> bool:
     """Whether ranks add up so many floats in each other's memory, if they can reach it."""
-    wanted = os.environ.get(SWITCH) == "1" and 2 <= ranks <= MOST_RANKS
-    return wanted and 4 * count <= room(ranks) and on_one_machine(ranks)
+    if os.environ.get(SWITCH) == "0" or not 2 <= ranks <= MOST_RANKS:
+        return False
+    return size_for(ranks, 4 * count) is not None and on_one_machine(ranks)
 
 
 def stretches(spans: Spans, values: Iterable[Tensor]) -> list[Stretch]:

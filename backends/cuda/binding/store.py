@@ -80,6 +80,8 @@ class Store:
         self.small_sums = SmallSums()
         # By its counter of steps, the batch of the section that was bound last: see NextBatch.
         self.batches: dict[Tensor, NextBatch] = {}
+        # Bytes of the memory that ranks share, by their number and its size.
+        self.peer_memory: dict[tuple[int, int], int] = {}
         # Data sets that stay in host memory, if that was asked for.
         self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}

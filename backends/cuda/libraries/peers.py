@@ -16,8 +16,10 @@ from ...base import Array
 from ...collectives import Communicator, joined
 from .runtime import cupy, device_errors
 
-# As peers.cu has them.
-BLOCKS, TAIL, ROOM_BYTES, AREAS = 128, 192, 4 << 20, 2
+# As peers.cuh has them.
+BLOCKS, TAIL, AREAS = 128, 192, 2
+# Bytes that the other ranks send at once, in powers of two: of more, NCCL is as fast.
+LEAST, MOST = 4 << 20, 32 << 20
 # Blocks of a sum that others compute beside: fewer, for each waits for the other ranks.
 BESIDE_BLOCKS = 32
 # Ranks whose values a thread holds at once.
@@ -26,20 +28,30 @@ MOST_RANKS = 8
 HANDLE_BYTES, ENABLE = 64, 1
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_BYTES = 36
-_found: dict[int, Peers | None] = {}
+_found: dict[tuple[int, int], Peers | None] = {}
 
 
-def room(ranks: int) -> int:
+def room(ranks: int, size: int) -> int:
     """The most bytes of a sum: with more ranks fewer, for every one brings its own."""
-    return ROOM_BYTES // (ranks - 1) // 16 * 16
+    return size // (ranks - 1) // 16 * 16
 
 
-def memory_bytes(ranks: int) -> int:
-    """What a rank's memory takes; see the layout in peers.cu."""
+def size_for(ranks: int, nbytes: int) -> int | None:
+    """The size of a memory in which ranks add up so many bytes; None if there is none."""
+    size = LEAST
+    while size <= MOST:
+        if nbytes <= room(ranks, size):
+            return size
+        size *= 2
+    return None
+
+
+def memory_bytes(ranks: int, size: int) -> int:
+    """What a rank's memory takes; see the layout in peers.cuh."""
     told = BLOCKS + 1
     turns = 4 * AREAS * ranks * told
     tails = -(-(turns + 4 * AREAS * told) // 128) * 128
-    return tails + 8 * AREAS * 2 * ranks * TAIL + AREAS * 2 * (ranks - 1) * room(ranks)
+    return tails + 8 * AREAS * 2 * ranks * TAIL + AREAS * 2 * (ranks - 1) * room(ranks, size)
 
 
 class Peers:
@@ -51,22 +63,24 @@ class Peers:
         self.addresses = addresses
 
 
-def peers(ranks: int) -> Peers | None:
-    """The memory of the ranks of which this process is one; None if they cannot reach it."""
+def peers(ranks: int, size: int) -> Peers | None:
+    """Memory of the ranks of which this process is one; None if they cannot reach it."""
     communicator = joined(ranks)
-    if id(communicator) not in _found:
+    if any(known != id(communicator) for known, _ in _found):
         _found.clear()
-        _found[id(communicator)] = _met(communicator)
-    return _found[id(communicator)]
+    key = id(communicator), size
+    if key not in _found:
+        _found[key] = _met(communicator, size)
+    return _found[key]
 
 
-def _met(ranks: Communicator) -> Peers | None:
+def _met(ranks: Communicator, size: int) -> Peers | None:
     runtime, errors = cupy().cuda.runtime, device_errors()
     own, handle = 0, bytes(HANDLE_BYTES)
     try:
         # Not from CuPy's pool: a handle stands for a whole allocation.
-        own = runtime.malloc(memory_bytes(ranks.size))
-        runtime.memset(own, 0, memory_bytes(ranks.size))
+        own = runtime.malloc(memory_bytes(ranks.size, size))
+        runtime.memset(own, 0, memory_bytes(ranks.size, size))
         runtime.deviceSynchronize()
         handle = runtime.ipcGetMemHandle(own)
     except errors:

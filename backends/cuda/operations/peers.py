@@ -12,7 +12,7 @@ from ..binding.bind import Binder
 from ..binding.launch_list import Launch, Step
 from ..binding.small_sums import SmallSum, Stretch, size_of
 from ..libraries.kernels import f32
-from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, peers
+from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, memory_bytes, peers, size_for
 
 FILE, FUNCTION, THREADS = "peers.cu", "add_over_ranks", 512
 
@@ -20,11 +20,16 @@ FILE, FUNCTION, THREADS = "peers.cu", "add_over_ranks", 512
 class Reached:
     """Asks, with the other ranks, whether they reach each other's memory, before the first launch.
 
-    ``memory``: where the kernel finds the addresses. Appended next is what needs them.
+    ``memory``: where the kernel finds the addresses; ``defines``: what it is compiled for. Appended
+    next is what needs them.
     """
 
-    def __init__(self, b: Binder, ranks: int) -> None:
-        self.memory = b.zeros(ranks, "uint64")
+    def __init__(self, b: Binder, ranks: int, stretches: Sequence[Stretch]) -> None:
+        size = size_for(ranks, 4 * size_of(stretches))
+        assert size is not None
+        self.memory, self._size = b.zeros(ranks, "uint64"), size
+        self.defines = {"RANKS": ranks, "BLOCKS": BLOCKS, "SIZE": size}
+        b.store.peer_memory[ranks, size] = memory_bytes(ranks, size)
         self._steps, self._at = b.steps, len(b.steps)
         self._ranks = ranks
         self._reached: bool | None = None
@@ -47,7 +52,7 @@ class Reached:
         return wrap
 
     def _ask(self, others: Sequence[Step]) -> bool:
-        found = peers(self._ranks)
+        found = peers(self._ranks, self._size)
         if found is not None:
             self.memory.set(found.addresses)
             return True
@@ -97,12 +102,13 @@ def sum_in_memory(
 
     otherwise: what does the same, by NCCL, where memory cannot be reached.
     """
-    op, given, reached = small.op, summing(b, small, stretches), Reached(b, small.op.ranks)
+    op, given = small.op, summing(b, small, stretches)
+    reached = Reached(b, op.ranks, stretches)
     # Sums beside backward may run while another does.
     area = int(b.current >= b.lanes)
     workers = BESIDE_BLOCKS if area else BLOCKS
     arguments = (*given.numbers, reached.memory, number(op.ranks), area, *given.metrics)
     grid = (workers + (small.metrics is not None),)
-    defines = (("RANKS", op.ranks), ("BLOCKS", BLOCKS), ("WORKERS", workers))
+    defines = (*reached.defines.items(), ("WORKERS", workers))
     kernel, wrap = (FILE, FUNCTION), reached.otherwise(otherwise)
     b.kernel(op, kernel, grid, arguments, given.shown, (THREADS,), defines=defines, wrap=wrap)

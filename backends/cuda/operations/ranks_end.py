@@ -29,7 +29,7 @@ def ranks_end(
     assert small.metrics is not None
     ranks, step = small.op.ranks, small.metrics.skip.step
     (stretches,) = kernels_of(b.store.spans, small.op)
-    reached, sums = Reached(b, ranks), summing(b, small, stretches)
+    reached, sums = Reached(b, ranks, stretches), summing(b, small, stretches)
     batch = b.store.batches.get(step)
     samples, gathers, given = (1, 0, (*[None] * 7, 0, 1, None)) if batch is None else batch.given()
     place = (stretches[0][1] - update.start) // 4
@@ -40,7 +40,7 @@ def ranks_end(
     head = (*sums.numbers, reached.memory, first, 0, *sums.metrics, *summed)
     body = (*head, *update.arrays, update.fours, rest, *update.rule, *given, every, first)
     dtype = FLOAT if batch is None else batch.x.dtype
-    numbers = {"RANKS": ranks, "BLOCKS": BLOCKS, "WORKERS": BLOCKS, "SAMPLES": samples}
+    numbers = {**reached.defines, "WORKERS": BLOCKS, "SAMPLES": samples}
     along = [str(sums.shown["with"]), small.op.label()]
     along += [] if batch is None else ["GatherBatch of the next part"]
     shown = {**update.details, **sums.shown, "with": ", ".join(along)}

@@ -4,9 +4,9 @@
 // BLOCKS, each of which has the same numbers in every call of an area, whatever their count; one more
 // has the metrics.
 constexpr int TOLD = BLOCKS + 1;
-// Doubles of all ranks' metrics, and bytes of a rank's values.
+// Doubles of all ranks' metrics, and bytes of a rank's values: SIZE are those of all others.
 constexpr int TAIL = 192;
-constexpr i64 ROOM = (4 << 20) / (RANKS - 1) / 16 * 16;
+constexpr i64 ROOM = SIZE / (RANKS - 1) / 16 * 16;
 constexpr int AREAS = 2;
 // Where a rank's memory holds what was told by each rank, the turns of its own blocks, the metrics,
 // and the values of the others. What a call brings lies apart from what the one before brought: that

@@ -44,7 +44,6 @@ class Runtime:
 @pytest.fixture
 def near(ranks, fake_cupy, monkeypatch):
     """Ranks of one machine, of which the others answer what this one says."""
-    monkeypatch.setenv(SWITCH, "1")
     runtime = Runtime(fake_cupy.cuda.runtime.CUDARuntimeError)
     runtime.CUDARuntimeError = runtime.error
     fake_cupy.cuda.runtime.__dict__.update(
@@ -188,12 +187,12 @@ def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
         rows[0, :1] ^= 1
 
     near.gather = gather
-    assert memory.peers(near.size) is None
+    assert memory.peers(near.size, memory.LEAST) is None
     assert not any(word == "ipcOpenMemHandle" for word, *_ in near.runtime.asked)
 
 
-def test_who_does_not_ask_for_it_gets_nccl(bound, step, near, monkeypatch):
-    monkeypatch.delenv(SWITCH)
+def test_who_wants_nccl_gets_it(bound, step, near, monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
     assert not {*SUMS} & {*functions(executable)}
     assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
@@ -201,7 +200,8 @@ def test_who_does_not_ask_for_it_gets_nccl(bound, step, near, monkeypatch):
 
 
 def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
-    monkeypatch.setattr("dnnstack.backends.cuda.libraries.peers.ROOM_BYTES", 64)
+    monkeypatch.setattr(memory, "LEAST", 64)
+    monkeypatch.setattr(memory, "MOST", 128)
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
     names = functions(executable)
     assert not {*SUMS} & {*names}
@@ -350,3 +350,34 @@ def test_what_comes_between_keeps_the_sum_apart(bound, step, near, between):
     assert "add_over_ranks" in names
     assert "ranks_end" not in names
     made.close()
+
+
+def test_a_sum_has_as_much_memory_as_it_needs(bound, step, near, monkeypatch):
+    """Sums of another size another, each met for once by all ranks; the plan counts them."""
+    monkeypatch.setattr(memory, "LEAST", 1 << 10)
+    found = launched(monkeypatch)
+    graphs = step(near.size, near.size, buckets=3)
+    made, _ = bound(graphs, "tf32", FURTHEST)
+    for _ in range(2):
+        made.run("train")
+        made.run("update")
+    summed = [given for name, _, given in found if name in SUMS]
+    sizes = list(dict.fromkeys(memory.size_for(near.size, 16 * int(g[3])) for g in summed))
+    assert len(sizes) > 1
+    taken = [memory.memory_bytes(near.size, size) for size in sizes]
+    asked = [given for word, *given in near.runtime.asked if word == "malloc"]
+    assert asked == [[each] for each in taken]
+    counted = plan_memory(graphs, "tf32").libraries
+    monkeypatch.setenv(SWITCH, "0")
+    assert counted - plan_memory(graphs, "tf32").libraries == sum(taken)
+    made.close()
+
+
+@pytest.mark.parametrize("ranks", [2, 5, memory.MOST_RANKS])
+def test_no_size_is_larger_than_it_must_be(ranks):
+    most = memory.room(ranks, memory.MOST)
+    assert memory.size_for(ranks, most) == memory.MOST
+    assert memory.size_for(ranks, most + 16) is None
+    assert memory.size_for(ranks, 16) == memory.LEAST
+    least = memory.room(ranks, memory.LEAST)
+    assert memory.size_for(ranks, least + 16) == 2 * memory.LEAST

@@ -29,6 +29,7 @@ def ranks(request):
 def compiled(ranks, blocks, folder, workers=None):
     path = folder / "peers.so"
     values = {"RANKS": ranks, "BLOCKS": blocks, "WORKERS": workers or blocks, "BFLOAT": 0}
+    values["SIZE"] = peers.LEAST
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
     options += [f"-D{name}={value}" for name, value in values.items()]
     source = [f"-I{SOURCES / 'sources'}", str(HERE / "peers.cpp"), "-o", str(path)]
@@ -46,9 +47,9 @@ def library(ranks, request, tmp_path_factory):
 def test_both_sides_lay_memory_out_alike(library, ranks):
     found = (ctypes.c_longlong * 3)()
     library.numbers(found)
-    wanted = [peers.TAIL, peers.room(ranks), peers.AREAS]
+    wanted = [peers.TAIL, peers.room(ranks, peers.LEAST), peers.AREAS]
     assert list(found) == wanted
-    assert library.bytes() == peers.memory_bytes(ranks)
+    assert library.bytes() == peers.memory_bytes(ranks, peers.LEAST)
 
 
 def values_of(rank, call, count):
@@ -96,7 +97,7 @@ def at(array):
 
 
 def check(library, ranks, count, parts, threads, calls):
-    nbytes = peers.memory_bytes(ranks)
+    nbytes = peers.memory_bytes(ranks, peers.LEAST)
     maps = [mmap.mmap(-1, nbytes) for _ in range(ranks)]
     memory = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in maps]
     forked = multiprocessing.get_context("fork")

@@ -46,6 +46,7 @@ class Given(ctypes.Structure):
 def kernel(request, tmp_path_factory):
     ranks, bf16 = request.param
     values = {"RANKS": ranks, "BLOCKS": BLOCKS, "WORKERS": BLOCKS, "SAMPLES": SAMPLES}
+    values["SIZE"] = 1 << 16
     built = library("ranks_end", tmp_path_factory.mktemp("end"), values | {"BFLOAT": bf16})
     built.bytes.restype = ctypes.c_longlong
     return built, ranks, bool(bf16)

@@ -147,7 +147,7 @@ def test_sums_over_ranks(ranks, file, more):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     code = kernels.source_of(file)
-    numbers = {"RANKS": ranks, "BLOCKS": peers.BLOCKS, **more}
+    numbers = {"RANKS": ranks, "BLOCKS": peers.BLOCKS, "SIZE": peers.MOST, **more}
     options = ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
     options += [f"-D{name}={value}" for name, value in numbers.items()]
     for library in libraries():
