@@ -99,6 +99,16 @@ class Node:
         found = (self.child(key) for key in keys)
         return max([self.place, *(n.place for n in found if n and n.place.rank)], key=_rank)
 
+    def copy(self) -> Node:
+        """The same tree, of which nothing is shared that can change."""
+        value = self.value
+        if isinstance(value, dict):
+            value = {key: node.copy() for key, node in value.items()}
+        elif isinstance(value, list):
+            value = [node.copy() for node in value]
+        own = (self.place, self.text, self.key_place, self.broken, self.path, self.note, self.label)
+        return Node(value, *own)
+
     def plain(self) -> Any:
         """The document as lists, dicts and scalars."""
         if isinstance(self.value, dict):

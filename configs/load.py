@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,19 @@ def compose(
 ) -> Node | None:
     """The root of a document, which ``label`` stands for in messages; None if it has none.
 
-    needed: what an empty one lacks.
+    needed: what an empty one lacks. The last ones without problems are kept: many trainings of one
+    process read the same.
     """
-    return _Composer(label, problems, empty=f"the file is empty; {needed}").compose(text)
+    found, noted = _composed(text, label, needed)
+    problems += noted
+    return found and found.copy()
+
+
+@lru_cache(maxsize=4)
+def _composed(text: str, label: str, needed: str) -> tuple[Node | None, tuple[Problem, ...]]:
+    problems: list[Problem] = []
+    found = _Composer(label, problems, empty=f"the file is empty; {needed}").compose(text)
+    return found, tuple(problems)
 
 
 def compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:

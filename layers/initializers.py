@@ -9,6 +9,8 @@ draws from +-gain / fan_in (LeCun et al. 1998, appendix A, with gain 2.4), torch
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from math import sqrt
 
 import numpy as np
@@ -37,6 +39,8 @@ NAMES = (
     "torch_uniform",
     *SCALED,
 )
+# Bytes of initial values that are kept for the next training.
+MOST_KEPT = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,22 @@ class Initializer:
     def draw(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
     ) -> NDArray[np.float32]:
-        """Values of the given shape; the same key gives the same values."""
+        """Values of the given shape, which nobody may write to; the same key gives the same ones.
+
+        What was drawn last is kept, because trainings of one process often begin alike.
+        """
         if self.name in ("zeros", "ones", "constant"):
             constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
             return np.full(shape, constant, np.float32)
+        given = (self, shape, fan_in, fan_out, key)
+        found = _KEPT.of(given)
+        if found is None:
+            found = _KEPT.keep(given, self._drawn(shape, fan_in, fan_out, key))
+        return found
+
+    def _drawn(
+        self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
+    ) -> NDArray[np.float32]:
         fans = (fan_in,) if isinstance(fan_in, int) else fan_in
         spread = np.array([self._spread(fan, fan_out) for fan in fans])
         spread = spread.reshape(-1, *(1,) * (len(shape) - 1))
@@ -92,6 +108,32 @@ class Initializer:
         return sqrt(3.0 * variance) if law == "uniform" else sqrt(variance)
 
 
+class _Kept:
+    """What was drawn last, of at most MOST_KEPT bytes, for all threads."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[object, NDArray[np.float32]] = OrderedDict()
+        self._bytes, self._lock = 0, threading.Lock()
+
+    def of(self, given: object) -> NDArray[np.float32] | None:
+        with self._lock:
+            if given in self._found:
+                self._found.move_to_end(given)
+            return self._found.get(given)
+
+    def keep(self, given: object, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        values.flags.writeable = False
+        with self._lock:
+            if given not in self._found and values.nbytes <= MOST_KEPT:
+                self._found[given] = values
+                self._bytes += values.nbytes
+                while self._bytes > MOST_KEPT:
+                    _, oldest = self._found.popitem(last=False)
+                    self._bytes -= oldest.nbytes
+        return values
+
+
+_KEPT = _Kept()
 GLOROT_UNIFORM = Initializer("glorot_uniform")
 TORCH_UNIFORM = Initializer("torch_uniform")
 ZEROS = Initializer("zeros")

@@ -6,70 +6,117 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from .plots import CURVES, draw_curves
 
 # No module of the folder that it is started in is found instead of ours.
 _PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()"
+# Stands behind what is said of a run; no message has a line of it.
+_END = "\x04"
 
 
 class Drawings:
     """Draws the curves of runs that have ended; ``notice`` is told what could not be drawn.
 
-    ``apart``: by processes, for a GPU that waits for what Python does here; never more than
-    ``most`` at a time. Use as a context, which ends when everything is drawn; several threads may
-    draw.
+    ``apart``: by processes, for a GPU that waits for what Python does here. They are at most
+    ``most``, and each draws one run after the other, because it takes longer to start one than to
+    draw. Use as a context, which ends when everything is drawn; several threads may draw.
     """
 
     def __init__(self, notice: Callable[[str], None], apart: bool, most: int = 4) -> None:
-        self._notice, self._apart, self._most = notice, apart, most
-        self._drawing: list[tuple[Path, subprocess.Popen[str]]] = []
-        self._turn = threading.Lock()
+        self._notice, self._apart = notice, apart
+        self._threads = ThreadPoolExecutor(most, "dnnstack-drawing")
+        self._own = threading.local()
+        self._painters: list[_Painter] = []
+        self._drawing: list[Future[None]] = []
 
     def __enter__(self) -> Drawings:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._drawing:
-            self._end(*self._drawing.pop(0))
+        self._threads.shutdown()
+        for painter in self._painters:
+            painter.close()
+        for done in self._drawing:
+            done.result()
 
     def draw(self, run: Path) -> None:
         """Draw ``curves.png`` of a run."""
-        if not self._apart:
+        if self._apart:
+            self._drawing.append(self._threads.submit(self._draw_apart, run))
+        else:
             draw_curves(run, self._notice)
-            return
-        with self._turn:
-            while len(self._drawing) >= self._most:
-                self._end(*self._drawing.pop(0))
+
+    def _draw_apart(self, run: Path) -> None:
+        painter = getattr(self._own, "painter", None)
+        if painter is None or painter.ended:
             try:
-                self._drawing.append((run, self._begun(run)))
-                return
+                self._own.painter = painter = _Painter()
             except OSError:
                 # No more processes, or no memory for one.
-                pass
-        draw_curves(run, self._notice)
+                draw_curves(run, self._notice)
+                return
+            self._painters.append(painter)
+        said = painter.draw(run)
+        if said:
+            self._notice(said)
 
-    def _begun(self, run: Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(run.resolve())],
-            stdin=subprocess.DEVNULL,
+
+class _Painter:
+    """A process that draws the runs whose folders it reads, line by line."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
             # A Ctrl-C is for the trainings; what is being drawn is soon done.
             start_new_session=True,
         )
 
-    def _end(self, run: Path, process: subprocess.Popen[str]) -> None:
-        said, _ = process.communicate()
-        text = " ".join(said.split("\n")).strip()
-        if process.returncode and not text:
-            text = f"{run / CURVES}: the curves were not drawn (status {process.returncode})"
-        if text:
-            self._notice(text)
+    def draw(self, run: Path) -> str:
+        """What was said of it; "" of one that was drawn."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{run.resolve()!s}\0\n")
+            self._process.stdin.flush()
+        said: list[str] = []
+        for line in self._process.stdout:
+            if line.rstrip("\n") == _END:
+                return " ".join(said)
+            said.append(line.strip())
+        self.ended, status = True, self._process.wait()
+        return " ".join(said) or f"{run / CURVES}: the curves were not drawn (status {status})"
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
 
 
 def main() -> None:
-    """Draw the curves of the run that the command line names; print what fails."""
-    draw_curves(Path(sys.argv[1]), print)
+    """Draw the curves of the runs whose folders standard input names, each with a NUL behind it;
+    print what fails."""
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    name = ""
+    for line in sys.stdin:
+        name += line
+        # A folder's name may have a line break.
+        if name.endswith("\0\n"):
+            draw_curves(Path(name[:-2]), print)
+            sys.stdout.write(f"{_END}\n")
+            sys.stdout.flush()
+            name = ""

@@ -304,9 +304,9 @@ class CudaExecutable:
                 buffer = self._buffer(tensor)
                 values = np.asarray(array, tensor.dtype)
                 buffer.array.set(buffer.layout.pack(values))
-                layout = replace(buffer.layout, dtype=BFLOAT)
                 if tensor.role == "parameter":
-                    self._store.renew(tensor, layout.pack(values))
+                    layout = replace(buffer.layout, dtype=BFLOAT)
+                    self._store.renew(tensor, lambda: layout.pack(values))
                 self._store.feeds.moved(tensor)
             synchronize()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,30 +62,73 @@ def test_a_process_that_says_nothing_is_told_too(
     assert said == [f"{run / 'curves.png'}: the curves were not drawn (status 3)"]
 
 
-def test_threads_draw_no_more_at_a_time_than_may(
+def test_a_process_that_dies_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had in hand is told, the rest is drawn."""
+    said: list[str] = []
+    program = drawings._PROGRAM
+    runs = [run_in(tmp_path / str(i)) for i in range(3)]
+    dying = "import sys; sys.stdin.readline(); sys.exit(5)"
+    monkeypatch.setattr(drawings, "_PROGRAM", dying)
+    with Drawings(said.append, True, most=1) as drawn:
+        drawn.draw(runs[0])
+        drawn._drawing[0].result()
+        monkeypatch.setattr(drawings, "_PROGRAM", program)
+        for run in runs[1:]:
+            drawn.draw(run)
+    assert said == [f"{runs[0] / 'curves.png'}: the curves were not drawn (status 5)"]
+    assert [(run / "curves.png").exists() for run in runs] == [False, True, True]
+
+
+def test_threads_have_no_more_processes_than_they_may_and_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running: list[int] = []
     counts: list[int] = []
+    made: list[list[str]] = []
 
-    class Process:
-        returncode = 0
-
-        def __init__(self, command: list[str], **_: object) -> None:
-            assert command[0] == sys.executable
+    class Pipe(list[str]):
+        def write(self, text: str) -> None:
             running.append(1)
             counts.append(len(running))
-
-        def communicate(self) -> tuple[str, None]:
             time.sleep(0.001)
+
+        def flush(self) -> None:
+            self.append(f"{drawings._END}\n")
+
+        def __iter__(self) -> Iterator[str]:  # type: ignore[override]
             running.pop()
-            return "", None
+            yield self.pop()
+
+        def close(self) -> None:
+            pass
+
+    class Process:
+        def __init__(self, command: list[str], **_: object) -> None:
+            made.append(command)
+            self.stdin = self.stdout = Pipe()
+
+        def wait(self) -> int:
+            return 0
 
     monkeypatch.setattr(drawings.subprocess, "Popen", Process)
     with Drawings(print, True, most=2) as drawn, ThreadPoolExecutor(16) as threads:
         for done in [threads.submit(drawn.draw, tmp_path) for _ in range(64)]:
             done.result()
+    assert made == [[sys.executable, "-c", drawings._PROGRAM]] * 2
     assert (len(counts), max(counts), running) == (64, 2, [])
+
+
+def test_a_folder_may_lie_anywhere(tmp_path: Path) -> None:
+    said: list[str] = []
+    names = ["two\nlines", "caf\udce9", "\x04"]
+    with Drawings(said.append, True, most=1) as drawn:
+        for name in names:
+            (tmp_path / name).mkdir()
+            drawn.draw(run_in(tmp_path / name / "run"))
+    assert said == []
+    assert all((tmp_path / name / "run" / "curves.png").is_file() for name in names)
 
 
 def test_where_no_process_begins_this_one_draws(

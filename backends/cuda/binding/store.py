@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -194,7 +194,7 @@ class Store:
             return address_of(self.bf16_arena()[start:])
         return self._bf16_copies[tensor].pointer if tensor in self._bf16_copies else 0
 
-    def renew(self, tensor: Tensor, packed: Any) -> None:
-        """Write the bfloat16 copy, if there is one; packed: its flat host array."""
+    def renew(self, tensor: Tensor, packed: Callable[[], Any]) -> None:
+        """Write the bfloat16 copy, if there is one; packed: makes its flat host array."""
         if tensor in self._bf16_copies:
-            self._bf16_copies[tensor].array.set(packed)
+            self._bf16_copies[tensor].array.set(packed())

@@ -121,8 +121,14 @@ def padded(size: int, multiple: int) -> int:
 def _to_bfloat(values: NDArray[Any]) -> NDArray[np.uint16]:
     """Round to nearest, ties to even; NaN stays NaN."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += bits
+    rounded += 0x7FFF
+    rounded >>= 16
+    found = rounded.astype(np.uint16)
+    found[np.isnan(values)] = 0x7FC0
+    return found
 
 
 def _from_bfloat(values: NDArray[np.uint16]) -> NDArray[np.float32]:

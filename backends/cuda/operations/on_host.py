@@ -55,7 +55,7 @@ def _writer(b: Binder, tensor: Tensor) -> Callable[[Any], None]:
 def _set(b: Binder, tensor: Tensor, held: Buffer, value: Any) -> None:
     held.array.set(held.layout.pack(value))
     if tensor.role == "parameter":
-        b.store.renew(tensor, replace(held.layout, dtype=BFLOAT).pack(value))
+        b.store.renew(tensor, lambda: replace(held.layout, dtype=BFLOAT).pack(value))
 
 
 def _lacks_source(op: Op) -> bool:
