@@ -100,6 +100,13 @@ RANKS = (
         (f"{_END}::test_ranks_sum_follow_and_gather",),
     ),
     Mutant(
+        "peers: a number is taken before it is there",
+        "backends/cuda/sources/peers.cuh",
+        "            UNROLLED(k, 4) there = there && (unsigned)(words[k] >> 32) == turn;\n",
+        "",
+        (f"{_END}::test_ranks_sum_follow_and_gather",),
+    ),
+    Mutant(
         "peers: every rank gathers the first part of the next step",
         "backends/cuda/sources/next_batch.cuh",
         "((now + 1) * every + first)",

@@ -20,6 +20,9 @@ from .runtime import cupy, device_errors
 BLOCKS, TAIL, AREAS = 128, 192, 2
 # Bytes that the other ranks send at once, in powers of two: of more, NCCL is as fast.
 LEAST, MOST = 4 << 20, 32 << 20
+# Bytes of a rank's numbers with their turns, and how many of the numbers alone go so: as many as
+# are soon sent twice over.
+LINE_ROOM, FEW = 512 << 10, 256 << 10
 # Blocks of a sum that others compute beside: fewer, for each waits for the other ranks.
 BESIDE_BLOCKS = 32
 # Ranks whose values a thread holds at once.
@@ -51,7 +54,8 @@ def memory_bytes(ranks: int, size: int) -> int:
     told = BLOCKS + 1
     turns = 4 * AREAS * ranks * told
     tails = -(-(turns + 4 * AREAS * told) // 128) * 128
-    return tails + 8 * AREAS * 2 * ranks * TAIL + AREAS * 2 * (ranks - 1) * room(ranks, size)
+    boxes = AREAS * 2 * (ranks - 1) * (LINE_ROOM + room(ranks, size))
+    return tails + 8 * AREAS * 2 * ranks * TAIL + boxes
 
 
 class Peers:

@@ -8,10 +8,10 @@ from ....graph.ops import SgdUpdate
 from ...collectives import number
 from ..binding.bind import Binder
 from ..binding.ending import Update
-from ..binding.small_sums import SmallSum, kernels_of
+from ..binding.small_sums import SmallSum, kernels_of, size_of
 from ..libraries.kernels import THREADS
 from ..libraries.layout import FLOAT, ceil_div
-from ..libraries.peers import BLOCKS
+from ..libraries.peers import BLOCKS, FEW
 from .collectives import by_nccl
 from .peers import Reached, summing
 
@@ -41,6 +41,7 @@ def ranks_end(
     body = (*head, *update.arrays, update.fours, rest, *update.rule, *given, every, first)
     dtype = FLOAT if batch is None else batch.x.dtype
     numbers = {**reached.defines, "WORKERS": BLOCKS, "SAMPLES": samples}
+    numbers["LINES"] = int(4 * size_of(stretches) <= FEW)
     along = [str(sums.shown["with"]), small.op.label()]
     along += [] if batch is None else ["GatherBatch of the next part"]
     shown = {**update.details, **sums.shown, "with": ", ".join(along)}

@@ -2,18 +2,26 @@
 // others, says so, and adds up what it has got. For sums so small that NCCL's start would last longer
 // than the way of the bytes. Compiled behind told.cuh, for RANKS, and for WORKERS blocks of at most
 // BLOCKS, each of which has the same numbers in every call of an area, whatever their count; one more
-// has the metrics.
+// has the metrics. With LINES each number goes with its turn: twice the bytes, but nobody waits for
+// what is sent to be there before it says so. These have a room of their own, where no other number
+// could look like a turn.
+#ifndef LINES
+#define LINES 0
+#endif
 constexpr int TOLD = BLOCKS + 1;
 // Doubles of all ranks' metrics, and bytes of a rank's values: SIZE are those of all others.
 constexpr int TAIL = 192;
 constexpr i64 ROOM = SIZE / (RANKS - 1) / 16 * 16;
+// Bytes of a rank's numbers with their turns.
+constexpr i64 LINE_ROOM = 512 << 10;
 constexpr int AREAS = 2;
 // Where a rank's memory holds what was told by each rank, the turns of its own blocks, the metrics,
 // and the values of the others. What a call brings lies apart from what the one before brought: that
 // may still be read, but nothing older, for everyone has told that it is past that.
 constexpr i64 TURNS = 4 * AREAS * RANKS * TOLD;
 constexpr i64 TAILS = (TURNS + 4 * AREAS * TOLD + 127) / 128 * 128;
-constexpr i64 BOXES = TAILS + 8 * AREAS * 2 * RANKS * TAIL;
+constexpr i64 LINES_AT = TAILS + 8 * AREAS * 2 * RANKS * TAIL;
+constexpr i64 BOXES = LINES_AT + AREAS * 2 * (RANKS - 1) * LINE_ROOM;
 
 // scale * from is summed up into `to`; both: (fours, 4), with a gap of so many fours behind the first
 // `split`.
@@ -56,14 +64,20 @@ struct Talk {
         return (double*)(memory[of] + TAILS) + ((area * 2 + turn % 2) * RANKS + from) * TAIL;
     }
     // A rank has no box for its own values.
+    INLINE int place(int of, int from) const {
+        return (area * 2 + turn % 2) * (RANKS - 1) + from - (from > of);
+    }
     INLINE float* box(int of, int from) const {
-        const int place = (area * 2 + turn % 2) * (RANKS - 1) + from - (from > of);
-        return (float*)(memory[of] + BOXES + place * ROOM);
+        return (float*)(memory[of] + BOXES + place(of, from) * ROOM);
+    }
+    INLINE unsigned long long* line(int of, int from) const {
+        return (unsigned long long*)(memory[of] + LINES_AT + place(of, from) * LINE_ROOM);
     }
     INLINE void begin() { turn = *turns() + 1; }
-    // All that the block has sent is there, on every rank.
+    // All that the block has sent is there, on every rank; with LINES who wants it waits for it.
     INLINE void meet() const {
         __syncthreads();
+        if (LINES && block < WORKERS) return;
         if (threadIdx.x < RANKS && threadIdx.x != rank) {
             tell(flag(threadIdx.x, rank), turn);
             wait_for(flag(rank, threadIdx.x), turn);
@@ -79,14 +93,35 @@ struct Talk {
     INLINE void send(const Values& values) const {
         UNROLLED(to, RANKS) {
             if (to == rank) continue;
-            float* there = box(to, rank);
-            for (int i = first(); i < values.fours; i += stride()) put4(there + 4 * i, values.own(i));
+            for (int i = first(); i < values.fours; i += stride()) {
+                const float4 v = values.own(i);
+                if (LINES) {
+                    float each[4];
+                    unpack(v, each);
+                    UNROLLED(k, 4) send_word(line(to, rank) + k * values.fours + i, each[k], turn);
+                } else {
+                    put4(box(to, rank) + 4 * i, v);
+                }
+            }
         }
+    }
+    INLINE float4 heard(int from, int fours, int i) const {
+        if (!LINES) return get4(box(rank, from) + 4 * i);
+        unsigned long long words[4];
+        bool there;
+        do {
+            there = true;
+            UNROLLED(k, 4) words[k] = sent_word(line(rank, from) + k * fours + i);
+            UNROLLED(k, 4) there = there && (unsigned)(words[k] >> 32) == turn;
+        } while (!there);
+        float each[4];
+        UNROLLED(k, 4) each[k] = __uint_as_float((unsigned)words[k]);
+        return pack(each);
     }
     // In pairs, pairs of pairs and so on.
     INLINE float4 sum(const Values& values, int i) const {
         float4 v[RANKS];
-        UNROLLED(r, RANKS) v[r] = r == rank ? values.own(i) : get4(box(rank, r) + 4 * i);
+        UNROLLED(r, RANKS) v[r] = r == rank ? values.own(i) : heard(r, values.fours, i);
         UNROLLED(level, 3)
             UNROLLED(a, RANKS)
                 if (a % (2 << level) == 0 && a + (1 << level) < RANKS) v[a] += v[a + (1 << level)];

@@ -1,12 +1,11 @@
 // peers.cu on the processor: ranks are processes that share memory, each at its own pace.
+#define WITH_COMMON
 #include "device.hpp"
 
 #include "told.hpp"
 
 static double __dadd_rn(double a, double b) { return a + b; }
 static float __fmul_rn(float a, float b) { return a * b; }
-static void put4(float* p, float4 v) { memcpy(p, &v, sizeof v); }
-static void operator+=(float4& a, float4 b) { a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w; }
 
 #include "peers.cuh"
 #include "peers.cu"

@@ -19,3 +19,15 @@ static void wait_for(const unsigned* flag, unsigned turn) {
     while ((int)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - turn) < 0) sleep_for(1);
     dawdle();
 }
+static void send_word(unsigned long long* to, float value, unsigned turn) {
+    dawdle();
+    u32 bits;
+    memcpy(&bits, &value, 4);
+    __atomic_store_n(to, (unsigned long long)turn << 32 | bits, __ATOMIC_RELAXED);
+}
+static unsigned long long sent_word(const unsigned long long* from) {
+    const unsigned long long word = __atomic_load_n(from, __ATOMIC_RELAXED);
+    if (paces & 1) sleep_for(1);
+    paces = paces * 1664525 + 1013904223;
+    return word;
+}

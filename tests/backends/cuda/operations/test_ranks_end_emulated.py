@@ -42,11 +42,14 @@ class Given(ctypes.Structure):
     )
 
 
-@pytest.fixture(scope="module", params=[(ranks, bf16) for ranks in RANKS for bf16 in (0, 1)])
+@pytest.fixture(
+    scope="module",
+    params=[(ranks, bf16, lines) for ranks in RANKS for bf16, lines in ((0, 0), (0, 1), (1, 1))],
+)
 def kernel(request, tmp_path_factory):
-    ranks, bf16 = request.param
+    ranks, bf16, lines = request.param
     values = {"RANKS": ranks, "BLOCKS": BLOCKS, "WORKERS": BLOCKS, "SAMPLES": SAMPLES}
-    values["SIZE"] = 1 << 16
+    values |= {"SIZE": 1 << 16, "LINES": lines}
     built = library("ranks_end", tmp_path_factory.mktemp("end"), values | {"BFLOAT": bf16})
     built.bytes.restype = ctypes.c_longlong
     return built, ranks, bool(bf16)

@@ -137,8 +137,11 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
         (FILE, {"WORKERS": peers.BLOCKS, "BFLOAT": 0}),
         (FILE, {"WORKERS": peers.BESIDE_BLOCKS, "BFLOAT": 0}),
         *(
-            (f"{ranks_end.FUNCTION}.cu", {"WORKERS": peers.BLOCKS, "SAMPLES": n, "BFLOAT": bfloat})
-            for n, bfloat in ((1, 0), (4, 0), (4, 1))
+            (
+                f"{ranks_end.FUNCTION}.cu",
+                {"WORKERS": peers.BLOCKS, "SAMPLES": n, "BFLOAT": bfloat, "LINES": lines},
+            )
+            for n, bfloat, lines in ((1, 0, 0), (4, 0, 1), (4, 1, 1))
         ),
     ],
 )
