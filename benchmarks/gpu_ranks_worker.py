@@ -341,6 +341,7 @@ def speed(team: Team, given: argparse.Namespace) -> None:
         if team.rank == 0:
             rounds.append([*found, seconds(alone, counts[2])])
         team.exchange("")
+    alike = sections(team, weak)
     if team.rank:
         return
     parts = list(zip(*rounds, strict=True))
@@ -349,6 +350,7 @@ def speed(team: Team, given: argparse.Namespace) -> None:
         f"{title} {1e6 * median(part):.1f}" for title, part in zip(titles, parts, strict=True)
     )
     say(team, f"{name}: us a step with the batch for {shown}")
+    say(team, f"{name}: us of each section alone: {alike}")
     one, own = (session.executable.tuning.choices for session in (alone, weak))
     differ = [
         f"{key}: {one.get(key)} / {own.get(key)}"
@@ -362,6 +364,20 @@ def speed(team: Team, given: argparse.Namespace) -> None:
     _ratio(team, f"{name}: a GPU each, without sums", apart)
     rate = given.batch / median(parts[3]), team.size * given.batch / median(parts[0])
     say(team, f"{name}: pictures/s {rate[0]:,.0f} on one GPU, {rate[1]:,.0f} on {team.size}")
+
+
+def sections(team: Team, session: Session) -> str:
+    """Microseconds of each section that ranks have, run many times by itself."""
+    found = []
+    for graph in session.stretches[0].runs():
+        times = []
+        for _ in range(4):
+            team.exchange("")
+            begin = time.perf_counter()
+            session.executable.run(graph.name, 256)
+            times.append((time.perf_counter() - begin) / 256)
+        found.append(f"{graph.name} {1e6 * min(times):.1f}")
+    return ", ".join(found)
 
 
 def warmed(team: Team, session: Session) -> int:
