@@ -66,7 +66,7 @@ class Initializer:
     def draw(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
     ) -> NDArray[np.float32]:
-        """Values of the given shape, which nobody may write to; the same key gives the same ones.
+        """Values of the given shape; the same key gives the same values.
 
         What was drawn last is kept, because trainings of one process often begin alike.
         """
@@ -76,8 +76,9 @@ class Initializer:
         given = (self, shape, fan_in, fan_out, key)
         found = _KEPT.of(given)
         if found is None:
-            found = _KEPT.keep(given, self._drawn(shape, fan_in, fan_out, key))
-        return found
+            found = self._drawn(shape, fan_in, fan_out, key)
+            _KEPT.keep(given, found)
+        return found.copy()
 
     def _drawn(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
@@ -121,16 +122,15 @@ class _Kept:
                 self._found.move_to_end(given)
             return self._found.get(given)
 
-    def keep(self, given: object, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        values.flags.writeable = False
+    def keep(self, given: object, values: NDArray[np.float32]) -> None:
         with self._lock:
-            if given not in self._found and values.nbytes <= MOST_KEPT:
-                self._found[given] = values
-                self._bytes += values.nbytes
-                while self._bytes > MOST_KEPT:
-                    _, oldest = self._found.popitem(last=False)
-                    self._bytes -= oldest.nbytes
-        return values
+            if given in self._found or values.nbytes > MOST_KEPT:
+                return
+            self._found[given] = values
+            self._bytes += values.nbytes
+            while self._bytes > MOST_KEPT:
+                _, oldest = self._found.popitem(last=False)
+                self._bytes -= oldest.nbytes
 
 
 _KEPT = _Kept()

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
+from dnnstack.configs.document import Problem
+from dnnstack.configs.load import compose
 from dnnstack.configs.scalars import as_yaml, resolve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,3 +188,29 @@ def test_any_text_gives_a_config_error(text: str) -> None:
 def test_any_punctuation_gives_a_config_error(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_config(text, "x.yaml")
+
+
+def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
+    """What an override, or a reader, does to the tree of one load is not there in the next."""
+    text = "a: {b: [1, {c: 2}]}\nd: e\n"
+    problems: list[Problem] = []
+    first = compose(text, "x.yaml", problems)
+    assert first is not None
+    wanted = first.plain()
+    assert isinstance(first.value, dict)
+    inner = first.value["a"].value
+    assert isinstance(inner, dict)
+    inner["b"].items[1].value = 3
+    inner["b"].items.append(first.value.pop("d"))
+    first.value["a"].path = ("elsewhere",)
+    again = compose(text, "x.yaml", problems)
+    assert again is not None
+    assert (again.plain(), again.child("a").path) == (wanted, ())  # type: ignore[union-attr]
+    # The same text of another file has other places, and what is wrong is told each time.
+    other = compose(text, "y.yaml", problems)
+    assert other is not None
+    assert (other.place.source, again.place.source) == ("y.yaml", "x.yaml")
+    assert not problems
+    for count in (1, 2):
+        compose("a: 1\na: 2\n", "x.yaml", problems)
+        assert len(problems) == count

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
 from dnnstack.common import random
 from dnnstack.common.errors import ConfigError, ShapeError
+from dnnstack.layers import initializers
 from dnnstack.layers.initializers import NAMES, Initializer
 from dnnstack.layers.whitening import Dirac, Whiten, _moments, host_sums
 from dnnstack.training.preprocessing import Prepared, Preprocessing
@@ -35,6 +37,44 @@ def test_scaled_by_fans(family: str, law: str) -> None:
 def test_constants(name: str, value: float) -> None:
     drawn = Initializer(name, 0.3).draw((2, 3), 1, 1, KEY)
     np.testing.assert_array_equal(drawn, np.full((2, 3), value, np.float32))
+
+
+def test_what_was_drawn_is_kept_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of what one got changes nothing for the next; what is old makes room."""
+    made: list[random.Key] = []
+    uniform = random.uniform
+
+    def noted(key: random.Key, *given: Any) -> Any:
+        made.append(key)
+        return uniform(key, *given)
+
+    monkeypatch.setattr(random, "uniform", noted)
+    monkeypatch.setattr(initializers, "_KEPT", initializers._Kept())
+    monkeypatch.setattr(initializers, "MOST_KEPT", 2 * 4 * 30)
+    keys = [random.key(seed, "kept") for seed in range(3)]
+
+    def draw(key: random.Key, value: float = 0.5, shape: tuple[int, ...] = (5, 6)) -> Any:
+        return Initializer("uniform", value).draw(shape, 1, 1, key)
+
+    first = draw(keys[0])
+    wanted = first.copy()
+    first += 1
+    np.testing.assert_array_equal(draw(keys[0]), wanted)
+    assert made == [keys[0]]
+    for given in ((keys[0], 0.25), (keys[0], 0.5, (6, 5))):
+        assert not np.array_equal(draw(*given).ravel(), wanted.ravel()) or given[-1] == (6, 5)
+    assert len(made) == 3
+    # Of 30 numbers there is room for two; the one that was used last stays.
+    del made[:]
+    draw(keys[1]), draw(keys[2]), draw(keys[1])
+    assert made == [keys[1], keys[2]]
+    draw(keys[0])
+    draw(keys[1])
+    draw(keys[2])
+    assert made == [keys[1], keys[2], keys[0], keys[2]]
+    draw(keys[0], shape=(31, 2))
+    draw(keys[0], shape=(31, 2))
+    assert made[4:] == [keys[0], keys[0]]
 
 
 def test_value_is_the_limit_or_the_deviation() -> None:
