@@ -192,6 +192,11 @@ class Backend(Protocol):
         """
 
     @property
+    def pieces(self) -> int:
+        """In how many pieces ranks on such devices add up their gradients, unless told otherwise:
+        what is added up early goes on beside what is computed, or it does not."""
+
+    @property
     def rewrites(self) -> Mapping[str, Rewrite]:
         """The rewrites whose results this backend can run, in the order of their application."""
 

@@ -100,6 +100,10 @@ class Keeping:
         return self._backend.waiting_threads
 
     @property
+    def pieces(self) -> int:
+        return self._backend.pieces
+
+    @property
     def rewrites(self) -> Mapping[str, Rewrite]:
         return self._backend.rewrites
 

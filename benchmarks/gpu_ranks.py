@@ -337,6 +337,7 @@ def main() -> None:
     given = parser.parse_args()
     # Multicast of NVLink may put GPUs that others share out of service.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    os.environ.setdefault("DNNSTACK_PEER_SUMS", "1")
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["DNNSTACK_CACHE"] = f"{temporary}/cache"
         measured(Bench(Path(temporary), given), given.parts)

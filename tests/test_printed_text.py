@@ -31,6 +31,7 @@ PRINTS = {
     "cli/signals.py": 1,  # a constant
     "cli/side_by_side.py": 1,  # above the bar, through console.clean
     "cli/sweep_screen.py": 1,  # above the bar, through console.clean
+    "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
     "training/ranks/watchdog.py": 1,  # made printable
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
@@ -47,6 +48,7 @@ OWN_LINES = {
     "datasets/image_folder.py": "hashed",
     "layers/losses/class_weights.py": "CUDA source",
     "plugins/trust.py": "a file",
+    "reports/drawings.py": "between two processes",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
     "reports/sweep_plots.py": "a picture",

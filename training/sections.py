@@ -18,9 +18,6 @@ from .renewal import RENEW, Renewal
 from .share import ALONE, Share, check_ranks
 from .stretches import Stretch, make_stretches
 
-# Pieces in which ranks add up beside what they compute: one fewer was slower for all networks that
-# were measured on GPUs, see docs/parallel.md.
-PIECES = 2
 SOURCE = "train"
 
 
@@ -52,11 +49,11 @@ def make_sections(
     plan: Plan,
     count: int,
     share: Share = ALONE,
-    beside: bool = False,
+    pieces: int = 1,
 ) -> Sections:
     """The sections of a training on ``count`` samples, before rewrites.
 
-    beside: whether the device adds up over ranks while it computes, which is worth PIECES.
+    pieces: in how many ranks add up their gradients, unless the config says it.
     Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
     that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
     """
@@ -66,7 +63,7 @@ def make_sections(
         # Every rank computes all parts.
         share = ALONE
     wanted = None if config.parallel is None else config.parallel.buckets
-    buckets = wanted or (PIECES if beside else 1)
+    buckets = wanted or pieces
     rule = replace(optimizer(config), ranks=share.ranks, bands=bands, buckets=buckets)
     check_ranks(config.train.accumulate, share.ranks)
     parameters = network.parameters(share.ranks)

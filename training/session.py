@@ -72,7 +72,7 @@ class Session:
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self.evaluation_steps = len(self._evaluation_order) // batch
-        sections = setup.sections(beside=backend.name == "cuda")
+        sections = setup.sections(backend.pieces)
         # As this rank has them: of a layer that ranks have split, its share of the rows.
         shared = {t.name: t for graph in sections.graphs().values() for t in shared_by_all(graph)}
         self._own = {t.name: shared.get(t.name, t) for t in self._saved}

@@ -40,14 +40,14 @@ class Setup:
     start: Start | None = None
     share: Share = ALONE
 
-    def sections(self, beside: bool = False) -> Sections:
-        """beside: see ``make_sections``.
+    def sections(self, pieces: int = 1) -> Sections:
+        """pieces: see ``make_sections``.
 
         Raises ConfigError, also for weights of classes that do not fit the data.
         """
         self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
-        return make_sections(*given, self.share, beside)
+        return make_sections(*given, self.share, pieces)
 
     def fresh(self, pictures: FirstPictures | None = None) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.

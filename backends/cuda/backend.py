@@ -17,6 +17,7 @@ from ..tuning import Tuning, code_digest
 from .binding.bind import KERNELS, Arithmetic
 from .binding.launch_list import Stream
 from .binding.pictures import Pictures
+from .binding.small_sums import wanted
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
@@ -59,6 +60,11 @@ class CudaBackend:
     name = "cuda"
     waiting_threads = 0
     rewrites = REWRITES
+
+    @property
+    def pieces(self) -> int:
+        """By NCCL one, because its kernels take processors from what is computed."""
+        return 2 if wanted() else 1
 
     def __init__(self, capture: bool = True) -> None:
         self.device = device()

@@ -32,6 +32,7 @@ class OneDnnBackend:
     """
 
     name = "onednn"
+    pieces = 1
     rewrites = LIBRARY_REWRITES
 
     def __init__(self, threads: int) -> None:

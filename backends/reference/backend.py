@@ -30,6 +30,7 @@ class ReferenceBackend:
     name = "numpy"
     # Of its calls only large products of matrices use several.
     waiting_threads = 1
+    pieces = 1
     rewrites = REWRITES
 
     def __init__(self, threads: int) -> None:

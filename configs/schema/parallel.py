@@ -21,8 +21,8 @@ class ParallelConfig(Model):
     buckets: Annotated[
         Count | None,
         "With sync, in how many pieces ranks add up their gradients if each computes one part; on "
-        "GPUs all but the last are added up beside the rest of backward. Default: 2 on GPUs, else "
-        "1.",
+        "GPUs all but the last are added up beside the rest of backward. Default: 1, but 2 for "
+        "GPUs that add up in each other's memory.",
     ] = None
     servers: Annotated[
         Count, "With async, the number of processes that hold the parameters, each a part of them."

@@ -312,9 +312,9 @@ DEVICES = (
     ),
     Mutant(
         "CUDA: the update gathers the batch of its own step",
-        "backends/cuda/sources/step_end.cu",
-        "order[(now + 1) % p.steps * n + sample]",
-        "order[now % p.steps * n + sample]",
+        "backends/cuda/sources/next_batch.cuh",
+        "order[((now + 1) * every + first)",
+        "order[(now * every + first)",
         ("backends/cuda/operations/test_step_end_emulated.py",),
     ),
     Mutant(

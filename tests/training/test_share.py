@@ -53,12 +53,12 @@ def test_ranks_make_parts_where_the_config_has_one(tiny: Make) -> None:
         shared_out(tiny(), 3, None)
 
 
-def sections(config: RunConfig, share: Share, beside: bool = False) -> dict[str, Graph]:
+def sections(config: RunConfig, share: Share, pieces: int = 1) -> dict[str, Graph]:
     info = describe_data(config)
     data = load_data(config, "train", NOWHERE)
     network, plan = build_network(config, info), make_plan(config, len(data))
     setup = Setup(config, network, preprocessing(config, info), plan, data, share=share)
-    return setup.sections(beside).graphs()
+    return setup.sections(pieces).graphs()
 
 
 def test_the_fastest_calls_are_the_same_for_all_ranks(tiny: Make) -> None:
@@ -79,20 +79,18 @@ def test_the_fastest_calls_are_the_same_for_all_ranks(tiny: Make) -> None:
     assert fingerprint(training_sections(other)) not in marks
 
 
-def test_a_device_that_adds_up_beside_gets_two_pieces_unless_the_config_says_how_many(
-    tiny: Make,
-) -> None:
-    def pieces(beside: bool, *more: str) -> int:
+def test_the_device_says_how_many_pieces_unless_the_config_does(tiny: Make) -> None:
+    def found(pieces: int, *more: str) -> int:
         """How many sums there are, of which the section of a part has all but the last."""
-        graphs = sections(tiny("train.accumulate=2", *more), Share(0, 2), beside)
-        found = [[op for op in g.ops if isinstance(op, AllReduce)] for g in graphs.values()]
-        assert len(found[1]) == 1
-        return len(found[0]) + 1
+        graphs = sections(tiny("train.accumulate=2", *more), Share(0, 2), pieces)
+        sums = [[op for op in g.ops if isinstance(op, AllReduce)] for g in graphs.values()]
+        assert len(sums[1]) == 1
+        return len(sums[0]) + 1
 
-    assert (pieces(True), pieces(False)) == (2, 1)
-    for beside in (True, False):
-        assert pieces(beside, "parallel.buckets=1") == 1
-        assert pieces(beside, "parallel.buckets=3") == 3
+    assert (found(2), found(1)) == (2, 1)
+    for pieces in (1, 2):
+        assert found(pieces, "parallel.buckets=1") == 1
+        assert found(pieces, "parallel.buckets=3") == 3
 
 
 def test_counters_begin_with_the_own_parts(tiny: Make) -> None:

@@ -26,7 +26,7 @@ from ....graph.ops import (
 from ...collectives import on_one_machine
 from ..libraries.peers import MOST_RANKS, TAIL, size_for
 
-# Who sets it to 0 gets NCCL, to compare.
+# Until the bits of whole trainings have been compared on several GPUs, who wants it sets it to 1.
 SWITCH = "DNNSTACK_PEER_SUMS"
 # Of a tensor the name of its arena, and where it begins and ends there.
 Stretch = tuple[str, int, int]
@@ -107,9 +107,14 @@ class SmallSums:
         return any(e.whole is whole and set(e.accumulate.sums) == wanted for e in endings)
 
 
+def wanted() -> bool:
+    """Whether ranks shall add up in each other's memory."""
+    return os.environ.get(SWITCH) == "1"
+
+
 def fits(ranks: int, count: int) -> bool:
     """Whether ranks add up so many floats in each other's memory, if they can reach it."""
-    if os.environ.get(SWITCH) == "0" or not 2 <= ranks <= MOST_RANKS:
+    if not wanted() or not 2 <= ranks <= MOST_RANKS:
         return False
     return size_for(ranks, 4 * count) is not None and on_one_machine(ranks)
 

@@ -102,10 +102,10 @@ INLINE void follow_fours(int block, int fours, const float2* rules, const Sgd& s
     const int i = block * SUM_THREADS + threadIdx.x;
     const float2 rule = i < fours ? rules[i / 8] : make_float2(0.0f, 0.0f);
     Fours mine;
-    float gradients[4];
     if (!EARLY) wait();
     mine.ask(sgd, i, rule);
     if (EARLY) wait();
+    float gradients[4];
     const i64 now = *sgd.step;
     if (mine.moves()) unpack(get4(sgd.g + 4 * i), gradients);
     const float rate = sgd.rates[now];
