@@ -15,7 +15,7 @@ from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
 from .binding.bind import KERNELS, Arithmetic
-from .binding.launch_list import Stream
+from .binding.launches import Stream
 from .binding.pictures import Pictures
 from .binding.small_sums import wanted
 from .executable import CudaExecutable

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .binding.launch_list import Stream
+from .binding.launches import Stream
 from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.layout import padded
 

@@ -23,7 +23,7 @@ from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
-from .binding.launch_list import JOINS, Step, Stream, launches
+from .binding.launches import JOINS, Step, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Buffer, Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...common.errors import LibraryError
-from .binding.launch_list import Step, Stream
+from .binding.launches import Step, Stream
 from .libraries.runtime import device_errors
 
 # What an error names where memory ran out.

@@ -11,7 +11,7 @@ from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
 from .binding.ending import BATCH, TAIL
-from .binding.launch_list import CHAINS, JOINS, Step
+from .binding.launches import CHAINS, JOINS, Step
 from .executable import CudaExecutable
 from .failures import ALLOCATION
 from .libraries.overlap import available

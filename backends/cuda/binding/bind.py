@@ -26,7 +26,8 @@ from ..libraries.runtime import address_of, captured_seconds
 from .decisions import Decisions, Operations
 from .early_sums import early_sums
 from .element_types import bf16_tensors
-from .launch_list import LaunchList, Stream
+from .launch_list import LaunchList
+from .launches import Stream
 from .layouts import Geometry
 from .slices import Slices, places_of, table_of
 from .store import Buffer, Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,48 +16,15 @@ from ....graph.ops.formulas import Formula
 from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
 from ...live import Live, LiveOps
-from ..libraries.conv_graph import ConvGraph
-from ..libraries.cublas import Cublas
-from ..libraries.cublas_lt import CublasLt
-from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import H200, Processors, device
+from ..libraries.runtime import device
+from .launches import Launch, Step, Stream
 from .store import Buffer
 
 OpT = TypeVar("OpT", bound=Op)
 # One of our kernels: file and name, and the type of activations if that is not float32.
 Named = tuple[str, str] | tuple[str, str, str]
-Launch = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it; what compiles our
-    kernels and finds the plans of convolutions; and the processors of its device."""
-
-    cuda: Any
-    cublas: Cublas
-    cudnn: Cudnn
-    cublas_lt: CublasLt
-    kernel: Callable[..., Kernel] = Kernel
-    convolution: Callable[..., ConvGraph] = ConvGraph
-    processors: Processors = H200
-
-
-@dataclass(frozen=True)
-class Step:
-    """One entry of the list: a launch on a stream, and what it is; None if it only waits.
-
-    ``behind``: the launch if it may overlap with the previous one on its stream. ``on_host``: it
-    waits for the device and computes on the host, so that no graph can hold it.
-    """
-
-    launch: Callable[[], None]
-    stream: int
-    call: BoundCall | None = None
-    behind: Callable[[], None] | None = None
-    on_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,27 +33,6 @@ class Varying(Generic[OpT]):
 
     live: Live[OpT]
     read: Callable[[OpT], Any]
-
-
-# What may overlap: launches right behind a launch, or behind what waits for another stream as well.
-CHAINS, JOINS = "chains", "joins"
-
-
-def launches(
-    steps: Iterable[Step], joins: bool = False
-) -> Iterator[tuple[Step, Callable[[], None]]]:
-    """What to call of every step, in order: its launch, overlapping if it can.
-
-    joins: also behind a wait, once the stream has launched anything.
-    """
-    launched: set[int] = set()
-    for step in steps:
-        follows = step.behind if step.stream in launched else None
-        yield step, follows or step.launch
-        if step.call is not None:
-            launched.add(step.stream)
-        elif not joins:
-            launched.discard(step.stream)
 
 
 class LaunchList:

@@ -19,7 +19,7 @@ from ....graph.ops import (
 from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
-from ..binding.launch_list import Stream
+from ..binding.launches import Stream
 from ..libraries.layout import Layout, ceil_div, padded, plain
 from ..libraries.runtime import trial_seconds
 from .pattern import LAUNCHES, defines, halves, part, single, united

@@ -9,7 +9,7 @@ from typing import Any
 from ....common.records import dataclass
 from ...collectives import number
 from ..binding.bind import Binder
-from ..binding.launch_list import Launch, Step
+from ..binding.launches import Launch, Step
 from ..binding.small_sums import SmallSum, Stretch, size_of
 from ..libraries.kernels import f32
 from ..libraries.peers import BESIDE_BLOCKS, BLOCKS, memory_bytes, peers, size_for

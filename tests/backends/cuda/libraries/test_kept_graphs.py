@@ -9,7 +9,7 @@ import pytest
 from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.binding.launch_list import Stream
+from dnnstack.backends.cuda.binding.launches import Stream
 from dnnstack.backends.cuda.dry_run import STREAM
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import cudnn_library

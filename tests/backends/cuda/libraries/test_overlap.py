@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.binding import bind
-from dnnstack.backends.cuda.binding.launch_list import Step, launches
+from dnnstack.backends.cuda.binding.launches import Step, launches
 from dnnstack.backends.cuda.libraries import kernels, overlap
 from dnnstack.common.errors import LibraryError
 
