@@ -60,7 +60,7 @@ def compiled(config: RunConfig, info: DatasetInfo) -> dict[str, Graph]:
     # Nobody looks into the pictures: all are the same byte.
     pictures = np.broadcast_to(np.uint8(0), (count, *info.shape))
     data = ImageSet("train", pictures, np.zeros(count, np.int32), info.classes)
-    backend: Any = SimpleNamespace(name="none", compile=compile_)
+    backend: Any = SimpleNamespace(name="none", pieces=1, compile=compile_)
     scaling, plan = preprocessing(config, info), make_plan(config, count)
     with pytest.raises(Stopped):
         Session(Setup(config, network, scaling, plan, data), backend)

@@ -31,6 +31,7 @@ class Found(Exception):
 
 class Recorder:
     name = "recorder"
+    pieces = 1
 
     def compile(self, sections, options):
         raise Found(sections)
