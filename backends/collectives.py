@@ -74,9 +74,10 @@ def number(ranks: int) -> int:
     return next((each.rank for each in _joined if each.size == ranks), 0)
 
 
-def on_one_machine(ranks: int) -> bool:
-    """Whether as many ranks are; those that have not been started are taken to be."""
-    return all(each.on_one_machine for each in _joined if each.size == ranks)
+def on_one_machine(ranks: int | None = None) -> bool:
+    """Whether as many ranks are, or all that there are; those that have not been started are taken
+    to be."""
+    return all(each.on_one_machine for each in _joined if ranks in (None, each.size))
 
 
 def added_in_pairs(rows: Array) -> Array:

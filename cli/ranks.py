@@ -149,6 +149,7 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
         "the backend": backend.name,
         **backend.versions(),
         "the config's mark": text,
+        "the number of pieces of a sum": str(backend.pieces),
     }
 
 

@@ -187,8 +187,8 @@ def compose(
 ) -> Node | None:
     """The root of a document, which ``label`` stands for in messages; None if it has none.
 
-    needed: what an empty one lacks. The last ones without problems are kept: many trainings of one
-    process read the same.
+    needed: what an empty one lacks. The last ones are kept: many trainings of one process read the
+    same.
     """
     found, noted = _composed(text, label, needed)
     problems += noted

@@ -14,7 +14,7 @@ from .plots import CURVES, draw_curves
 
 # No module of the folder that it is started in is found instead of ours.
 _PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()"
-# Stands behind what is said of a run; no message has a line of it.
+# Stands behind what is said of a run; no message has it.
 _END = "\x04"
 
 
@@ -23,12 +23,14 @@ class Drawings:
 
     ``apart``: by processes, for a GPU that waits for what Python does here. They are at most
     ``most``, and each draws one run after the other, because it takes longer to start one than to
-    draw. Use as a context, which ends when everything is drawn; several threads may draw.
+    draw. Who has more to draw waits. Use as a context, which ends when everything is drawn; several
+    threads may draw.
     """
 
     def __init__(self, notice: Callable[[str], None], apart: bool, most: int = 4) -> None:
         self._notice, self._apart = notice, apart
         self._threads = ThreadPoolExecutor(most, "dnnstack-drawing")
+        self._places = threading.Semaphore(most)
         self._own = threading.local()
         self._painters: list[_Painter] = []
         self._drawing: list[Future[None]] = []
@@ -46,11 +48,22 @@ class Drawings:
     def draw(self, run: Path) -> None:
         """Draw ``curves.png`` of a run."""
         if self._apart:
-            self._drawing.append(self._threads.submit(self._draw_apart, run))
-        else:
-            draw_curves(run, self._notice)
+            self._places.acquire()
+            try:
+                self._drawing.append(self._threads.submit(self._draw_apart, run))
+                return
+            except RuntimeError:
+                # No more threads.
+                self._places.release()
+        draw_curves(run, self._notice)
 
     def _draw_apart(self, run: Path) -> None:
+        try:
+            self._draw_by_process(run)
+        finally:
+            self._places.release()
+
+    def _draw_by_process(self, run: Path) -> None:
         painter = getattr(self._own, "painter", None)
         if painter is None or painter.ended:
             try:
@@ -91,9 +104,11 @@ class _Painter:
             self._process.stdin.flush()
         said: list[str] = []
         for line in self._process.stdout:
-            if line.rstrip("\n") == _END:
+            text, end, _ = line.partition(_END)
+            if text.strip():
+                said.append(text.strip())
+            if end:
                 return " ".join(said)
-            said.append(line.strip())
         self.ended, status = True, self._process.wait()
         return " ".join(said) or f"{run / CURVES}: the curves were not drawn (status {status})"
 

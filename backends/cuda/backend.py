@@ -11,6 +11,7 @@ from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...common.text import listed
 from ...graph.graph import Graph
 from ..base import Limits, Options, Precision
+from ..collectives import on_one_machine
 from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
@@ -63,8 +64,8 @@ class CudaBackend:
 
     @property
     def pieces(self) -> int:
-        """By NCCL one, because its kernels take processors from what is computed."""
-        return 2 if wanted() else 1
+        """One where NCCL adds up, because its kernels take processors from what is computed."""
+        return 2 if wanted() and on_one_machine() else 1
 
     def __init__(self, capture: bool = True) -> None:
         self.device = device()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -254,8 +254,12 @@ class CudaExecutable:
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
-        """Put everything that a section updates in place back to what it was before."""
-        tensors = dict.fromkeys(t for op in binder.graph.ops for t in op.tensors(op.updates))
+        """Put everything that a section updates in place back to what it was before, also what sums
+        over ranks do for the section of a part."""
+        sums = (self._store.small_sums.of(op) for op in binder.graph.ops)
+        others = (op for small in sums if small is not None for op in small.merged)
+        work = chain(binder.graph.ops, others)
+        tensors = dict.fromkeys(t for op in work for t in op.tensors(op.updates))
         changed = [self._buffer(t).array for t in tensors]
         if self._store.has_bf16:
             changed.append(self._store.bf16_arena())

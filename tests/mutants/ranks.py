@@ -100,6 +100,20 @@ RANKS = (
         (f"{_END}::test_ranks_sum_follow_and_gather",),
     ),
     Mutant(
+        "peers: a second update makes the sum again",
+        "backends/cuda/operations/sgd.py",
+        "    if small is None or small.update is not op:\n",
+        "    if small is None:\n",
+        (f"{_PEERS}::test_a_second_update_has_no_part_in_the_sum",),
+    ),
+    Mutant(
+        "peers: a trial launch of the update takes the metrics of the part away",
+        "backends/cuda/executable.py",
+        "        work = chain(binder.graph.ops, others)\n",
+        "        work = chain(binder.graph.ops)\n",
+        (f"{_PEERS}::test_a_trial_launch_of_the_update_keeps_the_metrics_of_the_part",),
+    ),
+    Mutant(
         "peers: a number is taken before it is there",
         "backends/cuda/sources/peers.cuh",
         "            UNROLLED(k, 4) there = there && (unsigned)(words[k] >> 32) == turn;\n",

@@ -81,6 +81,35 @@ def test_a_process_that_dies_is_followed_by_another(
     assert [(run / "curves.png").exists() for run in runs] == [False, True, True]
 
 
+def test_what_others_write_into_its_output_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without a line's end."""
+    said: list[str] = []
+    run = run_in(tmp_path / "run")
+    noisy = "import os; os.write(1, b'noise'); "
+    monkeypatch.setattr(drawings, "_PROGRAM", noisy + drawings._PROGRAM)
+    with Drawings(said.append, True) as drawn:
+        drawn.draw(run)
+    assert said == ["noise"]
+    assert (run / "curves.png").is_file()
+
+
+def test_where_no_thread_begins_this_one_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    runs, said = [run_in(tmp_path / str(i)) for i in range(3)], list[str]()
+    with Drawings(said.append, True, most=2) as drawn:
+        monkeypatch.setattr(drawn._threads, "submit", refuse)
+        for run in runs:
+            drawn.draw(run)
+    assert said == []
+    assert all((run / "curves.png").is_file() for run in runs)
+
+
 def test_threads_have_no_more_processes_than_they_may_and_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,13 +85,13 @@ class SmallSums:
     def __init__(self, found: Iterable[SmallSum] = ()) -> None:
         self._found = tuple(found)
 
-    def of(self, op: AllReduce) -> SmallSum | None:
-        """What the kernel of a sum does, if it does more than to add up."""
+    def of(self, op: Op) -> SmallSum | None:
+        """What the kernel of a sum does, if the operation is one and its kernel does more."""
         return next((small for small in self._found if small.op is op), None)
 
     def reads(self, op: Op) -> tuple[Tensor, ...]:
         """What the kernel of an operation reads: that of a sum perhaps gradients in its place."""
-        small = self.of(op) if isinstance(op, AllReduce) else None
+        small = self.of(op)
         if small is None or small.ending is None:
             return op.reads()
         return (*op.reads(), *small.ending.accumulate.gradients)

@@ -55,9 +55,10 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     momentum = Varying(live, lambda op: f32(op.momentum))
     rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
     update = Update((p, g, v, copy), start, (stop - start) // 4, rule, table, details)
-    if b.decisions.sum is not None:
-        return ranks_end(b, op, b.decisions.sum, update, lambda: _alone(b, op, live, update))
-    return _alone(b, op, live, update)
+    small = b.decisions.sum
+    if small is None or small.update is not op:
+        return _alone(b, op, live, update)
+    return ranks_end(b, op, small, update, lambda: _alone(b, op, live, update))
 
 
 def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> None:

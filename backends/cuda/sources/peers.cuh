@@ -1,10 +1,9 @@
 // A sum over ranks in each other's memory: every GPU writes its values into the memory of the
 // others, says so, and adds up what it has got. For sums so small that NCCL's start would last longer
 // than the way of the bytes. Compiled behind told.cuh, for RANKS, and for WORKERS blocks of at most
-// BLOCKS, each of which has the same numbers in every call of an area, whatever their count; one more
-// has the metrics. With LINES each number goes with its turn: twice the bytes, but nobody waits for
-// what is sent to be there before it says so. These have a room of their own, where no other number
-// could look like a turn.
+// BLOCKS, all of which take part in every call of an area; one more has the metrics. With LINES each
+// number goes with its turn: twice the bytes, but nobody waits for what is sent to be there before it
+// says so. These have a room of their own, where no other number could look like a turn.
 #ifndef LINES
 #define LINES 0
 #endif
@@ -17,7 +16,9 @@ constexpr i64 LINE_ROOM = 512 << 10;
 constexpr int AREAS = 2;
 // Where a rank's memory holds what was told by each rank, the turns of its own blocks, the metrics,
 // and the values of the others. What a call brings lies apart from what the one before brought: that
-// may still be read, but nothing older, for everyone has told that it is past that.
+// may still be read, but nothing older. For a call ends only when every rank has been heard in it, so
+// that each has begun it, and has ended the one before; with LINES too, where blocks without numbers
+// hear nobody, but the others do.
 constexpr i64 TURNS = 4 * AREAS * RANKS * TOLD;
 constexpr i64 TAILS = (TURNS + 4 * AREAS * TOLD + 127) / 128 * 128;
 constexpr i64 LINES_AT = TAILS + 8 * AREAS * 2 * RANKS * TAIL;
@@ -85,6 +86,9 @@ struct Talk {
         __syncthreads();
     }
     INLINE void end() const {
+        // Who told nothing notes its turn, for a later call that waits for more than the numbers.
+        if (LINES && block < WORKERS && threadIdx.x < RANKS && threadIdx.x != rank)
+            note(flag(threadIdx.x, rank), turn);
         if (threadIdx.x == 0) *turns() = turn;
     }
 

@@ -19,6 +19,7 @@ static void wait_for(const unsigned* flag, unsigned turn) {
     while ((int)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - turn) < 0) sleep_for(1);
     dawdle();
 }
+static void note(unsigned* flag, unsigned turn) { __atomic_store_n(flag, turn, __ATOMIC_RELAXED); }
 static void send_word(unsigned long long* to, float value, unsigned turn) {
     dawdle();
     u32 bits;

@@ -11,7 +11,7 @@ from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers as memory
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.graph.ops import Accumulate, AllReduce, SgdUpdate
+from dnnstack.graph.ops import Accumulate, AllReduce, KeepMetrics, SgdUpdate
 from dnnstack.optimizers.groups import Group
 
 from .test_collectives import FakeComm, library, ranks, step
@@ -350,6 +350,36 @@ def test_what_comes_between_keeps_the_sum_apart(bound, step, near, between):
     names = functions(made)
     assert "add_over_ranks" in names
     assert "ranks_end" not in names
+    made.close()
+
+
+def test_a_second_update_has_no_part_in_the_sum(bound, step, near, monkeypatch):
+    """Here of the last layers, whose rates are others and which were summed beside backward."""
+    found = launched(monkeypatch)
+    groups = (Group(names=("dense_1.*",), rates="slow"),)
+    graphs = step(near.size, near.size, buckets=2, groups=groups)
+    made, _ = bound(graphs, "tf32", {"layout": "nhwc", "pad": "8", "streams": "1"})
+    names = functions(made)
+    assert (names.count("ranks_end"), names.count("sgd_update")) == (1, 1)
+    made.run("train")
+    made.run("update")
+    summed = next(given for name, _, given in found if name == "ranks_end")
+    other = next(given for name, _, given in found if name == "sgd_update")
+    tables = [np.asarray(given[at]).reshape(-1, 2) for given, at in ((summed, 16), (other, 5))]
+    assert all(table[:, 0].any() for table in tables)
+    made.close()
+
+
+def test_a_trial_launch_of_the_update_keeps_the_metrics_of_the_part(bound, step, near):
+    """With the sum they go to those of all, though they belong to another section."""
+    graphs = step(near.size, near.size)
+    made, _ = bound(graphs, "tf32", FURTHEST)
+    part = next(op.sums for op in graphs["train"].ops if isinstance(op, KeepMetrics))
+    sums = made._buffer(part)
+    sums.array.set(np.array([1.0, 2.0, 3.0]))
+    with made._restored(made._sections["update"]):
+        sums.array.set(np.zeros(3))
+    assert np.asarray(sums.array.get()).tolist() == [1.0, 2.0, 3.0]
     made.close()
 
 
