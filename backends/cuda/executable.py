@@ -254,8 +254,7 @@ class CudaExecutable:
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
-        """Put everything that a section updates in place back to what it was before, also what sums
-        over ranks do for the section of a part."""
+        """Put back all that a section updates in place, and what its sums over ranks do besides."""
         sums = (self._store.small_sums.of(op) for op in binder.graph.ops)
         others = (op for small in sums if small is not None for op in small.merged)
         work = chain(binder.graph.ops, others)

@@ -77,8 +77,8 @@ class Decisions:
     convolution's y. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail,
     (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
-    stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what
-    the update may take along.
+    stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
+    take along.
     """
 
     merged: Operations = field(default_factory=Operations)
