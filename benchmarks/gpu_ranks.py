@@ -165,11 +165,14 @@ def bits(bench: Bench) -> None:
     if bench.device == "cpu":
         resnet += ("--set", "data.batch_size=8", "--set", "train.max_steps=2")
     nets = {
-        "lenet": (*LENET, *sixty),
+        "lenet.yaml": (*LENET, *sixty),
         "normed": ("--config", str(bench.folder / "normed.yaml")),
-        "resnet9": resnet,
+        "cifar10-resnet9.yaml": resnet,
     }
-    for net, given in nets.items():
+    for title, given in nets.items():
+        if bench.nets and title not in bench.nets:
+            continue
+        net = title.removesuffix(".yaml").removeprefix("cifar10-")
         # The choices of the first are found again by the others.
         one = bench.trained(f"{net}-one", *given, "--set", "train.accumulate=2")
         two_ranks = bench.trained(f"{net}-two", *given, *two)
@@ -264,7 +267,7 @@ def speed(bench: Bench, *added: str, nccl: bool = False) -> None:
         if bench.device == "cpu":
             words += ["--set", "run.tune=false", "--count", str(8 * batch)]
         sizes = ["--batch", str(batch), "--rounds", str(bench.rounds)]
-        bench.worker("speed", "--config", config, *sizes, *words, most=75)
+        bench.worker("speed", "--config", config, *sizes, *words, most=120)
 
 
 def explain(bench: Bench) -> None:
@@ -298,7 +301,7 @@ def more(bench: Bench) -> None:
 PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "facts": (facts, 70),
     "collectives": (collectives, 60),
-    "bits": (bits, 150),
+    "bits": (bits, 240),
     "speed": (speed, 220),
     "whole": (lambda bench: speed(bench, "parallel.buckets=1"), 200),
     "nccl": (lambda bench: speed(bench, "parallel.buckets=1", nccl=True), 200),
@@ -332,12 +335,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--device", default="cuda", help="cpu: to try the program itself")
     parser.add_argument("--rounds", type=int, default=9)
-    known = sorted({config for config, _ in NETS})
-    parser.add_argument("--nets", nargs="+", choices=known, default=[], help="of speed; else all")
+    known = sorted({"normed", *(config for config, _ in NETS)})
+    parser.add_argument("--nets", nargs="+", choices=known, default=[], help="of bits and speed; else all")
     given = parser.parse_args()
     # Multicast of NVLink may put GPUs that others share out of service.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    os.environ.setdefault("DNNSTACK_PEER_SUMS", "1")
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["DNNSTACK_CACHE"] = f"{temporary}/cache"
         measured(Bench(Path(temporary), given), given.parts)

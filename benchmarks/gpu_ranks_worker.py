@@ -412,7 +412,8 @@ def main() -> int:
     team = joined(None)
     assert team is not None, "to be started by mpiexec"
     join(team)
-    os.environ[SWITCH] = "0" if given.nccl else "1"
+    if given.nccl:
+        os.environ[SWITCH] = "0"
     if given.part == "speed":
         speed(team, given)
     else:

@@ -44,7 +44,7 @@ class Runtime:
 @pytest.fixture
 def near(ranks, fake_cupy, monkeypatch):
     """Ranks of one machine, of which the others answer what this one says."""
-    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.delenv(SWITCH, raising=False)
     runtime = Runtime(fake_cupy.cuda.runtime.CUDARuntimeError)
     runtime.CUDARuntimeError = runtime.error
     fake_cupy.cuda.runtime.__dict__.update(
@@ -192,8 +192,8 @@ def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
     assert not any(word == "ipcOpenMemHandle" for word, *_ in near.runtime.asked)
 
 
-def test_who_does_not_ask_for_it_gets_nccl(bound, step, near, monkeypatch):
-    monkeypatch.delenv(SWITCH)
+def test_who_asks_for_it_gets_nccl(bound, step, near, monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
     assert not {*SUMS} & {*functions(executable)}
     assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
@@ -399,7 +399,7 @@ def test_a_sum_has_as_much_memory_as_it_needs(bound, step, near, monkeypatch):
     asked = [given for word, *given in near.runtime.asked if word == "malloc"]
     assert asked == [[each] for each in taken]
     counted = plan_memory(graphs, "tf32").libraries
-    monkeypatch.delenv(SWITCH)
+    monkeypatch.setenv(SWITCH, "0")
     assert counted - plan_memory(graphs, "tf32").libraries == sum(taken)
     made.close()
 
