@@ -336,7 +336,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu: to try the program itself")
     parser.add_argument("--rounds", type=int, default=9)
     known = sorted({"normed", *(config for config, _ in NETS)})
-    parser.add_argument("--nets", nargs="+", choices=known, default=[], help="of bits and speed; else all")
+    parser.add_argument(
+        "--nets", nargs="+", choices=known, default=[], help="of bits and speed; else all"
+    )
     given = parser.parse_args()
     # Multicast of NVLink may put GPUs that others share out of service.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
