@@ -15,8 +15,9 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - whole: the same with all gradients in front of the update, none beside backward;
 - nccl: whole, but NCCL adds up; buckets: in four pieces, all but the last beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
-- explain: the calls of NCCL in a step, with their times;
-- more: split layers, asynchronous training, the speed in bfloat16, rank 0 killed or stopped.
+- explain: the sums in a step, with their times;
+- split: units and rows of layers shared out, beside one GPU;
+- more: asynchronous training, rank 0 killed or stopped, the speed in bfloat16.
 
 Data are drawn by the program. ``--parts bits speed`` runs these alone.
 """
@@ -275,19 +276,31 @@ def explain(bench: Bench) -> None:
         words = [sys.executable, "-m", "dnnstack.cli", "explain", "--config", config, "--measure"]
         running = Running([*words, "--device", bench.device, "--ranks", "2"])
         if running.ended(bench.left(40)):
-            shown = [line for line in running.lines if "NCCL" in line or "nccl" in line]
+            shown = [line for line in running.lines if "AllReduce" in line]
             say(f"{config}: {len(running.lines)} lines, status {running.process.returncode}")
             for line in shown or running.lines[-12:]:
                 say(f"  {line}")
 
 
-def more(bench: Bench) -> None:
+def split(bench: Bench) -> None:
     few = ("--set", "train.max_steps=3", "--set", "run.precision=fp32")
-    split = ("--set", "layers.dense_1.parallel={split: units}")
-    one = bench.trained("whole", *LENET, *few, "--set", "train.accumulate=2", *split)
-    compare("dense_1 split, within roundings", one, bench.trained("split", *LENET, *few, *split))
-    two = bench.trained("split-two", *LENET, *few, *split, "--ranks", "2")
-    compare("dense_1 split over two GPUs, within roundings", one, two)
+    whole = bench.trained("whole", *LENET, *few)
+    parts = bench.trained("parts", *LENET, *few, "--set", "train.accumulate=2")
+    units = ("--set", "layers.dense_1.parallel={split: units}")
+    ways = [("units", units, parts), ("rows", rows("conv2d_1", "max_pool2d_1"), whole)]
+    both = rows("conv2d_1", "max_pool2d_1", "conv2d_2", "max_pool2d_2")
+    ways += [("rows of all", both, whole)]
+    for name, words, one in ways:
+        two = bench.trained(f"split-{name.replace(' ', '-')}", *LENET, *few, *words, "--ranks", "2")
+        compare(f"{name} split over two GPUs, within roundings", one, two)
+
+
+def rows(*layers: str) -> tuple[str, ...]:
+    changes = (f"layers.{layer}.parallel={{split: space}}" for layer in layers)
+    return tuple(word for change in changes for word in ("--set", change))
+
+
+def more(bench: Bench) -> None:
     stale = ("--ranks", "2", "--async", "--set", "optimizer.momentum=0.5")
     run = bench.trained("asynchronous", *LENET, "--set", "train.max_steps=200", *stale)
     if run is not None:
@@ -308,6 +321,7 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "buckets": (lambda bench: speed(bench, "parallel.buckets=4", nccl=True), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),
+    "split": (split, 100),
     "more": (more, 400),
 }
 

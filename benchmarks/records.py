@@ -42,6 +42,8 @@ from records_parts import PARTS, TINY, Part, noise, shapes, small_set
 
 # Of the seconds of a part, when each step ends at the latest.
 ENDS = {"warm": 0.2, "search": 0.5, "choose": 0.7, "judge": 1.0}
+# What seeds differ by: a deviation, which counts as much as that of so many further trainings.
+GUESS, GUESSES = 0.002, 4
 # Seeds of the repeated trainings; the searches have their own.
 CHOOSING = 1001
 
@@ -61,9 +63,11 @@ class Candidate:
 
     @property
     def error(self) -> float:
-        """Standard error of the mean; of a single training a guess."""
+        """Standard error of the mean; a few trainings that happen to agree do not make it small."""
         count = len(self.runs)
-        return stdev(run["accuracy"] for run in self.runs) / count**0.5 if count > 1 else 0.002
+        spread = stdev(run["accuracy"] for run in self.runs) if count > 1 else 0.0
+        known = (count - 1) * spread**2 + GUESSES * GUESS**2
+        return (known / (count - 1 + GUESSES) / count) ** 0.5
 
     @property
     def seconds(self) -> float:

@@ -12,6 +12,11 @@ def next_chunk(steps: int, seconds: float) -> int:
     return max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
 
 
+def chunk_is_over(begun: float) -> bool:
+    """Whether a chunk that began at this time of ``perf_counter`` should have ended."""
+    return perf_counter() - begun >= CHUNK_SECONDS
+
+
 class Pace:
     """Times of a training in this process; validation is counted separately."""
 

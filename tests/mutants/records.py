@@ -15,8 +15,23 @@ _RUNS = "training/records/test_runs.py"
 _STORE = "training/records/store.py"
 _READER = "training/records/checkpoint.py"
 _TRIALS = "training/groups/test_sampling.py"
+_SAVER = "training/records/test_saver.py"
 
 RECORDS = (
+    Mutant(
+        "saver: every line of the log waits for a checkpoint that is being written",
+        "training/records/saver.py",
+        "if self._behind and chunk_is_over(self._begun):",
+        "if self._behind:",
+        (f"{_SAVER}::test_training_is_one_chunk_ahead_of_a_slow_disk_at_most",),
+    ),
+    Mutant(
+        "saver: a checkpoint that takes long is never waited for before the next",
+        "training/records/saver.py",
+        "if self._behind and chunk_is_over(self._begun):",
+        "if False:",
+        (f"{_SAVER}::test_training_is_one_chunk_ahead_of_a_slow_disk_at_most",),
+    ),
     Mutant(
         "files: a file is not synchronised before its name changes",
         "common/files.py",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+from ..pace import chunk_is_over
 from ..session import Snapshot
 from .checkpoint import Checkpoint, read_checkpoint
 from .run_log import RunLog
@@ -38,7 +40,7 @@ class Saver:
         self._writer = writer
         self._saving = saving
         self._noted = self._unlogged = -1
-        self._behind = False
+        self._behind, self._begun = False, 0.0
         self._saved: State | None = None
         if source is not None and source.path.parent.resolve() == self._folder.resolve():
             self._saved = source.state
@@ -62,7 +64,7 @@ class Saver:
             self._noted = step
         self._unlogged = -1 if logged else step
         self._writer.save(snapshot.arrays, self.state)
-        self._behind = False
+        self._behind, self._begun = False, perf_counter()
         self._saved = self.state
         self._saving(step, tensors_path(self._folder, step))
 
@@ -73,10 +75,11 @@ class Saver:
     def keep_up(self) -> None:
         """To be called before every chunk of steps: wait for a save that lasts longer than one.
 
-        So a kill loses what was done since the last save that was due, and at most a chunk of steps
-        before it. Raises the CheckpointError of a save that has failed.
+        A chunk that a line of the log has ended early does not count. So a kill loses what was done
+        since the last save that was due, and at most a chunk of steps before it. Raises the
+        CheckpointError of a save that has failed.
         """
-        if self._behind:
+        if self._behind and chunk_is_over(self._begun):
             self._writer.wait()
         else:
             self._writer.check()

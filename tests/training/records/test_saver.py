@@ -16,13 +16,21 @@ from ...support.trainings import train
 
 
 @pytest.mark.parametrize("chunk", [0.0, 1000.0])
+@pytest.mark.parametrize("log_every", [1, 100])
 @pytest.mark.parametrize("every", [1, 3, 5])
 def test_training_is_one_chunk_ahead_of_a_slow_disk_at_most(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch, every: int, chunk: float
+    tiny: Make,
+    reference: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    every: int,
+    log_every: int,
+    chunk: float,
 ) -> None:
-    """A chunk is one step, or all the steps up to the next save; no write ends by itself."""
+    """A chunk is one step, or all the steps up to the next save, however many lines the log gets
+    meanwhile; no write ends by itself."""
     monkeypatch.setattr(pace, "CHUNK_SECONDS", chunk)
-    config = tiny("train={max_steps: 20, log_every: 100}", f"checkpoint.every_steps={every}")
+    log = f"train={{max_steps: 20, log_every: {log_every}}}"
+    config = tiny(log, f"checkpoint.every_steps={every}")
     real_write, real_run, real_join = (
         checkpoint_store.write_checkpoint,
         Session.run,
