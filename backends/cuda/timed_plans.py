@@ -12,6 +12,7 @@ from itertools import zip_longest
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
+from .binding.at_once import MARK, at_end
 from .executable import CudaExecutable
 from .failures import ALLOCATION
 from .fused.tensor_conv import POOLED
@@ -34,6 +35,8 @@ GAIN = 0.97
 FEW_LAUNCHES = 48
 # What is so many times slower alone may be faster among neighbours; and how many are kept.
 RIVAL, MOST_RIVALS = 1.35, 3
+# Beside these, products that update parameters themselves, each perhaps in two launches.
+MOST_AT_ONCE = 2
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 # By the name of a choice: others that are nearly as fast alone, the fastest first.
@@ -82,15 +85,18 @@ def _of_trial(
         end = time.perf_counter()
         end += (begin + budget - end) / (len(binders) - turn)
         variants = {name: _made(makers) for name, makers in binder.variants.items()}
+        moving = {} if rivals is None else binder.at_once
+        at_once = {name: _made([(MARK, make)]) for name, make in moving.items()}
         # Other processes compile while the device is timed.
-        compiling = begun([each for made in variants.values() for _, each in made])
+        every = (*variants.values(), *at_once.values())
+        compiling = begun([each for made in every for _, each in made])
         products = dict[str, tuple[float, str]]()
         for name, product in binder.products.items():
             options.interrupt()
             products[f"{name}/gemm"] = _algorithm(product)
         _await(compiling, PREPARING * (end - time.perf_counter()))
         left = end - time.perf_counter()
-        count = len(binder.convolutions) + sum(map(len, variants.values()))
+        count = len(binder.convolutions) + sum(map(len, every))
         for name, (seconds, choice) in products.items():
             options.interrupt()
             if name in binder.tails:
@@ -103,6 +109,12 @@ def _of_trial(
             if choice:
                 plans[name] = choice
             _add_rivals(rivals, name, choice, seconds, ranked)
+        for name, made in at_once.items():
+            options.interrupt()
+            for mark, candidates in made:
+                ranked = list[Rank]()
+                best(candidates, pointer, left / count, ranked, mark)
+                _add_at_once(rivals, name, ranked)
         for name, ways in binder.either.items():
             options.interrupt()
             times = {mark: seconds(5) for mark, seconds in ways.items()}
@@ -150,6 +162,17 @@ def _add_rivals(
         near = each.choice != taken and each.seconds < RIVAL * seconds
         if len(found) < MOST_RIVALS and alike and near and each.verified():
             found.append(each.choice)
+
+
+def _add_at_once(rivals: Rivals | None, name: str, ranked: Sequence[Rank]) -> None:
+    """Products that update parameters themselves, in front of what computes the gradient alone:
+    what they do besides is spared elsewhere, so their own times say nothing."""
+    timed = sorted(ranked, key=lambda each: each.seconds)
+    right = [each.choice for each in timed if each.seconds < float("inf") and each.verified()]
+    pairs = [(choice, at_end(choice)) for choice in right[:MOST_AT_ONCE]]
+    if rivals is not None:
+        found = [choice for pair in pairs for choice in pair if choice is not None]
+        rivals[name] = [*found, *rivals.get(name, ())]
 
 
 def _made(

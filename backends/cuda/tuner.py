@@ -17,7 +17,7 @@ from .failures import ALLOCATION
 from .libraries.overlap import available
 from .libraries.runtime import crowded
 from .operations.sgd import STEP_END
-from .timed_plans import FEW_LAUNCHES, GAIN, MOST_RIVALS, Rivals, timed_plans
+from .timed_plans import FEW_LAUNCHES, GAIN, Rivals, timed_plans
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -138,7 +138,7 @@ def _among(
     """The choices with those rivals with which the whole step is faster: beside other launches,
     what overlaps or leaves room may win. The nearest of every choice first."""
     fastest = _seconds(build, found, FINE_REPEATS)
-    for turn in range(MOST_RIVALS):
+    for turn in range(max(map(len, rivals.values()), default=0)):
         for name, others in rivals.items():
             options.interrupt()
             if turn >= len(others):

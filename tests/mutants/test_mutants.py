@@ -19,6 +19,7 @@ from .plugins import PLUGINS
 from .ranks import RANKS
 from .records import RECORDS
 from .training import TRAINING
+from .updates import UPDATES
 from .weights import WEIGHTS
 
 LISTS = {
@@ -26,6 +27,7 @@ LISTS = {
     "data": DATA,
     "arithmetic": ARITHMETIC,
     "training": TRAINING,
+    "updates": UPDATES,
     "interface": INTERFACE,
     "devices": DEVICES,
     "weights": WEIGHTS,

@@ -23,6 +23,7 @@ from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import address_of, captured_seconds
+from .at_once import in_order
 from .decisions import Decisions, Operations
 from .early_sums import early_sums
 from .element_types import bf16_tensors
@@ -94,6 +95,7 @@ class Binder(LaunchList):
         self._ops, self._beside = graph.ops, Operations()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
+        self._ops = in_order(graph, self._ops, choices)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cupy, streams, overlap, apart, more, quiet if overlap else ())
@@ -108,6 +110,8 @@ class Binder(LaunchList):
         # its choices begin with, and how long a kernel takes that must finish a library's result.
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
+        # By the name of a choice: a product that updates the parameters that it is the gradient of.
+        self.at_once: dict[str, Callable[[], Candidates]] = {}
         self.together: list[Together] = []
         self.products: dict[str, Algorithms] = {}
         # By the name of a choice: for each kernel that may run, seconds of the fastest of runs.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ....graph.graph import Op, Tensor
 from ..libraries.layout import Layout
-from .ending import NextBatch, TailGradients
+from .ending import NextBatch, TailGradients, WeightProduct
 from .small_sums import SmallSum
 from .store import Buffer
 
@@ -78,7 +78,8 @@ class Decisions:
     (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
     stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
-    take along.
+    take along, and ``weights``. ``updated``: gradients that no kernel stores, whose parameters it
+    moves itself.
     """
 
     merged: Operations = field(default_factory=Operations)
@@ -91,6 +92,8 @@ class Decisions:
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
     slices: dict[Tensor, Any] = field(default_factory=dict)
     again: dict[Tensor, Callable[[Any], None]] = field(default_factory=dict)
+    updated: list[Tensor] = field(default_factory=list)
+    weights: WeightProduct | None = None
     tail: TailGradients | None = None
     batch: NextBatch | None = None
     sum: SmallSum | None = None

@@ -34,6 +34,25 @@ class TailGradients(NamedTuple):
     dtype: str
 
 
+class WeightProduct(NamedTuple):
+    """The gradient of a dense layer's weights, with their update, that the update's launch makes.
+
+    ``op``: the operation. ``right``: the buffer of the layer's inputs. ``given``: the operands, the
+    rule and where the weights begin in their arena. ``across``, ``blocks``: groups of columns, and
+    blocks in all, of so many bytes of ``shared`` memory.
+    """
+
+    op: Op
+    right: Buffer
+    given: tuple[Any, ...]
+    start: int
+    across: int
+    blocks: int
+    shared: int
+    defines: Defines
+    dtype: str
+
+
 class NextBatch(NamedTuple):
     """Where a batch comes from and goes to: what gather_batch is given.
 

@@ -294,6 +294,15 @@ class LaunchList:
         launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given, shared)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
+    def early_op(self) -> Op | None:
+        """The operation whose launch is made beside the update of the step before."""
+        call = None if self._early is None else self.steps[self._early[0]].call
+        return None if call is None else call.op
+
+    def forget_early(self) -> None:
+        """Have no launch made beside the update of the step before."""
+        self._early = None
+
     def joined(self, bind: Callable[[], None]) -> None:
         """Say that the launch just added can gather the next batch too: as ``bind`` appends it."""
         (step,) = self.aside(bind)

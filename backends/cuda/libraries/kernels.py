@@ -29,6 +29,7 @@ HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 FURTHER = {
     "activation.cu": ("groups.cuh",),
     "dense_tail.cu": ("tail_gradients.cuh",),
+    "dense_update.cu": ("mma.cuh", "slices.cuh", "sgd.cuh", "weights.cuh"),
     "elementwise.cu": ("slices.cuh", "gather.cuh"),
     "max_pool.cu": ("groups.cuh",),
     "norm.cu": ("groups.cuh",),
@@ -45,8 +46,8 @@ FURTHER = {
     "first_conv.cu": ("ahead.cuh",),
     "sgd.cu": ("slices.cuh", "sgd.cuh"),
     "step_end.cu": (
-        *("slices.cuh", "sgd.cuh", "tail_gradients.cuh"),
-        *("gather.cuh", "next_batch.cuh"),
+        *("mma.cuh", "slices.cuh", "sgd.cuh", "tail_gradients.cuh"),
+        *("gather.cuh", "next_batch.cuh", "weights.cuh"),
     ),
     "warpgroup_conv.cu": ("mma.cuh", "wgmma.cuh", "spread_chunks.cuh", "rows_ahead.cuh"),
     "warpgroup_filter.cu": ("mma.cuh", "wgmma.cuh", "spread.cuh"),
@@ -56,7 +57,7 @@ OF_ONE_KIND = "wgmma.cuh"
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
-i32, i64, f32 = np.int32, np.int64, np.float32
+i32, u32, i64, f32 = np.int32, np.uint32, np.int64, np.float32
 Grid = tuple[int, ...]
 Defines = tuple[tuple[str, int], ...]
 

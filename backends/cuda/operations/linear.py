@@ -7,9 +7,12 @@ from functools import partial
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
+from ..binding.at_once import AT_END
+from ..binding.at_once import MARK as UPDATES
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
+from ..fused.dense_update import DenseUpdate, may_update
 from ..fused.tensor_conv import TENSOR
 from ..fused.tensor_dense import Ends, TensorDense, takes
 from ..libraries.cublas import Product
@@ -18,6 +21,8 @@ from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
 from ..libraries.runtime import address_of, captured_seconds
 
+# Whether a search tries products that update parameters themselves.
+OFFERED = False
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
 MOST_SLICES = 64
@@ -28,14 +33,19 @@ def matmul(b: Binder, op: MatMul) -> None:
     """cublasSgemm, or cublasGemmEx where the operands are bfloat16.
 
     The bias and the activation that a rewrite added follow as one kernel of ours, in place. Or a
-    kernel of ours on tensor cores with all of that, where the choices say so.
+    kernel of ours on tensor cores with all of that, or with the update of the weights, where the
+    choices say so.
     """
     a_layout, b_layout, c_layout = _layouts(b, op)
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     key = b.choice(op, _role(op))
     chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
-    if chosen.startswith(TENSOR):
+    if chosen.startswith(UPDATES):
+        DenseUpdate(b, op, (a, right, c), chosen.removeprefix(UPDATES)).add()
+    elif chosen.startswith(AT_END):
+        DenseUpdate(b, op, (a, right, c), chosen.removeprefix(AT_END)).leave_to_update()
+    elif chosen.startswith(TENSOR):
         TensorDense(b, op, (a, right, c), chosen.removeprefix(TENSOR)).add()
     else:
         _by_cublas(b, op, (a, right, c), key, chosen)
@@ -64,6 +74,8 @@ def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None
     offered = takes(op, ends, b.arithmetic)
     if offered:
         b.variants[f"{key}/gemm"].append((TENSOR, partial(TensorDense, b, op, ends)))
+    if OFFERED and may_update(b, op, ends):
+        b.at_once[f"{key}/gemm"] = partial(DenseUpdate, b, op, ends)
     if chosen:
         launch = result.launch(int(chosen))
         details = product.shown() | {"operands": a.layout.dtype}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 from ....graph.graph import Tensor
 from ....graph.ops import SgdUpdate
 from ...live import Live
+from ..binding.at_once import gap, updated
 from ..binding.bind import Binder, binds
-from ..binding.ending import BATCH, NextBatch, TailGradients, Update, last_advance, wanted
+from ..binding.ending import (
+    BATCH,
+    NextBatch,
+    TailGradients,
+    Update,
+    WeightProduct,
+    last_advance,
+    wanted,
+)
 from ..binding.launch_list import Varying
 from ..binding.slices import Rule, places_of, table_of
 from ..binding.store import PARAMETERS, TILE
-from ..libraries.kernels import THREADS, f32
+from ..libraries.kernels import THREADS, f32, u32
 from ..libraries.layout import FLOAT, ceil_div
 from .ranks_end import ranks_end
 from .step import by_factor
@@ -72,11 +81,15 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
         segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
         sums = (segments, b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
+    moved = b.decisions.updated
     others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
-    table = update.table(others)
-    arguments = (*update.arrays, update.fours, table, *sums, *update.rule)
-    blocks = sums[2] + ceil_div(update.fours, THREADS)
-    if tail is None and batch is None:
+    table = update.table({*others, *moved})
+    spans = [b.store.spans[parameter][1:] for parameter in updated(op, moved)]
+    place, gaps = gap([(first - start, last - start) for first, last in spans], 4 * THREADS)
+    arguments = (*update.arrays, update.fours, place, gaps, table, *sums, *update.rule)
+    blocks = sums[2] + ceil_div(update.fours, THREADS) - gaps
+    weights = b.decisions.weights
+    if tail is None and batch is None and weights is None:
         return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
 
     def of_tail(op: SgdUpdate) -> NDArray[Any]:
@@ -85,7 +98,10 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
         return np.array([followed[t] if t else (0, 0.0, 0.0) for t in targets], RULE)
 
     rules = None if tail is None else b.varying(live, of_tail)
-    return _with_more(b, op, arguments, blocks, details, tail, rules, batch)
+    if weights is not None and batch is None and _is_overwritten(b, weights):
+        b.forget_early()
+    along = Along(tail, rules, weights, start, batch)
+    return _with_more(b, op, arguments, blocks, details, along)
 
 
 def _table(
@@ -119,7 +135,15 @@ def _next_batch(b: Binder, op: SgdUpdate) -> NextBatch | None:
     if batch.step != op.step or last_advance(b.graph, op) is None:
         return None
     # The kernel knows one type of activations.
-    return batch if tail is None or batch.x.dtype == tail.dtype else None
+    others = (each.dtype for each in (tail, b.decisions.weights) if each is not None)
+    return batch if all(dtype == batch.x.dtype for dtype in others) else None
+
+
+def _is_overwritten(b: Binder, weights: WeightProduct) -> bool:
+    """Whether what is gathered beside the update takes the place of what that still reads."""
+    op = b.early_op()
+    written = [] if op is None else [b.home(tensor).pointer for tensor in op.writes()]
+    return weights.right.pointer in written
 
 
 def _followed(b: Binder, op: SgdUpdate, start: int) -> dict[Tensor, Rule]:
@@ -141,45 +165,69 @@ def _saxpy(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], p: Any, g: Any) -> N
     by_factor(b, op, "cublasSaxpy", int(p.size), factors, g, p)
 
 
+class Along(NamedTuple):
+    """What a launch of the update takes along. ``rules``: those of the tail's targets, on the
+    device; ``start``: where the parameters of the update begin in their arena."""
+
+    tail: TailGradients | None
+    rules: Any
+    weights: WeightProduct | None
+    start: int
+    batch: NextBatch | None
+
+
 def _with_more(
     b: Binder,
     op: SgdUpdate,
     update: Sequence[Any],
     blocks: int,
     details: dict[str, object],
-    tail: TailGradients | None,
-    rules: Any,
-    batch: NextBatch | None,
+    along: Along,
 ) -> None:
     """Launch the update with what it takes along; the batch only if another step follows.
 
-    update: what sgd_update is given; rules: those of the tail's targets, on the device.
+    update: what sgd_update is given.
     """
+    tail, weights, batch = along.tail, along.weights, along.batch
     # A tail's first kernel, which lies between two updates, tells after it has waited.
-    defines = {"TAIL": int(tail is not None), "SAMPLES": 1, "EARLY": int(tail is not None)}
-    # What the kernel is given for a tail and for a batch that it does not take along.
+    defines = {"TAIL": int(tail is not None), "PRODUCT": int(weights is not None)}
+    defines |= {"SAMPLES": 1, "EARLY": int(tail is not None)}
+    # What the kernel is given for what it does not take along.
     of_tail: tuple[Any, ...] = (*[None] * 9, 0, None, None, 0, 0)
     given: tuple[Any, ...] = (*[None] * 7, 0, 1, None)
-    gathers, along = 0, []
+    product: tuple[Any, ...] = (*[None] * 3, 0, 1, 0, None, u32(0))
+    shared, gathers, named = 0, 0, []
     if tail is not None:
         defines |= dict(tail.defines) | {"SPAN": SPAN, "LINES": LINES}
         defines["TAIL_ROWS"] = ROWS if defines["CLASSES"] <= FEW_CLASSES else 1
         tails = ceil_div(tail.columns, SPAN) + 2
         outs = [target and b.output(target) for target in tail.targets]
-        of_tail = (*tail.given, *outs, rules, *tail.rest, tails)
+        of_tail = (*tail.given, *outs, along.rules, *tail.rest, tails)
         blocks += tails
-        along.append(tail.op.label())
+        named.append(tail.op.label())
     if batch is not None:
         defines["SAMPLES"], gathers, given = batch.given()
-        along.append("GatherBatch of the next step")
-    dtype = tail.dtype if tail is not None else FLOAT if batch is None else batch.x.dtype
-    kernel = (f"{STEP_END}.cu", STEP_END, dtype)
-    shown = {**details, "with": ", ".join(along)}
+        named.append("GatherBatch of the next step")
+    if weights is not None:
+        defines |= dict(weights.defines)
+        # The next batch may take the place of what the product reads.
+        meet = batch is not None and batch.x.pointer == weights.right.pointer
+        place, awaited = weights.start - along.start, weights.blocks if meet else 0
+        sizes = (place, weights.across, weights.blocks)
+        product = (*weights.given, *sizes, b.counter() if meet else None, u32(awaited))
+        blocks, shared = blocks + weights.blocks, weights.shared
+        named.append(weights.op.label())
+    dtypes = [each.dtype for each in (tail, weights) if each is not None]
+    dtypes += [batch.x.dtype] if batch is not None else []
+    if len({*dtypes}) > 1:
+        raise ValueError(f"{STEP_END}, {op.label()}: the tuning's parts have types of their own")
+    kernel = (f"{STEP_END}.cu", STEP_END, dtypes[0] if dtypes else FLOAT)
+    shown = {**details, "with": ", ".join(named)}
     fixed = tuple(sorted(defines.items()))
 
     def launch(more: int) -> None:
-        grid = (blocks + more,)
-        b.kernel(op, kernel, grid, (*update, *of_tail, *given, more), shown, defines=fixed)
+        grid, arguments = (blocks + more,), (*update, *of_tail, *given, *product, more)
+        b.kernel(op, kernel, grid, arguments, shown, shared=shared, defines=fixed)
 
     launch(0)
     if batch is not None:

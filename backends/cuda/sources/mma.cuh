@@ -23,6 +23,13 @@ INLINE void fetch(u32 to, const void* from, bool exists) {
                  : "memory");
 }
 INLINE void arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// What a thread has sent for since the last call is a group.
+INLINE void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all but the last groups of this thread are there.
+template <int groups>
+INLINE void arrived_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
 // `count` matrices of 8 rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i, and
 // gets of each the 4 bytes at row lane / 4, place lane % 4. turned: of the transposes, of 2 bytes.
 template <int count, bool turned = false>
@@ -60,6 +67,12 @@ INLINE float2 shared_pair(u32 at) {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
     return v;
+}
+INLINE void shared_four(u32 (&v)[4], u32 at) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(at)
+                 : "memory");
 }
 INLINE void word_to_shared(u32 at, u32 v) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");

@@ -47,7 +47,7 @@ KERNEL __launch_bounds__(SUM_THREADS, 2)
               const u8* images, const int* labels, const int* order, T* x, int* target,
               const float* scale, const float* shift, int n, int each, const Place* next,
               int every, int first, int gathers) {
-    const Sgd sgd = {p, g, v, copy, rates, step, come_count, momentum, nesterov};
+    const Sgd sgd = {p, g, v, copy, rates, step, come_count, momentum, nesterov, nullptr};
     int block = blockIdx.x;
     Talk talk = {memory, rank, area, block};
     if (block < WORKERS)

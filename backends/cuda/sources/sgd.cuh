@@ -17,6 +17,8 @@ struct Sgd {
     unsigned* come_count;
     float momentum;
     int nesterov;
+    // Another count of blocks, which is 0 between launches; see weights.cuh.
+    unsigned* loaded;
 
     // p and v by a gradient; rule: factor of the rate, weight decay.
     INLINE void follow(float& p, float& v, float g, float rate, float2 rule) const {
@@ -32,6 +34,7 @@ struct Sgd {
     INLINE unsigned begin() const { return come_count ? come(come_count) : 0; }
     INLINE void end(unsigned turn, i64 now) const {
         if (come_count) leave(come_count, turn, step, now + 1);
+        if (loaded && threadIdx.x == 0 && turn == gridDim.x * gridDim.y - 1) *loaded = 0;
     }
 };
 
@@ -95,6 +98,9 @@ struct Fours {
         if (sgd.copy) put4(sgd.copy + at, pack(ps));
     }
 };
+
+// The block of a number, without the `gaps` blocks from `gap` on: those of what another kernel moves.
+INLINE int beyond(int block, int gap, int gaps) { return block < gap ? block : block + gaps; }
 
 // Four neighbours a thread: all at once, while the step and then its rate are on their way.
 // rules[tile]: what the 32 neighbours of a tile have in common.

@@ -38,13 +38,6 @@ INLINE void held(float (&sums)[count]) {
 // What this thread has written to shared memory can be seen by products behind the next barrier.
 INLINE void show_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// What a thread has sent for by `fetch` since the last call is a group.
-INLINE void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the last groups of this thread are there.
-template <int groups>
-INLINE void arrived_but() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
-}
 // The barrier of one warpgroup of a block, counted from 0.
 INLINE void meet(int warpgroup) {
     asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");

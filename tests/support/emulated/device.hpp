@@ -174,6 +174,7 @@ using std::max;
 using std::min;
 static float __int_as_float(int v) { return __uint_as_float(v); }
 static u32 __umulhi(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
+static void __threadfence() {}
 static u32 atomicAdd(u32* p, u32 v) { *p += v; return *p - v; }
 template <typename N>
 static N __shfl_xor_sync(u32, N v, int lanes) {
@@ -272,6 +273,9 @@ INLINE void arrived() {
     emulated::current->coming.push_back({});
     arrive(0);
 }
+INLINE void fetched() { emulated::current->coming.push_back({}); }
+template <int groups>
+INLINE void arrived_but() { arrive(groups); }
 #ifndef WITH_COMMON
 template <int words>
 INLINE void load_words(u32* v, const void* from, bool exists) {
@@ -285,6 +289,7 @@ INLINE void load_words(u32* v, const void* from, bool exists) {
 #endif
 INLINE u32 shared_word(u32 at) { u32 v; memcpy(&v, emulated::at(at, 4), 4); return v; }
 INLINE float2 shared_pair(u32 at) { float2 v; memcpy(&v, emulated::at(at, 8), 8); return v; }
+INLINE void shared_four(u32 (&v)[4], u32 at) { memcpy(v, emulated::at(at, 16), 16); }
 INLINE void word_to_shared(u32 at, u32 v) { memcpy(emulated::written_at(at, 4), &v, 4); }
 INLINE void to_shared(u32 at, float a, float b) {
     const float2 v{a, b};

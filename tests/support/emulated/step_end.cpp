@@ -11,6 +11,7 @@ static void __threadfence_block() {}
 #include "tail_gradients.cuh"
 #include "gather.cuh"
 #include "next_batch.cuh"
+#include "weights.cuh"
 #include "step_end.cu"
 
 struct Given {
@@ -37,20 +38,28 @@ struct Given {
     int* target;
     const float *scale, *shift;
     const Place* next;
+    const void *left, *right, *of_weights;
+    unsigned* loaded;
     float momentum;
-    int nesterov, fours, sums, rows, mean, tails, n, parts, gathers;
+    int nesterov, fours, gap, gaps, sums, rows, mean, tails, n, parts, place, across, products, awaited, gathers;
 };
 
 extern "C" void run(const Given* given) {
     const Given& o = *given;
-    gridDim.x = o.sums + o.tails + o.gathers + parts(o.fours, SUM_THREADS);
+    gridDim.x = o.sums + o.products + o.tails + o.gathers + parts(o.fours, SUM_THREADS) - o.gaps;
     gridDim.y = gridDim.z = 1;
-    emulated::launch(SUM_THREADS, 0, [=] {
-        step_end(o.p, o.g, o.v, o.copy, o.fours, o.rules, o.segments, o.where, o.sums, o.rates, o.step,
+#if PRODUCT
+    const int bytes = SHARED_BYTES;
+#else
+    const int bytes = 0;
+#endif
+    emulated::launch(SUM_THREADS, bytes, [=] {
+        step_end(o.p, o.g, o.v, o.copy, o.fours, o.gap, o.gaps, o.rules, o.segments, o.where, o.sums, o.rates, o.step,
                  o.come_count, o.momentum, o.nesterov,
                  o.pre, o.b1, o.dscores, o.dpre, o.row_sums, o.dw2, o.db1, o.db2,
                  (const TailRule*)o.of, o.rows, o.loss, o.metrics, o.mean, o.tails,
                  o.images, o.labels, o.order, o.x, o.target, o.scale, o.shift, o.n, o.parts, o.next,
-                 o.gathers);
+                 (const T*)o.left, (const T*)o.right, (const float2*)o.of_weights, o.place, o.across,
+                 o.products, o.loaded, o.awaited, o.gathers);
     });
 }

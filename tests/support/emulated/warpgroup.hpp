@@ -114,9 +114,6 @@ INLINE void show_products() {
         if (emulated::hidden[unit] == emulated::current->index + 1) emulated::hidden[unit] = 0;
     emulated::current->hiding.clear();
 }
-INLINE void fetched() { emulated::current->coming.push_back({}); }
-template <int groups>
-INLINE void arrived_but() { arrive(groups); }
 template <int warpgroups>
 INLINE void meet_team(int team) {
     emulated::Meeting& here = emulated::meetings[team];

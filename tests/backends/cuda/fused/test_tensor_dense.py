@@ -283,6 +283,7 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
         variants={"p/gemm": [("t", lambda: ours)]},
         tails={"p/gemm": lambda repeats: tail} if tail else {},
         together=[],
+        at_once={},
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
@@ -309,6 +310,7 @@ def test_a_search_keeps_what_is_nearly_as_fast(fake_cupy, times, ours, launches,
         variants={"p/gemm": [("t", lambda: ours)]},
         tails={},
         together=[],
+        at_once={},
         steps=[None] * launches,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)

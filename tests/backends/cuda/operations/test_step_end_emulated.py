@@ -1,5 +1,5 @@
-"""The update and what it takes along, run on the processor: a classifier's last gradients, the
-next batch, slices. Needs g++, no GPU."""
+"""The update and what it takes along, run on the processor: a classifier's last gradients, weights
+of a dense layer, the next batch, slices. Needs g++, no GPU."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ from dnnstack.graph.graph import Tensor
 
 from ....support.emulated_kernels import library, loaded, stored
 from ....support.tensor_convs import COMPILER, numbers
+from ....support.weight_updates import aligned
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 POINTERS = (
     *("p", "g", "v", "copy", "rules", "segments", "where", "rates", "step", "come_count", "pre"),
     *("b1", "dscores", "dpre", "row_sums", "dw2", "db1", "db2", "of", "loss", "metrics", "images"),
     *("labels", "order", "x", "target", "scale", "shift", "next"),
+    *("left", "right", "of_weights", "loaded"),
 )
-NUMBERS = (*("nesterov", "fours", "sums", "rows", "mean", "tails", "n", "parts", "gathers"),)
+NUMBERS = (
+    *("nesterov", "fours", "gap", "gaps", "sums", "rows", "mean", "tails", "n", "parts"),
+    *("place", "across", "products", "awaited", "gathers"),
+)
 RATE, MOMENTUM, NOW = np.float32(0.3), 0.9, 2
 CLASSES, HIDDEN, STRIDE, N = 7, 30, 32, 11
+# Of a dense layer that reads pictures; blocks of its product, two of which lie side by side.
+UNITS, PIXELS, PITCH = 60, 72, 64
+PRODUCT = {"ROWS": UNITS, "COLUMNS": PIXELS, "COUNTED": PIXELS, "DEPTH": N, "A_PITCH": PITCH}
+PRODUCT |= {"B_PITCH": PIXELS, "C_PITCH": PIXELS, "DOWN": 1, "ACROSS": 2, "SPLIT": 4, "STAGES": 1}
+ACROSS, PRODUCTS, BLOCK, WEIGHTS = 2, 4, 1024, 4
 
 
 class Given(ctypes.Structure):
@@ -37,32 +47,39 @@ class Given(ctypes.Structure):
     )
 
 
-@pytest.fixture(scope="module", params=[(0, 0), (1, 0), (1, 1)], ids=["plain", "tail", "bf16"])
+@pytest.fixture(
+    scope="module",
+    params=[(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)],
+    ids=["plain", "tail", "bf16", "weights", "all"],
+)
 def kernel(request, tmp_path_factory):
-    tail, bf16 = request.param
-    values = {"TAIL": tail, "SAMPLES": 4, "BFLOAT": bf16}
+    tail, bf16, product = request.param
+    values = {"TAIL": tail, "PRODUCT": product, "SAMPLES": 4, "BFLOAT": bf16}
+    values |= PRODUCT if product else {}
     if tail:
         values |= {"CLASSES": CLASSES, "HIDDEN": HIDDEN, "STRIDE": STRIDE, "KIND": 0}
         values |= {"SPAN": SPAN, "LINES": LINES, "TAIL_ROWS": 2}
     built = library("step_end", tmp_path_factory.mktemp("end"), values)
-    return SimpleNamespace(run=built.run, tail=bool(tail), bf16=bool(bf16))
+    kinds = {"tail": bool(tail), "bf16": bool(bf16), "product": bool(product)}
+    return SimpleNamespace(run=built.run, **kinds)
 
 
 class Arena:
-    """Parameters side by side: w2, b1, b2 of a classifier's end, one of slices, one of neither."""
+    """Parameters side by side: w2, b1, b2 of a classifier's end, one of slices, the
+    weights of a dense layer, one of neither."""
 
-    SIZES = (CLASSES * STRIDE, STRIDE, CLASSES, 50, 64)
+    SIZES = (CLASSES * STRIDE, STRIDE, CLASSES, 50, UNITS * PIXELS, 64)
 
-    def __init__(self, tail, draw):
+    def __init__(self, tail, product, draw):
         self.starts, end = [], 0
         for size in self.SIZES:
             self.starts.append(end)
             end += -(-size // TILE) * TILE
         self.p, self.v, self.g = (draw.standard_normal(end).astype(np.float32) for _ in range(3))
-        self.factors = [1.0, 0.5, 0.0, 1.25, 2.0]
-        self.decays = [0.01, 0.0, 0.1, 0.02, 0.03]
+        self.factors = [1.0, 0.5, 0.0, 1.25, 2.0, 0.75]
+        self.decays = [0.01, 0.0, 0.1, 0.02, 0.03, 0.04]
         self.rules = np.zeros((end // TILE, 2), np.float32)
-        own = [4] if tail else [0, 1, 2, 4]
+        own = [*([] if tail else [0, 1, 2]), *([] if product else [WEIGHTS]), 5]
         for i in own:
             tiles = slice(self.starts[i] // TILE, -(-(self.starts[i] + self.SIZES[i]) // TILE))
             self.rules[tiles] = (self.factors[i], self.decays[i])
@@ -84,7 +101,7 @@ class Arena:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_everything_of_a_step_s_end_is_done(kernel, channels, gathers):
     draw = np.random.default_rng(channels)
-    arena = Arena(kernel.tail, draw)
+    arena = Arena(kernel.tail, kernel.product, draw)
     assert arena.segments.dtype == np.dtype(SEGMENT)
     p, v, g = (array.copy() for array in (arena.p, arena.v, arena.g))
     pre, dscores = numbers(draw, (N, STRIDE), False), numbers(draw, (N, CLASSES), False)
@@ -94,15 +111,24 @@ def test_everything_of_a_step_s_end_is_done(kernel, channels, gathers):
     b1 = arena.part(p, 1).copy()
     # (loss, whether it is right, or -1 for none) of every row.
     row_sums = np.stack([draw.random(N), draw.integers(-1, 2, N)], 1).astype(np.float32)
-    images = draw.integers(0, 256, (20, channels, 6, 4), dtype=np.uint8)
+    wide = PIXELS // channels // 6
+    images = draw.integers(0, 256, (20, channels, 6, wide), dtype=np.uint8)
     labels = draw.integers(0, 9, 20).astype(np.int32)
     order = draw.integers(-1, 20, (4, N)).astype(np.int32)
     order[3, 5] = -1
     scale, shift = (draw.standard_normal(channels).astype(np.float32) for _ in range(2))
-    pixels = channels * 24
-    x, target = stored(np.full(N * pixels, np.nan), kernel.bf16), np.full(N, -7, np.int32)
+    # The next batch takes the place of what the product reads; few bits, which nothing rounds off.
+    before, slopes = numbers(draw, (N, PIXELS), True), numbers(draw, (N, PITCH), True)
+    x, target = aligned(stored(before, kernel.bf16)), np.full(N, -7, np.int32)
     # Channels last where there are several.
-    place = np.array([channels, 24, 4, pixels, 1 if channels > 1 else 24, channels], np.int32)
+    each = 6 * wide
+    place = np.array([channels, each, 4, PIXELS, 1 if channels > 1 else each, channels], np.int32)
+    rule = np.array((arena.factors[WEIGHTS], arena.decays[WEIGHTS]), np.float32)
+    done, products = np.zeros(1, np.uint32), PRODUCTS * kernel.product
+    first = arena.starts[WEIGHTS]
+    gap = -(-first // BLOCK)
+    gaps = ((first + arena.SIZES[WEIGHTS]) // BLOCK - gap) * kernel.product
+    assert gaps > kernel.product or not kernel.product
     rates = np.zeros(5, np.float32)
     rates[NOW] = RATE
     step, count = np.array([NOW], np.int64), np.zeros(1, np.uint32)
@@ -138,11 +164,16 @@ def test_everything_of_a_step_s_end_is_done(kernel, channels, gathers):
         "scale": scale,
         "shift": shift,
         "next": place,
+        "left": aligned(stored(slopes, kernel.bf16)),
+        "right": x,
+        "of_weights": rule,
+        "loaded": done,
     }
     given = Given(
         *(keep[name].ctypes.data for name in POINTERS),
-        *(MOMENTUM, 1, p.size // 4, len(arena.where), N, 1),
-        *(-(-STRIDE // SPAN) + 2 if kernel.tail else 0, N, parts, -(-N // 4) * parts * gathers),
+        *(MOMENTUM, 1, p.size // 4, gap, gaps, len(arena.where), N, 1),
+        *(-(-STRIDE // SPAN) + 2 if kernel.tail else 0, N, parts, first, ACROSS, products),
+        *(products, -(-N // 4) * parts * gathers),
     )
     kernel.run(ctypes.byref(given))
 
@@ -160,12 +191,15 @@ def test_everything_of_a_step_s_end_is_done(kernel, channels, gathers):
         np.testing.assert_allclose(
             metrics, [1 + loss[0] * valid.sum(), 1 + right.sum(), 1 + valid.sum()], rtol=1e-6
         )
+    moving = wanted.copy()
+    if kernel.product:
+        arena.part(moving, WEIGHTS)[:] = (slopes.astype(np.float64).T @ before)[:UNITS].ravel()
     want_p, want_v, want_copy = p.copy(), v.copy(), np.zeros(p.size, np.float32)
     for i, (factor, decay) in enumerate(zip(arena.factors, arena.decays, strict=True)):
         if factor == 0.0:
             continue
         own, old = (arena.part(array, i) for array in (want_p, p))
-        gradient = decay * old + arena.part(wanted, i)
+        gradient = decay * old + arena.part(moving, i)
         velocity = MOMENTUM * arena.part(v, i) + gradient
         arena.part(want_v, i)[:] = velocity
         own[:] = old - RATE * factor * (gradient + MOMENTUM * velocity)
@@ -176,17 +210,17 @@ def test_everything_of_a_step_s_end_is_done(kernel, channels, gathers):
             np.testing.assert_allclose(arena.part(got, i), arena.part(want, i), **near)
         moved = arena.part(loaded(copy, True, (p.size,)), i)
         np.testing.assert_allclose(moved, arena.part(want_copy, i), rtol=2**-7, atol=1e-4)
-    assert (step[0], count[0]) == (NOW + 1, 0)
+    assert (step[0], count[0], done[0]) == (NOW + 1, 0, 0)
 
     rows = order[NOW + 1]
     pictures = images[rows].astype(np.float32) * scale[:, None, None] + shift[:, None, None]
     pictures[rows < 0] = 0.0
-    seen = loaded(x, kernel.bf16, (N, 6, 4, channels) if channels > 1 else (N, 1, 6, 4))
+    seen = loaded(x, kernel.bf16, (N, 6, wide, channels) if channels > 1 else (N, 1, 6, wide))
     if gathers:
         pictures = pictures.transpose(0, 2, 3, 1) if channels > 1 else pictures
         tolerance = 2**-8 if kernel.bf16 else 1e-6
         np.testing.assert_allclose(seen, pictures, rtol=tolerance, atol=1e-3)
         np.testing.assert_array_equal(target, np.where(rows < 0, -1, labels[rows]))
     else:
-        assert np.isnan(seen).all()
+        np.testing.assert_array_equal(seen.reshape(N, PIXELS), before)
         assert (target == -7).all()

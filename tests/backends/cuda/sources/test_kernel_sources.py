@@ -33,6 +33,8 @@ from ....support.formulas import VARIANTS
 from ....support.tensor_convs import draw
 from ....support.tensor_products import draw_product
 from ....support.update_formulas import FORMULAS
+from ....support.weight_updates import draw as draw_update
+from ....support.weight_updates import promising
 from ..conftest import FakeToolchain
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
@@ -77,6 +79,8 @@ def test_kernels_compile_and_keep_to_their_registers(
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     made, submit = {}, FakeToolchain.submit
+    weights = "train/dense_1/filter/gemm"
+    at_once = [{weights: f"{mark}2-2-2-2", "ending": "tail,batch"} for mark in "ue"]
 
     def remember(self, source, options):
         others = (option for option in options if not option.startswith("-arch="))
@@ -86,8 +90,9 @@ def test_kernels_compile_and_keep_to_their_registers(
     monkeypatch.setattr(FakeToolchain, "submit", remember)
     for name, fusion in (("lenet", True), ("lenet", False), ("cifar", True), ("deep", True)):
         graphs = sections(name, fusion=fusion)
-        for ending in ("", "tail,batch") if fusion else ("",):
-            executable, _ = bound(graphs, precision, CHOICES | {"ending": ending})
+        further = [{"ending": "tail,batch"}, *(at_once if name == "lenet" else ())]
+        for more in ({}, *(further if fusion else ())):
+            executable, _ = bound(graphs, precision, CHOICES | more)
             executable.close()
     assert len(made) > 5
     wanted = (f"--gpu-architecture={architecture}", "--ptxas-options=-v")
@@ -237,6 +242,23 @@ def test_products_on_tensor_cores(seed, kind, architecture):
         log = compile_source(library, kernels.source_of("tensor_dense.cu"), options)
         spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("which", [*range(6), "LeNet", "MLP"])
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+def test_updates_of_dense_weights(which, dtype, architecture):
+    """Of any sizes and tiling, and the promising ones of common layers."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    found = [draw_update(which, dtype=dtype)] if isinstance(which, int) else promising(which, dtype)
+    for drawn in found:
+        options = [f"-D{name}={value}" for name, value in drawn.numbers().items()]
+        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+        for library in libraries():
+            log = compile_source(library, kernels.source_of("dense_update.cu"), options)
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
 
 
 def with_max_pool(kind, stored):

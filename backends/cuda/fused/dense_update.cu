@@ -1,0 +1,10 @@
+// The update of a dense layer's weights, by the kernel of their gradient: see weights.cuh. EARLY: see
+// sgd.cuh.
+
+// Grid: (groups of columns, groups of rows). p, v, copy: of this layer alone.
+KERNEL __launch_bounds__(THREADS)
+    dense_update(const T* a, const T* b, float* p, float* v, bfloat* copy, const float2* rule,
+                 const float* rates, i64* step, float momentum, int nesterov) {
+    const Sgd sgd = {p, nullptr, v, copy, rates, step, nullptr, momentum, nesterov, nullptr};
+    update_weights(blockIdx.x, blockIdx.y, a, b, rule, 0, sgd);
+}

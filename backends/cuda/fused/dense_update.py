@@ -1,0 +1,197 @@
+"""A dense layer's weights updated by the kernel of their gradient, which is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....graph.ops import MatMul, SgdUpdate
+from ...known import numbers, product
+from ...live import Live
+from ..binding.at_once import follower
+from ..binding.bind import Arithmetic, Binder
+from ..binding.ending import WeightProduct
+from ..binding.launch_list import Varying
+from ..binding.store import PARAMETERS
+from ..libraries.candidates import Compiled
+from ..libraries.conv_check import CLOSE
+from ..libraries.kernels import THREADS, Kernel, f32
+from ..libraries.layout import FLOAT, Layout
+from ..libraries.runtime import address_of, cupy
+from .dense_tilings import DenseGeometry
+from .pattern import defines
+from .tensor_dense import Ends, takes
+from .update_tilings import UpdateTiling, named, update_tilings
+
+FILE, NAME = "dense_update.cu", "dense_update"
+# Ways that a search times.
+CANDIDATES = 8
+# The kernel in front of which nothing can have been told since the last update; see sgd.cuh.
+TAIL = "dense_tail"
+
+
+def may_update(b: Binder, op: MatMul, ends: Ends) -> bool:
+    """Whether the kernel computes this gradient, of matrices that lie like this, and nothing but an
+    update by SGD follows it."""
+    arithmetic: Arithmetic = b.arithmetic
+    return (
+        op.transpose_a
+        and not op.transpose_b
+        and op.bias is None
+        and op.activation is None
+        and takes(op, ends, arithmetic)
+        and ends[2].layout.dtype == FLOAT
+        and ends[2].layout.columns % 4 == 0
+        and follower(b.graph, op) is not None
+    )
+
+
+class DenseUpdate(Compiled):
+    """``dense_update`` bound to the matrices of a weight gradient, with its tilings as candidates.
+
+    ``chosen``: the tiling that the choices name, as the only one; no other is looked at then.
+    Raises ValueError if it is none, or the kernel does not take the product.
+    """
+
+    file = NAME
+
+    def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
+        self._b, self._op, self._ends = b, op, ends
+        self.stream = b.stream.cuda
+        following = follower(b.graph, op)
+        if following is None or not may_update(b, op, ends):
+            raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")
+        self._update, self._which = following
+        a, right, c = (end.layout for end in ends)
+        self._geometry = DenseGeometry.of(a, right, c, op.transpose_a, op.transpose_b)
+        self._chosen = None
+        if chosen is not None:
+            self._chosen = named(self._geometry, [*map(int, chosen.split("-"))])
+
+    @cached_property
+    def _every(self) -> Sequence[UpdateTiling]:
+        if self._chosen is not None:
+            return (self._chosen,)
+        return update_tilings(self._geometry, CANDIDATES, self._b.stream.processors)
+
+    def _fixed(self, index: int) -> dict[str, int]:
+        """What a product is compiled with, wherever it is."""
+        kept = ("ROWS", "COLUMNS", "DEPTH", "A_PITCH", "B_PITCH", "C_PITCH", "COUNTED")
+        values = self._geometry.numbers()
+        return {name: values[name] for name in kept} | self._every[index].numbers
+
+    def _kernel(self, index: int) -> Kernel:
+        return Kernel(FILE, NAME, self._geometry.dtype, defines=defines(self._fixed(index)))
+
+    def _live(self) -> Live[SgdUpdate]:
+        return self._b.live.add(self._update, ("momentum", "lr_factor", "weight_decay"))
+
+    def _rule(self) -> Any:
+        """(factor of the rate, weight decay) on the device."""
+        which = self._which
+
+        def values(op: SgdUpdate) -> NDArray[Any]:
+            return np.array((op.factor(which), op.weight_decay[which]), "float32")
+
+        return self._b.varying(self._live(), values)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """What the kernel is given: the operands, the layer's part of every arena, the rule."""
+        b, update = self._b, self._update
+        _, first, last = b.store.spans[update.parameters[self._which]]
+        own, arenas = slice(first, last), b.store.arenas
+        return (
+            *self._ends[:2],
+            arenas[PARAMETERS][own],
+            arenas["momentum"][own] if update.momentum else None,
+            b.store.bf16_arena()[own] if b.store.has_bf16 else None,
+            self._rule(),
+            b.data(update.rates),
+            update.step,
+            Varying(self._live(), lambda op: f32(op.momentum)),
+            update.nesterov,
+        )
+
+    def launch(self, index: int, workspace: int) -> Callable[[], None]:
+        return self._launch(index, [*map(self._b.argument, self._arguments())])
+
+    def _launch(self, index: int, given: Sequence[Any]) -> Callable[[], None]:
+        tiling = self._every[index]
+        kernel = self._kernel(index)
+        return kernel.launch(self.stream, tiling.grid(), (tiling.threads,), given, tiling.shared)
+
+    def verified(self, index: int, workspace: int) -> bool:
+        """Whether weights that are zero become the sums of operands whose result is known, and
+        twice the same bits: with a rate of 1 whose factor is -1."""
+        g = self._geometry
+        down, along, across = numbers((g.rows, g.depth, g.columns))
+        a, b, result = (
+            Layout(shape, (shape[0], pitch), dtype=dtype)
+            for shape, pitch, dtype in zip(
+                ((g.depth, g.rows), (g.depth, g.columns), (g.rows, g.columns)),
+                g.pitches,
+                (g.dtype, g.dtype, FLOAT),
+                strict=True,
+            )
+        )
+        operands = [a.pack(product([along, down])), b.pack(product([along, across]))]
+        want = product([down, across * (along * along).sum()])
+        want[:, g.counted :] = 0.0
+        with self.stream:
+            first, second = (self._tried(index, operands, result) for _ in range(2))
+        gap = abs(result.unpack(first) - want)
+        same = first.tobytes() == second.tobytes()
+        return same and bool((gap <= CLOSE[FLOAT] * want).all())
+
+    def _tried(self, index: int, operands: Sequence[Any], result: Layout) -> NDArray[Any]:
+        """Weights without momentum, which are zero before."""
+        weights = cupy().zeros(result.size, "float32")
+        ends = [cupy().asarray(each) for each in operands]
+        rule, rates = (cupy().asarray(np.array(v, "float32")) for v in ((-1.0, 0.0), (1.0,)))
+        step = cupy().zeros(1, "int64")
+        held = [address_of(each) for each in (*ends, weights)]
+        rest = [address_of(each) for each in (rule, rates, step)]
+        given = (*held, 0, 0, *rest, f32(0.0), np.int32(0))
+        self._launch(index, given)()
+        self.stream.synchronize()
+        return np.asarray(weights.get())
+
+    def add(self) -> None:
+        """Append the launch with the tiling taken: the update is left what is not moved here."""
+        tiling, b = self._every[self.plan], self._b
+        weight = self._update.parameters[self._which]
+        b.decisions.updated.append(self._op.c)
+        b.kernel(
+            self._op,
+            (FILE, NAME, self._geometry.dtype),
+            tiling.grid(),
+            self._arguments(),
+            {"updates": weight.name},
+            block=(tiling.threads,),
+            shared=tiling.shared,
+            defines=defines(self._fixed(self.plan) | {"EARLY": int(b.in_front() == TAIL)}),
+        )
+
+    def leave_to_update(self) -> None:
+        """Have the launch of the update compute it. Raises ValueError where that cannot be."""
+        tiling, b = self._every[self.plan], self._b
+        if tiling.threads != THREADS or b.decisions.weights is not None:
+            raise ValueError(f"{NAME}, {self._op.label()}: the update does not take the tuning's")
+        across, down = tiling.grid()
+        _, first, _ = b.store.spans[self._update.parameters[self._which]]
+        b.decisions.updated.append(self._op.c)
+        b.decisions.weights = WeightProduct(
+            self._op,
+            self._ends[1],
+            (*self._ends[:2], self._rule()),
+            first,
+            across,
+            across * down,
+            tiling.shared,
+            defines(self._fixed(self.plan)),
+            self._geometry.dtype,
+        )

@@ -1,0 +1,136 @@
+"""How dense_update.cu may share out its product: the most promising ways first.
+
+The names are those of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from ..libraries.layout import ceil_div
+from ..libraries.runtime import Processors
+from .dense_tilings import CACHED_RATE, LATENCY, LAUNCH, RATE, DenseGeometry
+from .tilings import RESERVED, Numbers
+
+# Rows and columns of a warp, samples of a stage that it takes, bytes beside a line's numbers.
+SIDE, SHARE, PADS = 32, 16, {2: 16, 4: 32}
+THREADS = (128, 256)
+# Bytes of shared memory of the largest block that any GPU runs.
+MOST_SHARED = 227 << 10
+# Ways to cut a shape of blocks that are timed.
+OF_A_SHAPE = 3
+# Of the model: clocks of a multiprocessor for a warp's share of a stage, by bytes of a number.
+TURN = {2: 16.0, 4: 34.0}
+
+
+@dataclass(frozen=True)
+class UpdateTiling:
+    """One way to share out a product: parts of 32 by 32 of a block, warps that share the depth of
+    each, and stages of the depth that are in shared memory at once."""
+
+    geometry: DenseGeometry
+    down: int
+    across: int
+    split: int
+    stages: int
+
+    @property
+    def numbers(self) -> Numbers:
+        """What the kernel is compiled with."""
+        names = ("DOWN", "ACROSS", "SPLIT", "STAGES")
+        return {name: int(getattr(self, name.lower())) for name in names}
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.down * self.across * self.split
+
+    @property
+    def turns(self) -> int:
+        """Stages in all."""
+        return ceil_div(self.geometry.depth, SHARE * self.split)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
+        return SIDE * self.down, SIDE * self.across
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block: SHARED_BYTES."""
+        tall, wide = self.sides
+        item = self.geometry.item
+        stage = SHARE * self.split * ((tall + wide) * item + 2 * PADS[item])
+        return max(self.stages * stage, 4 * self.split * tall * (wide + 8))
+
+    @property
+    def sound(self) -> bool:
+        """Whether the kernel can be compiled and launched like this."""
+        numbers = (self.down, self.across, self.split, self.stages)
+        return (
+            min(numbers) > 0
+            and self.split <= 8
+            and self.threads in THREADS
+            and self.stages <= self.turns
+            and self.shared <= MOST_SHARED
+        )
+
+    def grid(self) -> tuple[int, int]:
+        """Blocks: groups of columns, groups of rows."""
+        tall, wide = self.sides
+        return ceil_div(self.geometry.columns, wide), ceil_div(self.geometry.rows, tall)
+
+    def clocks(self, processors: Processors) -> float:
+        """About so many in all."""
+        tall, wide = self.sides
+        item, depth = self.geometry.item, self.geometry.depth
+        across, down = self.grid()
+        resident = max(1, processors.shared // (self.shared + RESERVED))
+        here = ceil_div(across * down, processors.count)
+        at_once = min(resident, here)
+        warps = self.threads / 32
+        waits = LATENCY * (1 + (self.turns - self.stages) / (2 * self.stages))
+        loads = at_once * depth * (tall + wide) * item / RATE
+        busy = at_once * self.turns * warps * TURN[item]
+        moved = at_once * tall * wide * 16 / CACHED_RATE
+        return ceil_div(here, resident) * (LAUNCH + max(waits + busy, loads) + moved)
+
+
+@cache
+def update_tilings(
+    geometry: DenseGeometry, most: int, processors: Processors
+) -> tuple[UpdateTiling, ...]:
+    """The ``most`` promising ways, the best first; none if nothing fits."""
+    fitting = [each for each in _every(geometry) if each.shared + RESERVED <= processors.shared]
+    taken, shapes = list[UpdateTiling](), Counter[tuple[int, int]]()
+    for each in sorted(fitting, key=lambda each: each.clocks(processors)):
+        # The model says less of how a shape is cut than of the shapes.
+        shapes[each.sides] += 1
+        if shapes[each.sides] <= OF_A_SHAPE or most > len(fitting):
+            taken.append(each)
+    return tuple(taken[:most])
+
+
+def named(geometry: DenseGeometry, values: Sequence[int]) -> UpdateTiling:
+    """The one of these numbers, in the order of ``numbers``. Raises ValueError if it is none."""
+    if len(values) == 4:
+        found = UpdateTiling(geometry, *values)
+        if found.sound:
+            return found
+    shown = "-".join(map(str, values))
+    raise ValueError(f"dense_update: the tuning's tiling {shown} is unknown")
+
+
+def _every(g: DenseGeometry) -> Iterator[UpdateTiling]:
+    for down, across, split in product((1, 2, 4), (1, 2, 4), (1, 2, 4, 8)):
+        turns = ceil_div(g.depth, SHARE * split)
+        for stages in sorted({min(turns, each) for each in (2, 4, 8, turns)}):
+            found = UpdateTiling(g, down, across, split, stages)
+            # No warp without work of its own.
+            beside = (down - 1) * SIDE < g.rows and (across - 1) * SIDE < g.columns
+            if found.sound and beside and split < 2 * ceil_div(g.depth, SHARE):
+                yield found

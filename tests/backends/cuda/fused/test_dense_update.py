@@ -1,0 +1,281 @@
+"""Dense weights updated by the kernel of their gradient: where, in which order, how chosen."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import timed_plans
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.at_once import gap
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry
+from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, named, update_tilings
+from dnnstack.backends.cuda.libraries import kernels
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.cuda.operations import linear, sgd
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.preprocessing import Preprocessing
+
+from .test_tensor_dense import Timed
+
+pytestmark = pytest.mark.usefixtures("search_offers_them")
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+KEY = "train/dense_1/filter/gemm"
+
+
+@pytest.fixture
+def search_offers_them(monkeypatch):
+    monkeypatch.setattr(linear, "OFFERED", True)
+
+
+def geometry(depth=64, dtype=FLOAT):
+    return DenseGeometry(500, 800, depth, (500, 800, 800), False, False, 800, dtype, FLOAT)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+def test_tilings_fit_and_differ(dtype):
+    for depth in (1, 16, 64, 1000):
+        g = geometry(depth, dtype)
+        found = update_tilings(g, 8, H200)
+        assert 1 <= len(found) <= 8
+        assert len(set(found)) == len(found)
+        assert all(each.sound and each.shared <= MOST_SHARED for each in found)
+        assert all(named(g, [*each.numbers.values()]) == each for each in found)
+        assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
+
+
+@pytest.mark.parametrize("values", [(1, 1, 4), (3, 1, 1, 1), (1, 1, 4, 2), (1, 1, 16, 1)])
+def test_tilings_that_are_none(values):
+    with pytest.raises(ValueError, match=r"tiling .* is unknown"):
+        named(geometry(depth=64), values)
+
+
+def offered(executable):
+    return {key: make() for b in executable.binders() for key, make in b.at_once.items()}
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_nothing_reads_weights_that_were_updated(bound, sections, precision, streams):
+    choices = CHOICES | {"streams": streams}
+    executable, _ = bound(sections("lenet"), precision, choices)
+    (key, found), *others = offered(executable).items()
+    assert (key, others) == (KEY, [])
+    before = executable.calls("train")[-1]
+    executable.close()
+    executable, _ = bound(sections("lenet"), precision, choices | {KEY: f"u{found.choice(0)}"})
+    (binder, _) = executable.binders()
+    steps = [step for step in binder.steps if step.call]
+    names = [step.call.function for step in steps]
+    at = names.index("dense_update")
+    weight = next(t for t in binder.graph.tensors() if t.name == "dense_1.weight")
+    reading = [i for i, step in enumerate(steps) if weight in step.call.op.reads()]
+    # The forward product, the gradient of the inputs, and the update of the rest.
+    assert len(reading) == 3
+    assert reading[1] < at < reading[2] == len(steps) - 1
+    assert steps[at].call.arguments["updates"] == "dense_1.weight"
+    # A stream of its own waits for that gradient, and the update for both.
+    assert (steps[at].stream != 0) == (streams == "2")
+    if streams == "2":
+        waits = [i for i, step in enumerate(binder.steps) if step.call is None]
+        places = [i for i, step in enumerate(binder.steps) if step.call]
+        assert any(places[reading[1]] < i < places[at] for i in waits)
+        assert any(places[at] < i < places[-1] for i in waits)
+    assert executable.calls("train")[-1].function == before.function
+    executable.close()
+
+
+def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
+    """Which has no blocks for what is updated already."""
+    launched = []
+    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
+    found = offered(executable)[KEY]
+    executable.close()
+    tables = {}
+    for choice in ("", f"u{found.choice(0)}"):
+        kept = sgd._table
+
+        def table(b, op, start, stop, others, kept=kept, choice=choice):
+            tables[choice] = kept(b, op, start, stop, others)
+            return tables[choice]
+
+        monkeypatch.setattr(sgd, "_table", table)
+        executable, _ = bound(
+            sections("lenet"), "tf32", CHOICES | ({KEY: choice} if choice else {})
+        )
+        monkeypatch.setattr(sgd, "_table", kept)
+        binder = executable.binders()[0]
+        update = binder.graph.ops[-2]
+        which = [p.name for p in update.parameters].index("dense_1.weight")
+        _, first, last = binder.store.spans[update.parameters[which]]
+        start = min(binder.store.spans[p][1] for p in update.parameters)
+        launched.append(slice((first - start) // 32, (last - start) // 32))
+        executable.close()
+    whole, rest = tables.values()
+    own = launched[0]
+    assert (whole[own, 0] == 1).all()
+    assert not rest[own].any()
+    rest[own] = whole[own]
+    np.testing.assert_array_equal(rest, whole)
+
+
+def mlp():
+    """A step of a network whose first dense layer reads the batch itself."""
+    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 72}), LayerSpec("relu")]
+    specs.append(LayerSpec("dense", options={"units": 10}))
+    shape = (1, 28, 28)
+    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9)
+    graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+    return {"train": rewritten(graph, CudaBackend.rewrites)}
+
+
+@pytest.mark.parametrize("ending", ["", "batch", "tail,batch"])
+@pytest.mark.parametrize("net", ["lenet", "mlp"])
+def test_the_launch_of_the_update_computes_them(bound, sections, net, ending):
+    graphs = mlp() if net == "mlp" else {"train": sections("lenet")["train"]}
+    choices = CHOICES | {"ending": ending}
+    executable, _ = bound(graphs, "tf32", choices)
+    plain = len(executable.calls("train"))
+    executable.close()
+    executable, _ = bound(graphs, "tf32", choices | {KEY: "e2-2-2-2"})
+    (binder,) = executable.binders()
+    calls = executable.calls("train")
+    assert len(calls) == plain - 1
+    assert calls[-1].function == "step_end"
+    assert "MatMul" in calls[-1].arguments["with"]
+    assert calls[-1].arguments["DOWN"] == "2"
+    # Nothing takes the place of what the update still reads, unless it waits until that is done.
+    early, steps = binder._early, binder.repeated(4)
+    gathers = 0 if early is None else steps.count(early[1])
+    if ending:
+        assert binder._joined is not None
+    else:
+        assert gathers == (0 if net == "mlp" else 3)
+    executable.close()
+
+
+def test_the_next_batch_waits_for_what_reads_the_present_one(bound, sections, monkeypatch):
+    given = {}
+    launch = kernels.Kernel.launch
+
+    def noted(kernel, stream, grid, block, arguments, shared=0):
+        given.setdefault(kernel._name, []).append((grid, arguments, shared))
+        return launch(kernel, stream, grid, block, arguments, shared)
+
+    monkeypatch.setattr(kernels.Kernel, "launch", noted)
+    for graphs, blocks, waits in (
+        (mlp(), 2 * 13, True),
+        ({"train": sections("lenet")["train"]}, 8 * 13, False),
+    ):
+        given.clear()
+        choices = CHOICES | {"ending": "tail,batch", KEY: "e2-2-2-2"}
+        executable, _ = bound(graphs, "tf32", choices)
+        without, along = given["step_end"]
+        assert along[0][0] - without[0][0] == along[1][-1] > 0
+        assert {int(each[1][-4]) for each in (without, along)} == {blocks}
+        assert {int(each[1][-2]) for each in (without, along)} == {blocks if waits else 0}
+        assert all((np.ndim(each[1][-3]) > 0) == waits for each in (without, along))
+        shared = named(geometry(dtype=FLOAT), [2, 2, 2, 2]).shared
+        assert {each[2] for each in (without, along)} == {shared}
+        executable.close()
+
+
+@pytest.mark.parametrize(
+    ("streams", "ending", "early"), [("1", "", "0"), ("1", "tail", "1"), ("2", "", "1")]
+)
+def test_weights_are_read_early_behind_a_tail_alone(bound, streams, ending, early):
+    """What tells at once may run while the update in front of it still writes."""
+    choices = CHOICES | {"streams": streams, "overlap": "chains", KEY: "u1-1-4-1"}
+    choices["ending"] = ending
+    executable, _ = bound(mlp(), "tf32", choices)
+    calls = [*executable.calls("train")]
+    at = next(i for i, call in enumerate(calls) if call.function == "dense_update")
+    assert calls[at].arguments["EARLY"] == early
+    executable.close()
+
+
+def test_a_gap_is_whole_blocks_of_the_longest_stretch():
+    assert gap([], 1024) == (0, 0)
+    assert gap([(100, 1900)], 1024) == (0, 0)
+    assert gap([(1024, 2048)], 1024) == (1, 1)
+    assert gap([(100, 3000), (4000, 9300)], 1024) == (4, 5)
+
+
+def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
+    network = sections.network("lenet")
+    scaling = Preprocessing.standardize([0.5], [0.2])
+    for rule, serves in (
+        (Sgd(), True),
+        (Sgd(momentum=0.9, nesterov=True), True),
+        (Sgd(momentum=0.9, clip_norm=1.0), False),
+    ):
+        graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+        executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
+        assert (KEY in offered(executable)) == serves
+        executable.close()
+    for precision, fusion in (("fp32", True), ("tf32", False)):
+        executable, _ = bound(sections("lenet", fusion=fusion), precision, CHOICES, fusion=fusion)
+        assert not offered(executable)
+        executable.close()
+
+
+@pytest.mark.parametrize("choice", ["u", "u1-2", "ux", "u1-1-3-1", "u9-9-1-1", "u0-1-1-1"])
+def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, choice):
+    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
+        bound(sections("lenet"), "tf32", CHOICES | {KEY: choice})
+
+
+def test_a_choice_where_it_does_not_serve_is_an_error(bound, sections):
+    with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
+        bound(sections("lenet"), "fp32", CHOICES | {KEY: "u1-1-4-1"})
+    with pytest.raises(ValueError, match="the update does not take the tuning's"):
+        bound(sections("lenet"), "tf32", CHOICES | {KEY: "e1-1-4-1"})
+    forward = "train/dense_1/forward/gemm"
+    with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
+        bound(sections("lenet"), "tf32", CHOICES | {forward: "u1-1-4-1"})
+
+
+class Ways(Timed):
+    """Every other one has as many threads as the update."""
+
+    def choice(self, index):
+        return f"{2 - index % 2}-2-2-8"
+
+
+@pytest.mark.parametrize(
+    ("ours", "launches", "wanted"),
+    [
+        (Ways(6.0, 4.5, 9.0), 3, ["u1-2-2-8", "u2-2-2-8", "e2-2-2-8", "1"]),
+        (Ways(6.0, 4.5, float("inf")), 3, ["u1-2-2-8", "u2-2-2-8", "e2-2-2-8", "1"]),
+        (Ways(9.0), 3, ["u2-2-2-8", "e2-2-2-8", "1"]),
+        (Ways(6.0, 4.0, right=False), 3, ["1"]),
+        (Ways(6.0), timed_plans.FEW_LAUNCHES + 1, None),
+    ],
+)
+def test_a_search_tries_them_in_the_whole_step_first(fake_cupy, ours, launches, wanted):
+    """However long they take alone, for they do more."""
+    binder = SimpleNamespace(
+        products={"p": Timed(5.0, 4.0)},
+        convolutions={},
+        either={},
+        # What is faster alone is taken, and the library's algorithm is a rival.
+        variants={"p/gemm": [("t", lambda: Timed(3.5))]},
+        at_once={"p/gemm": lambda: ours},
+        tails={},
+        together=[],
+        steps=[None] * launches,
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    found = {}
+    chosen = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    assert chosen == {"p/gemm": "t1-1-0"}
+    assert found.get("p/gemm") == wanted

@@ -1,0 +1,98 @@
+"""Weights updated by the kernel of their gradient, on a device: sums, bits, networks that learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
+from dnnstack.backends.cuda.binding import at_once
+from dnnstack.backends.cuda.operations import linear
+from dnnstack.graph.rewrites import rewritten
+
+from .test_tensor_dense_results import BATCH, COUNT, SHAPE, compiled_with, network
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.fixture(autouse=True)
+def search_offers_them(monkeypatch):
+    monkeypatch.setattr(linear, "OFFERED", True)
+
+
+def offered(executable):
+    return {key: make() for b in executable.binders() for key, make in b.at_once.items()}
+
+
+def table_of(precision, **more):
+    return {**DEFAULT_CHOICES[precision], "pad": "8", **more}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("name", ["lenet", "deep"])
+def test_every_way_that_a_search_times_is_right(cuda, sections, name, precision):
+    """On operands whose result is known, as a search finds out before it takes one."""
+    executable = compiled_with(cuda, sections(name), precision, table_of(precision))
+    found = offered(executable)
+    assert found
+    for candidates in found.values():
+        for index in range(candidates.plans()):
+            assert candidates.build(index)
+            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
+            assert candidates.verified(index, 0)
+    executable.close()
+
+
+def learned(backend, precision, choices, steps=8):
+    """The losses of a small network's steps, what it has learned, its launches, candidates."""
+    made, graph = network()
+    train = {"train": rewritten(graph, backend.rewrites)}
+    executable = compiled_with(backend, train, precision, choices)
+    draw = np.random.default_rng(3)
+    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+    executable.write(graph["images"], pictures)
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
+    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
+    for tensor, values in made.initial_values(1).items():
+        executable.write(tensor, values)
+    losses = []
+    for _ in range(steps):
+        executable.run("train")
+        losses.append(float(executable.read(graph["loss"])[0]))
+    # Several steps of one graph, with the next batch beside the update where that is chosen.
+    executable.run("train", 16)
+    weights = [executable.read(p.tensor) for p in made.parameters()]
+    names = [call.function for call in executable.calls("train")]
+    ways = {
+        key: [f"u{each.choice(index)}" for index in range(each.plans())]
+        for key, each in offered(executable).items()
+    }
+    executable.close()
+    return losses, weights, names, ways
+
+
+@pytest.mark.parametrize("more", [{}, {"streams": "2"}, {"overlap": "joins", "ending": "batch"}])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("at_end", [False, True], ids=["apart", "at the end"])
+def test_a_network_learns_with_them_as_with_the_library(cuda, at_end, precision, more):
+    """Those of the first layer, whose inputs the next batch takes the place of, in the update's
+    launch too."""
+    assert COUNT == 2 * BATCH
+    table = table_of(precision, **more)
+    want, weights, names, ways = learned(cuda, precision, table)
+    assert "dense_update" not in names
+    first, second = sorted(ways)
+    taken = {first: ways[first][0], second: ways[second][0]}
+    if at_end:
+        taken[first] = next(filter(None, map(at_once.at_end, ways[first])))
+    got, moved, names, _ = learned(cuda, precision, table | taken)
+    assert names.count("dense_update") == 2 - at_end
+    assert (names[-1] == "step_end") == (at_end or "ending" in more)
+    tolerance = 2e-3 if precision == "tf32" else 2e-2
+    np.testing.assert_allclose(got, want, rtol=tolerance)
+    for ours, theirs in zip(moved, weights, strict=True):
+        assert np.linalg.norm(ours - theirs) <= 10 * tolerance * np.linalg.norm(theirs)
+    again, same, _, _ = learned(cuda, precision, table | taken)
+    assert again == got
+    for one, other in zip(moved, same, strict=True):
+        np.testing.assert_array_equal(one, other)
