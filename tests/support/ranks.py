@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,18 @@ def lacking() -> str:
 needs_launcher = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
-def command(ranks: int, *arguments: str, own_launcher: bool = False) -> list[str]:
-    """The words that train with so many ranks; ``own_launcher``: by the user's own mpiexec."""
+def command(
+    ranks: int, *arguments: str, own_launcher: bool = False, machines: Sequence[str] = ()
+) -> list[str]:
+    """The words that train with so many ranks; ``own_launcher``: by the user's own mpiexec.
+
+    ``machines``: names of as many as this one plays, whose ranks share no memory with others.
+    """
     program = [sys.executable, "-m", "dnnstack.cli", "train", *arguments]
+    if machines:
+        each = str(ranks // len(machines))
+        played = ["-launcher", "fork", "-hosts", ",".join(machines), "-ppn", each]
+        return [str(launcher()), *played, "-n", str(ranks), *program]
     if own_launcher:
         return [str(launcher()), "-n", str(ranks), *program]
     return [*program, "--ranks", str(ranks)] if ranks > 1 else program
@@ -86,11 +96,16 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def trained(
-    folder: Path, ranks: int, *arguments: str, own_launcher: bool = False, **environ: str
+    folder: Path,
+    ranks: int,
+    *arguments: str,
+    own_launcher: bool = False,
+    machines: Sequence[str] = (),
+    **environ: str,
 ) -> subprocess.CompletedProcess[str]:
     """A training that ends by itself, in this folder."""
     return subprocess.run(
-        command(ranks, *arguments, own_launcher=own_launcher),
+        command(ranks, *arguments, own_launcher=own_launcher, machines=machines),
         cwd=folder,
         env=environment(**environ),
         stdin=subprocess.DEVNULL,
