@@ -117,6 +117,7 @@ INLINE void leave_sums(const float (&sums)[2][4][4], u32 at) {
 // where that is wanted.
 INLINE void update_weights(int block_column, int block_row, const T* a, const T* b, const float2* rule,
                            int place, const Sgd& sgd) {
+    if (!EARLY) wait();
     const u32 base = shared_begin();
     const int part = threadIdx.x / 32 % (DOWN * ACROSS), share = threadIdx.x / 32 / (DOWN * ACROSS);
     const int down = part / ACROSS * SIDE, across = part % ACROSS * SIDE;
@@ -132,8 +133,10 @@ INLINE void update_weights(int block_column, int block_row, const T* a, const T*
             mine[u].ask(sgd, at / 4, exists ? all : make_float2(0.0f, 0.0f));
         }
     };
-    if (EARLY) ask();
-    wait();
+    if (EARLY) {
+        ask();
+        wait();
+    }
     UNROLLED(stage, STAGES) {
         fetch_stage(base + stage * STAGE_BYTES, stage, a, b, first_row, first_column);
         fetched();
