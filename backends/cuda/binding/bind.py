@@ -13,7 +13,7 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....common.records import dataclass
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
-from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics, SgdUpdate
+from ....graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul, SgdUpdate
 from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
@@ -27,6 +27,7 @@ from .at_once import in_order
 from .decisions import Decisions, Operations
 from .early_sums import early_sums
 from .element_types import bf16_tensors
+from .lanes import changes, only_gradients
 from .launch_list import LaunchList
 from .launches import Stream
 from .layouts import Geometry
@@ -130,8 +131,8 @@ class Binder(LaunchList):
         """Bind every operation in order; then the section wants its workspaces."""
         # Beside others run the operations that only gradients of parameters come from: all but the
         # last of what comes before the first update.
-        before = [op for op in self.graph.ops if not _changes(op)]
-        aside = {id(op) for op in before[:-1] if op.outputs and _only_gradients(op)}
+        before = [op for op in self.graph.ops if not changes(op)]
+        aside = {id(op) for op in before[:-1] if op.outputs and only_gradients(op)}
         turn = 0
         self.current = self.lanes - 1
         for op in self.graph.ops:
@@ -184,7 +185,7 @@ class Binder(LaunchList):
     def _wait_for(self, op: Op) -> None:
         if self.current:
             self.join([0])
-        if _changes(op):
+        if changes(op):
             self.join(range(len(self.streams)))
         self.join({self._writers[t] for t in op.reads() if t in self._writers})
 
@@ -388,18 +389,3 @@ def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
     if isinstance(op, MatMul) and op.transpose_a:
         return op.a, op.bias_grad
     return None, None
-
-
-def _changes(op: Op) -> bool:
-    """Whether an operation updates what the step began with, not only its own metrics."""
-    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_beside(op)
-
-
-def _only_gradients(op: Op) -> bool:
-    alone = not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
-    return alone or _is_beside(op)
-
-
-def _is_beside(op: Op) -> bool:
-    """A fused operation whose metrics nothing in the section waits for."""
-    return isinstance(op, Fused) and op.beside
