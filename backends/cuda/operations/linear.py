@@ -21,7 +21,8 @@ from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
 from ..libraries.runtime import address_of, captured_seconds
 
-# Whether a search tries products that update parameters themselves.
+# Whether a search tries products that update parameters themselves: not before these have run on a
+# GPU, for until then only emulation and compilers have checked them.
 OFFERED = False
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
