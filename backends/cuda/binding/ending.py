@@ -38,8 +38,8 @@ class WeightProduct(NamedTuple):
     """The gradient of a dense layer's weights, with their update, that the update's launch makes.
 
     ``op``: the operation. ``right``: the buffer of the layer's inputs. ``given``: both operands and
-    the rule. ``start``: where the weights begin in their arena. ``across``, ``blocks``: groups of columns, and
-    blocks in all, of so many bytes of ``shared`` memory.
+    the rule. ``start``: where the weights begin in their arena. ``across``, ``blocks``: groups of
+    columns, and blocks in all, of so many bytes of ``shared`` memory.
     """
 
     op: Op
