@@ -13,6 +13,7 @@ _ASYNC = "training/ranks/test_asynchronous.py"
 _SPLIT = "training/ranks/test_split.py"
 _SPACE = "training/ranks/test_space.py"
 _WATCHDOG = "training/ranks/test_watchdog.py"
+_GUARD = "cli/test_guard.py"
 
 RANKS = (
     Mutant(
@@ -70,6 +71,27 @@ RANKS = (
         "looks + 1 if now == turn and now % 2 else 0",
         "looks + 1 if now % 2 else looks",
         (f"{_WATCHDOG}::test_only_a_long_wait_for_others_ends_a_process",),
+    ),
+    Mutant(
+        "guard: the launcher is left to see by itself that a rank has ended",
+        "cli/guard.py",
+        "        _end_all(told)\n",
+        "        pass\n",
+        (f"{_GUARD}::test_the_launcher_is_asked_to_end_all_once_it_has_read_why",),
+    ),
+    Mutant(
+        "guard: the launcher ends before it has read why",
+        "cli/guard.py",
+        "(_unread(1) or _unread(2))",
+        "_unread(1)",
+        (f"{_GUARD}::test_the_launcher_is_asked_to_end_all_once_it_has_read_why",),
+    ),
+    Mutant(
+        "ranks: one that has ended is waited for",
+        "training/ranks/watchdog.py",
+        '        return "ended"\n',
+        '        return ""\n',
+        (f"{_WATCHDOG}::test_time_stands_still_while_the_process_itself_is_stopped",),
     ),
     Mutant(
         "ranks: parameters that drift apart are saved",

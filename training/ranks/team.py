@@ -19,12 +19,14 @@ from ...backends.base import Array, Backend
 from ...backends.collectives import added_in_pairs
 from ...common.errors import BackendUnavailableError, DnnstackError
 from ...common.printable import printable
-from .watchdog import Watchdog, end, is_stopped
+from .watchdog import Watchdog, condition, end
 from .world import INSTALL, RanksError
 
 # While a rank waits for another that compiles or reads, it leaves it the cores: seconds of sleep.
 _SHORT, _LONG = 50e-6, 5e-3
 _SPIN = 200
+# Seconds after which the launcher has ended this rank if another has ended.
+_ENDED = 5
 
 
 class Told(SystemExit):
@@ -62,7 +64,7 @@ class Team:
             "trade": "MPI_Alltoallv",
         }
         self._watchdog = Watchdog(deadline, self._no_answer)
-        self._stopped_since: dict[int, int] = {}
+        self._silent_for: dict[int, int] = {}
         self._near: list[int] = []
         # With which status the launcher ends, if ranks have been lost.
         self.status: int | None = None
@@ -75,7 +77,9 @@ class Team:
         self.hosts = [str(host) for host, _ in found]
         self.pids = [int(pid) for _, pid in found]
         self.on_one_machine = len(set(self.hosts)) == 1
-        self._near = [pid for host, pid in found if host == self.host and pid != os.getpid()]
+        near = [pid for host, pid in found if host == self.host and pid != os.getpid()]
+        # Those of another container of this name cannot be seen.
+        self._near = [pid for pid in near if condition(pid) != "ended"]
         self._pieces: dict[tuple[int, str], tuple[Any, ...]] = {}
         atexit.register(self._leave)
 
@@ -244,7 +248,7 @@ class Team:
     # ------------------------------------------------------------ waiting, and the end
 
     def _wait(self, request: Any) -> None:
-        """Wait without keeping a core busy; end the process where a rank of this node is stopped.
+        """Wait without keeping a core busy; end with a rank of this machine that stopped or ended.
 
         Otherwise there is no limit: the others may compile, read or save.
         """
@@ -256,15 +260,20 @@ class Team:
                 sleep = min(2 * sleep, _LONG)
             if time.monotonic() - last > 1.0:
                 last = time.monotonic()
-                self._look_for_stopped()
+                self._look_for_silent()
 
-    def _look_for_stopped(self) -> None:
+    def _look_for_silent(self) -> None:
         """Called every second."""
-        stopped = {
-            pid: self._stopped_since.get(pid, 0) + 1 for pid in self._near if is_stopped(pid)
-        }
-        self._stopped_since = stopped
-        if any(seconds >= self._watchdog.deadline for seconds in stopped.values()):
+        found = {pid: state for pid in self._near if (state := condition(pid))}
+        self._silent_for = {pid: self._silent_for.get(pid, 0) + 1 for pid in found}
+        limits = {"stopped": self._watchdog.deadline, "ended": _ENDED}
+        late = [state for pid, state in found.items() if self._silent_for[pid] >= limits[state]]
+        if "ended" in late:
+            end(
+                f"{self.named(self.rank)}: another rank has ended, and so does this training; "
+                "resume it from its last checkpoint"
+            )
+        if late:
             end(self._no_answer())
 
     def _no_answer(self) -> str:

@@ -62,10 +62,10 @@ def end(message: str, status: int = STATUS) -> None:
     os._exit(status)
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process of this machine is stopped, as by SIGSTOP."""
+def condition(pid: int) -> str:
+    """``stopped``, as by SIGSTOP, or ``ended``, of a process of this machine; "" if it runs."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
-        return False
-    return bool(state) and state[0] in ("T", "t")
+        return "ended"
+    return {"T": "stopped", "t": "stopped", "Z": "ended"}.get(state[0], "")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,8 +48,15 @@ def folder(tmp_path: Path) -> Path:
 class Training:
     """A training by two ranks that is under way: it has saved a checkpoint."""
 
-    def __init__(self, folder: Path, own_launcher: bool = True, **environ: str) -> None:
-        words = command(2, "--config", "net.yaml", own_launcher=own_launcher)
+    def __init__(
+        self,
+        folder: Path,
+        own_launcher: bool = True,
+        machines: Sequence[str] = (),
+        **environ: str,
+    ) -> None:
+        given = ("--config", "net.yaml")
+        words = command(2, *given, own_launcher=own_launcher, machines=machines)
         self.run = folder / "runs" / "net"
         self.out = (folder / "out.txt").open("w+")
         self.process = subprocess.Popen(
@@ -92,8 +99,10 @@ class Training:
 
 
 @contextmanager
-def under_way(folder: Path, own_launcher: bool = True, **environ: str) -> Iterator[Training]:
-    training = Training(folder, own_launcher, **environ)
+def under_way(
+    folder: Path, own_launcher: bool = True, machines: Sequence[str] = (), **environ: str
+) -> Iterator[Training]:
+    training = Training(folder, own_launcher, machines, **environ)
     try:
         yield training
     finally:
@@ -138,6 +147,28 @@ def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
     assert BANNER not in said
     assert "\nstep " in said
     goes_on_as_if_nothing_had_happened(folder)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_ends_those_of_other_machines(folder: Path, rank: int) -> None:
+    """At once: the other one says nothing of a rank that does not answer."""
+    with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="30") as training:
+        os.kill(training.ranks[rank], signal.SIGKILL)
+        assert training.ended() == 128 + signal.SIGKILL
+        said = training.said()
+    assert f"dnnstack: error: rank {rank} on " in said
+    assert said.count("dnnstack: error") == 1
+    assert BANNER not in said
+    goes_on_as_if_nothing_had_happened(folder)
+
+
+def test_a_rank_that_stands_still_ends_those_of_other_machines(folder: Path) -> None:
+    with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="4") as training:
+        os.kill(training.ranks[1], signal.SIGSTOP)
+        assert training.ended() == 1
+        said = training.said()
+    assert said.count("dnnstack: error") == 1
+    assert "another rank has not answered for 4 s" in said
 
 
 def test_ranks_do_not_outlive_those_that_watch_over_them(folder: Path) -> None:
@@ -186,6 +217,7 @@ DIES = (
     "f.make_plan = lambda *_, **__: os.kill(os.getpid(), 9); "
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
+UNSEEN = "import time, dnnstack.cli.guard as g; g._end_all = lambda status: time.sleep(60); " + DIES
 WRONG = {
     "the config's mark": ((), ("--set", "seed=8")),
     "instruction set": (("env", "ONEDNN_MAX_CPU_ISA=SSE41"), ()),
@@ -244,6 +276,16 @@ def test_a_rank_that_dies_before_the_first_step_ends_all(
     assert done.stderr.startswith("dnnstack: error: rank 1 on ")
     assert " was ended by SIGKILL, " in done.stderr
     assert done.stderr.count("dnnstack: error") == 1
+
+
+def test_a_rank_that_dies_unseen_by_the_launcher_is_not_waited_for(folder: Path) -> None:
+    first = command(1, "--config", "net.yaml")
+    done = beside(folder, first, [sys.executable, "-c", UNSEEN, *first[3:]])
+    assert done.returncode == 1
+    killed, ended = done.stderr.splitlines()
+    assert killed.startswith("dnnstack: error: rank 1 on ")
+    assert ended.startswith("dnnstack: error: rank 0 on ")
+    assert ": another rank has ended, and so does this training; resume it " in ended
 
 
 def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:

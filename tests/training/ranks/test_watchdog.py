@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from dnnstack.training.ranks.watchdog import is_stopped
+from dnnstack.training.ranks.watchdog import condition
 
 ARMED = """
 import time
@@ -42,10 +42,10 @@ def test_time_stands_still_while_the_process_itself_is_stopped() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     os.kill(process.pid, signal.SIGSTOP)
-    while not is_stopped(process.pid):
+    while condition(process.pid) != "stopped":
         time.sleep(0.01)
     time.sleep(5.0)
     os.kill(process.pid, signal.SIGCONT)
     assert process.communicate(timeout=50)[0] == "went on\n"
     assert process.returncode == 0
-    assert not is_stopped(process.pid)
+    assert condition(process.pid) == "ended"

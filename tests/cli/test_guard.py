@@ -1,0 +1,93 @@
+"""What watches over a rank asks the launcher to end all, but not before it has read the message."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+RANK = "import os\nfrom dnnstack.cli.guard import guarded\nguarded(3, False)\n{body}\n"
+DIES = "os.kill(os.getpid(), 9)"
+FAILS = "os.write(2, b'what is wrong\\n')\nos._exit(1)"
+LONG = 50
+"""Seconds until a test gives up."""
+
+
+@contextmanager
+def guarded(
+    body: str, hydra: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """A rank as MPICH's launcher starts it, and the launcher's end of the connection."""
+    ours, theirs = socket.socketpair()
+    told = {"PMI_FD": str(theirs.fileno())} | ({"MPI_LOCALNRANKS": "1"} if hydra else {})
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RANK.format(body=body)],
+            env={**os.environ, **told},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+        )
+        theirs.close()
+        ours.settimeout(LONG)
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [(DIES, 128 + signal.SIGKILL, b"rank 3 on "), (FAILS, 1, b"what is wrong\n")],
+)
+def test_the_launcher_is_asked_to_end_all_once_it_has_read_why(
+    body: str, status: int, said: bytes
+) -> None:
+    with guarded(body) as (process, launcher):
+        launcher.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            launcher.recv(100)
+        assert process.stderr is not None
+        assert said in os.read(process.stderr.fileno(), 1000)
+        launcher.settimeout(LONG)
+        assert launcher.recv(100) == b"cmd=abort exitcode=%d\n" % status
+        assert process.wait(LONG) == status
+
+
+def test_a_message_that_nobody_reads_does_not_hold_it_up_for_ever() -> None:
+    with guarded(FAILS) as (process, launcher):
+        assert launcher.recv(100) == b"cmd=abort exitcode=1\n"
+        assert process.wait(LONG) == 1
+
+
+@pytest.mark.parametrize("hydra", [True, False])
+def test_a_rank_that_ends_well_or_by_another_launcher_asks_for_nothing(hydra: bool) -> None:
+    with guarded("os._exit(0)" if hydra else DIES, hydra=hydra) as (process, launcher):
+        assert launcher.recv(100) == b""
+        assert process.wait(LONG) == (0 if hydra else 128 + signal.SIGKILL)
+
+
+def test_a_launcher_that_has_let_the_rank_go_is_not_missed() -> None:
+    with guarded("import time\ntime.sleep(1.0)\nos._exit(2)") as (process, launcher):
+        launcher.close()
+        assert process.wait(LONG) == 2
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_a_death_that_is_to_be_hidden_is() -> None:
+    code = f"import os\nfrom dnnstack.cli.guard import guarded\nguarded(4, True)()\n{DIES}"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3.0)
+    finally:
+        process.kill()
+        process.wait()
