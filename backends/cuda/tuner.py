@@ -10,6 +10,7 @@ from dataclasses import field
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
+from .binding import at_once
 from .binding.ending import BATCH, TAIL
 from .binding.launches import CHAINS, JOINS, Step
 from .executable import CudaExecutable
@@ -129,24 +130,60 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     for choices, seconds in ways[1:]:
         if seconds < FINE_GAIN * fastest:
             found, fastest = choices, seconds
-    return _among(build, found, rivals, options, begin + (1 + LATER) * budget)
+    fastest = _seconds(build, found, FINE_REPEATS)
+    best = _among(build, found, fastest, rivals, options, begin + (1 + LATER) * budget)
+    return _united(build, *best, rivals, options, begin + (1 + 2 * LATER) * budget)
 
 
 def _among(
-    build: _Trials, found: dict[str, str], rivals: Rivals, options: Options, deadline: float
-) -> dict[str, str]:
-    """The choices with those rivals with which the whole step is faster: beside other launches,
-    what overlaps or leaves room may win. The nearest of every choice first."""
-    fastest = _seconds(build, found, FINE_REPEATS)
+    build: _Trials,
+    found: dict[str, str],
+    fastest: float,
+    rivals: Rivals,
+    options: Options,
+    deadline: float,
+) -> tuple[dict[str, str], float]:
+    """The choices with those rivals with which the whole step is faster, and its seconds: beside
+    other launches, what overlaps or leaves room may win. The nearest of every choice first."""
     for turn in range(max(map(len, rivals.values()), default=0)):
         for name, others in rivals.items():
             options.interrupt()
-            if turn >= len(others):
+            if turn >= len(others) or not at_once.fits(name, others[turn], found):
                 continue
             if time.perf_counter() > deadline:
-                return found
+                return found, fastest
             choices = found | {name: others[turn]}
             seconds = _seconds(build, choices, FINE_REPEATS)
+            if seconds < FINE_GAIN * fastest:
+                found, fastest = choices, seconds
+    return found, fastest
+
+
+def _united(
+    build: _Trials,
+    found: dict[str, str],
+    fastest: float,
+    rivals: Rivals,
+    options: Options,
+    deadline: float,
+) -> dict[str, str]:
+    """The choices with as few launches as may be, where the step gains by it: a product in the
+    update's launch, beside all that this takes along, on one stream. Each of these alone may lose,
+    so what is nearly as fast is looked through once more from there."""
+    for name, others in rivals.items():
+        product = next((each for each in others if at_once.is_at_end(name, each)), None)
+        if product is None:
+            continue
+        starts: list[tuple[float, dict[str, str]]] = []
+        for ending in (f"{TAIL},{BATCH}", BATCH):
+            options.interrupt()
+            if time.perf_counter() > deadline:
+                return found
+            start = at_once.without_ends(found) | {name: product, "ending": ending, "streams": "1"}
+            starts.append((_seconds(build, start, FINE_REPEATS), start))
+        seconds, start = min(starts, key=lambda each: each[0])
+        if seconds < float("inf"):
+            choices, seconds = _among(build, start, seconds, rivals, options, deadline)
             if seconds < FINE_GAIN * fastest:
                 found, fastest = choices, seconds
     return found

@@ -11,11 +11,12 @@ from .ending import follows
 
 # What the choice of such a product begins with, in a launch of its own, and in that of the update.
 MARK, AT_END = "u", "e"
+_NAMED = "/filter/gemm"
 
 
 def key_of(graph: Graph, op: Op) -> str:
     """The name of the choice of how a weight gradient is computed."""
-    return f"{graph.name}/{op.origin[0].layer if op.origin else ''}/filter/gemm"
+    return f"{graph.name}/{op.origin[0].layer if op.origin else ''}{_NAMED}"
 
 
 def follower(graph: Graph, op: MatMul) -> tuple[SgdUpdate, int] | None:
@@ -33,6 +34,22 @@ def at_end(choice: str) -> str | None:
     numbers = choice.removeprefix(MARK)
     down, across, split, _ = map(int, numbers.split("-"))
     return f"{AT_END}{numbers}" if 32 * down * across * split == THREADS else None
+
+
+def is_at_end(name: str, choice: str) -> bool:
+    """Whether it is the choice of a product in the update's launch."""
+    return name.endswith(_NAMED) and choice.startswith(AT_END)
+
+
+def without_ends(choices: Mapping[str, str]) -> dict[str, str]:
+    """The choices without a product in the update's launch."""
+    return {name: taken for name, taken in choices.items() if not is_at_end(name, taken)}
+
+
+def fits(name: str, choice: str, choices: Mapping[str, str]) -> bool:
+    """Whether a choice goes with the others: the update's launch makes one product at most."""
+    others = {other: taken for other, taken in choices.items() if other != name}
+    return not is_at_end(name, choice) or len(without_ends(others)) == len(others)
 
 
 def in_order(graph: Graph, ops: Sequence[Op], choices: Mapping[str, str]) -> list[Op]:

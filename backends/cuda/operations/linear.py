@@ -21,9 +21,6 @@ from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
 from ..libraries.runtime import address_of, captured_seconds
 
-# Whether a search tries products that update parameters themselves: not before these have run on a
-# GPU, for until then only emulation and compilers have checked them.
-OFFERED = False
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
 MOST_SLICES = 64
@@ -75,7 +72,7 @@ def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None
     offered = takes(op, ends, b.arithmetic)
     if offered:
         b.variants[f"{key}/gemm"].append((TENSOR, partial(TensorDense, b, op, ends)))
-    if OFFERED and may_update(b, op, ends):
+    if may_update(b, op, ends):
         b.at_once[f"{key}/gemm"] = partial(DenseUpdate, b, op, ends)
     if chosen:
         launch = result.launch(int(chosen))

@@ -163,6 +163,53 @@ def test_a_rival_is_taken_where_the_whole_step_is_faster(monkeypatch):
     assert {c["b"] for c in tried} == {"p", "q"}
 
 
+PRODUCT, OTHER, FORWARD = "a/filter/gemm", "b/filter/gemm", "a/forward/gemm"
+
+
+def uniting(lists):
+    """Plans whose rivals are these."""
+
+    def plans(_, choices, options, budget, rivals):
+        rivals |= lists
+        return {}
+
+    return plans
+
+
+def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
+    """The product in the update's launch, what that takes along, one stream; then what goes with
+    them in front."""
+
+    def seconds(choices):
+        ends = choices.get(PRODUCT) == "e2"
+        taken = choices.get("ending") == "tail,batch"
+        one = choices.get("streams", "1") == "1"
+        if not (ends and taken and one):
+            return 1.0 + 0.1 * ends + 0.1 * taken - 0.1 * (not one)
+        return 0.8 if choices.get(FORWARD) == "t1" else 0.95
+
+    lists = {PRODUCT: ["u2", "e2", "u3"], FORWARD: ["2", "t1"]}
+    monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
+    found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
+    assert (found[PRODUCT], found["ending"], found[FORWARD]) == ("e2", "tail,batch", "t1")
+    assert found["streams"] == "1"
+    # Where it does not pay, what was found before stays.
+    found, _ = search(monkeypatch, lambda c: 1.0 + ("e2" in c.values()), plans=None)
+    assert found.get(PRODUCT) != "e2"
+
+
+def test_the_update_makes_one_product_at_most(monkeypatch):
+    def seconds(choices):
+        ends = [name for name in (PRODUCT, OTHER) if choices.get(name, "").startswith("e")]
+        assert len(ends) <= 1
+        return 1.0 - 0.1 * len(ends) - 0.1 * (OTHER in ends)
+
+    lists = {PRODUCT: ["u2", "e2"], OTHER: ["u4", "e4"]}
+    monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
+    found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
+    assert found[OTHER] == "e4"
+
+
 def test_every_trial_is_closed_and_timed(monkeypatch):
     """Its memory is needed again, and building one takes a good part of the search's time."""
     refused = LibraryError("CUDA", "cuLaunchKernelEx", "CUresult 900")

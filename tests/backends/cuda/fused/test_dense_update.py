@@ -15,7 +15,7 @@ from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, named, upda
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
-from dnnstack.backends.cuda.operations import linear, sgd
+from dnnstack.backends.cuda.operations import sgd
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -25,14 +25,8 @@ from dnnstack.training.preprocessing import Preprocessing
 
 from .test_tensor_dense import Timed
 
-pytestmark = pytest.mark.usefixtures("search_offers_them")
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 KEY = "train/dense_1/filter/gemm"
-
-
-@pytest.fixture
-def search_offers_them(monkeypatch):
-    monkeypatch.setattr(linear, "OFFERED", True)
 
 
 def geometry(depth=64, dtype=FLOAT):

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding import at_once
-from dnnstack.backends.cuda.operations import linear
 from dnnstack.graph.rewrites import rewritten
 
 from .test_tensor_dense_results import BATCH, COUNT, SHAPE, compiled_with, network
 
 pytestmark = pytest.mark.cuda
-
-
-@pytest.fixture(autouse=True)
-def search_offers_them(monkeypatch):
-    monkeypatch.setattr(linear, "OFFERED", True)
 
 
 def offered(executable):
@@ -28,10 +22,9 @@ def table_of(precision, **more):
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("name", ["lenet", "deep"])
-def test_every_way_that_a_search_times_is_right(cuda, sections, name, precision):
+def test_every_way_that_a_search_times_is_right(cuda, sections, precision):
     """On operands whose result is known, as a search finds out before it takes one."""
-    executable = compiled_with(cuda, sections(name), precision, table_of(precision))
+    executable = compiled_with(cuda, sections("lenet"), precision, table_of(precision))
     found = offered(executable)
     assert found
     for candidates in found.values():
