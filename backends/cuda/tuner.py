@@ -11,6 +11,7 @@ from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
 from .binding import at_once
+from .binding.early_updates import EARLY, WEIGHTS
 from .binding.ending import BATCH, TAIL
 from .binding.launches import CHAINS, JOINS, Step
 from .executable import CudaExecutable
@@ -124,6 +125,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     ways = [(found, _seconds(build, found, FINE_REPEATS))]
     if available():
         ways += _overlap(build, found, options, begin + budget)
+    ways = [_early(build, *way, options) for way in ways]
     ways = [_ending(build, *way, options, begin + budget) for way in ways]
     # The first, which overlaps nothing, where another wins by no more than noise.
     found, fastest = ways[0]
@@ -187,6 +189,27 @@ def _united(
             if seconds < FINE_GAIN * fastest:
                 found, fastest = choices, seconds
     return found
+
+
+def _early(
+    build: _Trials, found: dict[str, str], fastest: float, options: Options
+) -> tuple[dict[str, str], float]:
+    """The choices with weights updated beside the rest of backward, where the step gains by it, and
+    the seconds of a step: ``fastest`` without."""
+    if max(build.launches, default=0) > FEW_LAUNCHES:
+        return found, fastest
+    best = found
+    # One more stream may be what they need.
+    for streams in STREAMS[1:]:
+        options.interrupt()
+        choices = found | {EARLY: WEIGHTS, "streams": streams}
+        seconds, steps = _timed(build, choices, FINE_REPEATS)
+        updates = [s for s in steps if s.call and "updates" in s.call.arguments]
+        if not updates:
+            break
+        if seconds < FINE_GAIN * fastest:
+            best, fastest = choices, seconds
+    return best, fastest
 
 
 def _ending(

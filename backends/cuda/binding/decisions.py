@@ -78,8 +78,7 @@ class Decisions:
     (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
     stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
-    take along, and ``weights``. ``updated``: gradients that no kernel stores, whose parameters it
-    moves itself.
+    take along, and ``weights``. ``updated``: gradients whose parameters other kernels move.
     """
 
     merged: Operations = field(default_factory=Operations)
