@@ -22,8 +22,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from dnnstack.backends.cuda.fused.dense_candidates import CANDIDATES
 from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, DenseTiling, dense_tilings
-from dnnstack.backends.cuda.fused.tensor_dense import CANDIDATES, FILE, NAME
+from dnnstack.backends.cuda.fused.tensor_dense import FILE, NAME
 from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES, Product
 from dnnstack.backends.cuda.libraries.cublas_lt import CublasLt, LtProduct
 from dnnstack.backends.cuda.libraries.kernels import f32, i32, source_of

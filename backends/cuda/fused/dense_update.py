@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....graph.ops import MatMul, SgdUpdate
-from ...known import numbers, product
 from ...live import Live
 from ..binding.at_once import follower
 from ..binding.bind import Arithmetic, Binder
 from ..binding.ending import WeightProduct
 from ..binding.launch_list import Varying
 from ..binding.store import PARAMETERS
-from ..libraries.candidates import Compiled
-from ..libraries.conv_check import CLOSE
 from ..libraries.kernels import THREADS, Kernel, f32
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.runtime import address_of, cupy
-from .dense_tilings import DenseGeometry
+from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
 from .pattern import defines
-from .tensor_dense import Ends, takes
 from .update_tilings import UpdateTiling, named, update_tilings
 
 FILE, NAME = "dense_update.cu", "dense_update"
-# Ways that a search times.
-CANDIDATES = 8
 # The kernel in front of which nothing can have been told since the last update; see sgd.cuh.
 TAIL = "dense_tail"
 
@@ -50,32 +43,25 @@ def may_update(b: Binder, op: MatMul, ends: Ends) -> bool:
     )
 
 
-class DenseUpdate(Compiled):
-    """``dense_update`` bound to the matrices of a weight gradient, with its tilings as candidates.
+class DenseUpdate(DenseCandidates[UpdateTiling]):
+    """``dense_update`` bound to the matrices of a weight gradient; see DenseCandidates.
 
-    ``chosen``: the tiling that the choices name, as the only one; no other is looked at then.
-    Raises ValueError if it is none, or the kernel does not take the product.
+    Raises ValueError, too, if the kernel does not take the product.
     """
 
     file = NAME
 
     def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
-        self._b, self._op, self._ends = b, op, ends
-        self.stream = b.stream.cuda
         following = follower(b.graph, op)
         if following is None or not may_update(b, op, ends):
             raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")
         self._update, self._which = following
-        a, right, c = (end.layout for end in ends)
-        self._geometry = DenseGeometry.of(a, right, c, op.transpose_a, op.transpose_b)
-        self._chosen = None
-        if chosen is not None:
-            self._chosen = named(self._geometry, [*map(int, chosen.split("-"))])
+        super().__init__(b, op, ends, chosen)
 
-    @cached_property
-    def _every(self) -> Sequence[UpdateTiling]:
-        if self._chosen is not None:
-            return (self._chosen,)
+    def _known(self, values: Sequence[int]) -> UpdateTiling:
+        return named(self._geometry, values)
+
+    def _promising(self) -> Sequence[UpdateTiling]:
         return update_tilings(self._geometry, CANDIDATES, self._b.stream.processors)
 
     def _fixed(self, index: int) -> dict[str, int]:
@@ -117,38 +103,11 @@ class DenseUpdate(Compiled):
         )
 
     def launch(self, index: int, workspace: int) -> Callable[[], None]:
-        return self._launch(index, [*map(self._b.argument, self._arguments())])
+        given = [*map(self._b.argument, self._arguments())]
+        return self._launch(self._kernel(index), index, given)
 
-    def _launch(self, index: int, given: Sequence[Any]) -> Callable[[], None]:
-        tiling = self._every[index]
-        kernel = self._kernel(index)
-        return kernel.launch(self.stream, tiling.grid(), (tiling.threads,), given, tiling.shared)
-
-    def verified(self, index: int, workspace: int) -> bool:
-        """Whether weights that are zero become the sums of operands whose result is known, and
-        twice the same bits: with a rate of 1 whose factor is -1."""
-        g = self._geometry
-        down, along, across = numbers((g.rows, g.depth, g.columns))
-        a, b, result = (
-            Layout(shape, (shape[0], pitch), dtype=dtype)
-            for shape, pitch, dtype in zip(
-                ((g.depth, g.rows), (g.depth, g.columns), (g.rows, g.columns)),
-                g.pitches,
-                (g.dtype, g.dtype, FLOAT),
-                strict=True,
-            )
-        )
-        operands = [a.pack(product([along, down])), b.pack(product([along, across]))]
-        want = product([down, across * (along * along).sum()])
-        want[:, g.counted :] = 0.0
-        with self.stream:
-            first, second = (self._tried(index, operands, result) for _ in range(2))
-        gap = abs(result.unpack(first) - want)
-        same = first.tobytes() == second.tobytes()
-        return same and bool((gap <= CLOSE[FLOAT] * want).all())
-
-    def _tried(self, index: int, operands: Sequence[Any], result: Layout) -> NDArray[Any]:
-        """Weights without momentum, which are zero before."""
+    def _tried(self, index: int, operands: Sequence[Packed], result: Layout) -> Packed:
+        """What zeros become, without momentum, by a rate of 1 whose factor is -1."""
         weights = cupy().zeros(result.size, "float32")
         ends = [cupy().asarray(each) for each in operands]
         rule, rates = (cupy().asarray(np.array(v, "float32")) for v in ((-1.0, 0.0), (1.0,)))
@@ -156,7 +115,7 @@ class DenseUpdate(Compiled):
         held = [address_of(each) for each in (*ends, weights)]
         rest = [address_of(each) for each in (rule, rates, step)]
         given = (*held, 0, 0, *rest, f32(0.0), np.int32(0))
-        self._launch(index, given)()
+        self._launch(self._kernel(index), index, given)()
         self.stream.synchronize()
         return np.asarray(weights.get())
 

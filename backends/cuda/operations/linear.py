@@ -12,9 +12,10 @@ from ..binding.at_once import MARK as UPDATES
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
+from ..fused.dense_candidates import Ends, takes
 from ..fused.dense_update import DenseUpdate, may_update
 from ..fused.tensor_conv import TENSOR
-from ..fused.tensor_dense import Ends, TensorDense, takes
+from ..fused.tensor_dense import TensorDense
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
