@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .mutant import Mutant
 
+_EARLY = "backends/cuda/test_early_updates.py"
+_SEARCH = "backends/cuda/test_tuner.py"
 _WEIGHTS = "backends/cuda/fused/test_dense_update.py"
 
 UPDATES = (
@@ -55,5 +57,40 @@ UPDATES = (
         "for (int turn = 0; turn < TURNS; ++turn)",
         "for (int turn = 0; turn < most(1, TURNS - 1); ++turn)",
         ("backends/cuda/fused/test_dense_update_emulated.py",),
+    ),
+    Mutant(
+        "early update: weights move before the gradient of the layer's inputs has read them",
+        "backends/cuda/binding/early_updates.py",
+        "if weight in ops[i].reads()), default=at)",
+        "if False), default=at)",
+        (f"{_EARLY}::test_weights_move_behind_all_that_reads_them_and_beside_the_rest",),
+    ),
+    Mutant(
+        "early update: weights move once more at the end",
+        "backends/cuda/operations/sgd.py",
+        "    b.decisions.updated.append(early.gradient)\n",
+        "",
+        (f"{_EARLY}::test_what_remains_is_all_else",),
+    ),
+    Mutant(
+        "early update: it waits for its turn on the main stream",
+        "backends/cuda/binding/bind.py",
+        "(id(op) in aside or isinstance(op, EarlyUpdate))",
+        "id(op) in aside",
+        (f"{_EARLY}::test_weights_move_behind_all_that_reads_them_and_beside_the_rest",),
+    ),
+    Mutant(
+        "search: what makes few launches is tried one by one alone",
+        "backends/cuda/tuner.py",
+        "    return _united(build, *best, rivals, options, begin + (1 + 2 * LATER) * budget)\n",
+        "    return best[0]\n",
+        (f"{_SEARCH}::test_fewest_launches_are_tried_together_where_each_alone_loses",),
+    ),
+    Mutant(
+        "search: the update is to make two products",
+        "backends/cuda/binding/at_once.py",
+        "not is_at_end(name, choice) or len(without_ends(others)) == len(others)",
+        "True",
+        (f"{_SEARCH}::test_the_update_makes_one_product_at_most",),
     ),
 )
