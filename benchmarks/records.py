@@ -9,8 +9,9 @@ accuracy of cifar10-airbench-muon.yaml in fewer seconds. Each takes ``--seconds`
 
 1. warm: choose the fastest calls for every combination of shapes, so that no trial has to;
 2. search: ``dnnstack sweep``;
-3. choose: the best trials, and the present recipe, are trained again with other seeds, and their
-   means on the held-out pictures compared;
+3. choose: the best trials, of CIFAR-10 what a function fitted to all of them says is best (see
+   records_fit.py), and the present recipe, are trained again with other seeds, and their means on
+   the held-out pictures compared;
 4. judge: the chosen one is trained on all training pictures with fresh seeds, in turn with the
    present recipe, and evaluated on the test set.
 
@@ -38,12 +39,15 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
+from records_fit import fitted
 from records_parts import PARTS, TINY, Part, noise, shapes, small_set
 
 # Of the seconds of a part, when each step ends at the latest.
 ENDS = {"warm": 0.2, "search": 0.5, "choose": 0.7, "judge": 1.0}
 # What seeds differ by: a deviation, which counts as much as that of so many further trainings.
 GUESS, GUESSES = 0.002, 4
+# Trials that a function of all keys can be fitted to.
+FITTED = 60
 # Seeds of the repeated trainings; the searches have their own.
 CHOOSING = 1001
 
@@ -216,6 +220,14 @@ class Bench:
             return float(trial["values"][0])
 
         ranked = sorted(trials, key=accuracy, reverse=True)
+        if self.part.fits and len(trials) >= FITTED:
+            points, told = fitted(trials, self.options.candidates)
+            say(f"fit: {len(trials)} trials, {told}")
+            found = []
+            for number, params in enumerate(points, 1):
+                settings = tuple(assignment(key, value) for key, value in params.items())
+                found.append(Candidate(f"fit-{number}", str(self.config), settings))
+            return found
         if self.part.fastest and ranked:
             goal = self.part.goal or accuracy(ranked[len(ranked) // 10])
             near = [trial for trial in ranked if accuracy(trial) >= goal - 0.0015]

@@ -19,7 +19,8 @@ class Part:
 
     ``search``: the files that make the config, one behind the other. ``present``: the recipe to
     beat, if any. ``goal``: the accuracy to reach; None: that of the present recipe. ``fastest``:
-    take the fastest that reaches it, else the most accurate.
+    take the fastest that reaches it, else the most accurate. ``fits``: candidates are where a
+    function fitted to all trials points to.
     """
 
     search: tuple[Path, ...]
@@ -30,6 +31,7 @@ class Part:
     workers: int
     judged: int
     tiny: tuple[str, ...] = ()
+    fits: bool = False
 
 
 _MUON = CONFIGS / "cifar10-airbench-muon.yaml"
@@ -45,6 +47,7 @@ PARTS = {
     "cifar10": Part(
         (_MUON, OWN / "cifar10.yaml"), str(_MUON), None, True, 5_000, 1, 25,
         tiny=("data.batch_size=16", "data.evaluation_batch_size=50", "train.max_steps=12"),
+        fits=True,
     ),
 }  # fmt: skip
 

@@ -1,0 +1,114 @@
+"""Where the accuracy of a search's trials points to: a quadratic function fitted to all of them.
+
+One trial is too noisy to be chosen by: accuracies of one recipe differ by more between seeds than
+between recipes that are nearly as good. A function of few coefficients uses every trial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+# Penalties of coefficients that are tried; points at which the function is looked at; how far from
+# the middle these lie, of the way to the outermost trials.
+PENALTIES, POINTS, REACH = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 100_000, 0.9
+# Candidates differ by so much of the range of a key, in root mean square.
+APART = 0.25
+
+
+class Key:
+    """One key of a search, from -1 to 1; a choice among several values in their order."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._names = [] if _all_numbers(values) else sorted({str(v): v for v in values}.items())
+        numbers = [self._number(value) for value in values]
+        self.low, self.high = min(numbers), max(numbers)
+
+    def _number(self, value: Any) -> float:
+        if self._names:
+            return float([name for name, _ in self._names].index(str(value)))
+        return math.log(value) if value > 0 else float(value)
+
+    def place(self, value: Any) -> float:
+        return 2 * (self._number(value) - self.low) / (self.high - self.low) - 1
+
+    def value(self, place: float) -> Any:
+        number = self.low + (place + 1) / 2 * (self.high - self.low)
+        if self._names:
+            return self._names[round(number)][1]
+        return float(f"{math.exp(number):.3g}")
+
+
+def _all_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and value > 0 for value in values)
+
+
+def features(places: Floats) -> Floats:
+    """1, every key, and every product of two; places: (points, keys)."""
+    rows, columns = np.triu_indices(places.shape[1])
+    ones = np.ones((len(places), 1))
+    return np.hstack([ones, places, places[:, rows] * places[:, columns]])
+
+
+def fit(places: Floats, found: Floats) -> tuple[Callable[[Floats], tuple[Floats, Floats]], str]:
+    """The function, which gives values and their standard errors, and how good it is.
+
+    Ridge regression; the penalty is that with the smallest error at trials that are left out.
+    """
+    x = features(places)
+    best: tuple[float, Floats, Floats] | None = None
+    for penalty in PENALTIES:
+        weights = np.full(x.shape[1], penalty)
+        weights[0] = 0.0
+        inverse = np.linalg.inv(x.T @ x + np.diag(weights))
+        coefficients = inverse @ x.T @ found
+        # Of the hat matrix: what leaving a trial out does to its residual.
+        kept = np.einsum("ij,jk,ik->i", x, inverse, x)
+        left_out = (found - x @ coefficients) / (1 - kept)
+        error = float(np.sqrt(np.mean(left_out**2)))
+        if best is None or error < best[0]:
+            best = error, coefficients, inverse
+    assert best is not None
+    error, coefficients, inverse = best
+
+    def function(at: Floats) -> tuple[Floats, Floats]:
+        given = features(at)
+        spread = np.sqrt(np.einsum("ij,jk,ik->i", given, inverse, given))
+        return given @ coefficients, error * spread
+
+    explained = 1 - error**2 / float(np.var(found))
+    return function, f"error {error:.4f} at trials left out, {explained:.0%} explained"
+
+
+def fitted(trials: Sequence[Mapping[str, Any]], count: int) -> tuple[list[dict[str, Any]], str]:
+    """The parameters of the most promising points, and a line on the function.
+
+    trials: the complete ones, of equal keys. Promising: by the function less its standard error,
+    so that nothing far from all trials is taken.
+    """
+    every = {key: [trial["params"][key] for trial in trials] for key in trials[0]["params"]}
+    fixed = {key: values[0] for key, values in every.items() if len({*map(str, values)}) == 1}
+    keys = {key: Key(values) for key, values in every.items() if key not in fixed}
+    places = np.array([[k.place(t["params"][n]) for n, k in keys.items()] for t in trials])
+    function, told = fit(places, np.array([float(trial["values"][0]) for trial in trials]))
+    points = np.random.default_rng(1).uniform(-REACH, REACH, (POINTS, len(keys)))
+    values, errors = function(points)
+    taken: list[Floats] = []
+    for at in np.argsort(errors - values):
+        gaps = [np.sqrt(np.mean((points[at] - other) ** 2)) / 2 for other in taken]
+        if all(gap > APART for gap in gaps):
+            taken.append(points[at])
+        if len(taken) == count:
+            break
+    best, error = function(np.array(taken[:1]))
+    told += f"; at most {best[0]:.4f} +- {error[0]:.4f}"
+    return [
+        fixed
+        | {name: key.value(place) for (name, key), place in zip(keys.items(), each, strict=True)}
+        for each in taken
+    ], told
