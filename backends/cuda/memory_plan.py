@@ -22,6 +22,7 @@ from ...graph.ops import GatherBatch
 from ..base import Options, Precision
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
+from .binding.early_updates import EARLY, WEIGHTS
 from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
@@ -31,8 +32,13 @@ from .libraries.cublas import WORKSPACE_BYTES
 from .libraries.runtime import cupy
 from .tuner import STREAMS
 
-# The choices with the most padding and streams that a search may take.
-FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32", "streams": STREAMS[-1]}
+# The choices with the most padding, streams and launches that a search may take.
+FURTHEST: Mapping[str, str] = {
+    "layout": "nhwc",
+    "pad": "32",
+    "streams": STREAMS[-1],
+    EARLY: WEIGHTS,
+}
 # The share of the free memory up to which "auto" keeps data sets on the device.
 DATA_SHARE = 0.5
 # What the driver keeps of kernels and captured graphs.
@@ -138,6 +144,10 @@ def plan_memory(
         if choices is None:
             for _, make in chain.from_iterable(binder.variants.values()):
                 make()
+            for _ in binder.at_once:
+                # Of a kernel that updates weights: its rule, and a count of blocks.
+                binder.numbers(0.0, 0.0, dtype="float32")
+                binder.counter()
         sections[name] = _need(binder, counted.taken - _shared(store).total() - before)
     shared = _shared(store)
     shared["data"] += fed

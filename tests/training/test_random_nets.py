@@ -283,3 +283,17 @@ def test_a_gpu_trains_and_evaluates_as_the_reference(
     precision: str, share: int, cuda: Backend
 ) -> None:
     assert_all_alike(Compiling(cuda, precision=precision), precision, share)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_gpu_does_so_where_streams_share_the_work(
+    precision: str, share: int, cuda: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With weights that move beside the rest of backward."""
+    from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
+
+    choices = {**DEFAULT_CHOICES[precision], "streams": "3", "early": "weights"}
+    monkeypatch.setitem(DEFAULT_CHOICES, precision, choices)
+    assert_all_alike(Compiling(cuda, precision=precision), precision, share)

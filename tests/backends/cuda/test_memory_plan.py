@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.binding.bind import workspace_sizes
+from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.memory_plan import (
@@ -58,6 +59,8 @@ def test_variants_that_a_search_tries_are_counted(bound, fake_cupy, sections, na
         for _, make in chain.from_iterable(binder.variants.values()):
             make()
     tried = fake_cupy.allocated - before
+    # A rule and a count of blocks for each product that may update weights.
+    tried += sum(2 * ALIGNMENT * len(binder.at_once) for binder in executable.binders())
     executable.close()
     assert tried > 0
     assert bytes_of(plan_memory(graphs, "tf32")) == taken + tried
