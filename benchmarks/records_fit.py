@@ -81,7 +81,7 @@ def fit(places: Floats, found: Floats) -> tuple[Callable[[Floats], tuple[Floats,
         spread = np.sqrt(np.einsum("ij,jk,ik->i", given, inverse, given))
         return given @ coefficients, error * spread
 
-    explained = 1 - error**2 / float(np.var(found))
+    explained = 1 - error**2 / max(float(np.var(found)), 1e-12)
     return function, f"error {error:.4f} at trials left out, {explained:.0%} explained"
 
 
