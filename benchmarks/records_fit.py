@@ -25,14 +25,23 @@ class Key:
     """One key of a search, from -1 to 1; a choice among several values in their order."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        self._names = [] if _all_numbers(values) else sorted({str(v): v for v in values}.items())
+        named = not all(isinstance(value, int | float) for value in values)
+        self._names = sorted({str(v): v for v in values}.items()) if named else []
+        self._log = not named and min(values) > 0
         numbers = [self._number(value) for value in values]
         self.low, self.high = min(numbers), max(numbers)
 
     def _number(self, value: Any) -> float:
         if self._names:
             return float([name for name, _ in self._names].index(str(value)))
-        return math.log(value) if value > 0 else float(value)
+        return math.log(value) if self._log else float(value)
+
+    def real(self, places: Floats) -> Floats:
+        """The places themselves, but those nearest to them that there are, of several values."""
+        if not self._names:
+            return places
+        steps = self.high - self.low
+        return np.round((places + 1) / 2 * steps) / steps * 2 - 1
 
     def place(self, value: Any) -> float:
         return 2 * (self._number(value) - self.low) / (self.high - self.low) - 1
@@ -41,11 +50,7 @@ class Key:
         number = self.low + (place + 1) / 2 * (self.high - self.low)
         if self._names:
             return self._names[round(number)][1]
-        return float(f"{math.exp(number):.3g}")
-
-
-def _all_numbers(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, int | float) and value > 0 for value in values)
+        return float(f"{math.exp(number) if self._log else number:.3g}")
 
 
 def features(places: Floats) -> Floats:
@@ -97,6 +102,7 @@ def fitted(trials: Sequence[Mapping[str, Any]], count: int) -> tuple[list[dict[s
     places = np.array([[k.place(t["params"][n]) for n, k in keys.items()] for t in trials])
     function, told = fit(places, np.array([float(trial["values"][0]) for trial in trials]))
     points = np.random.default_rng(1).uniform(-REACH, REACH, (POINTS, len(keys)))
+    points = np.column_stack([key.real(points[:, i]) for i, key in enumerate(keys.values())])
     values, errors = function(points)
     taken: list[Floats] = []
     for at in np.argsort(errors - values):
@@ -106,7 +112,7 @@ def fitted(trials: Sequence[Mapping[str, Any]], count: int) -> tuple[list[dict[s
         if len(taken) == count:
             break
     best, error = function(np.array(taken[:1]))
-    told += f"; at most {best[0]:.4f} +- {error[0]:.4f}"
+    told += f"; there {best[0]:.4f} +- {error[0]:.4f}"
     return [
         fixed
         | {name: key.value(place) for (name, key), place in zip(keys.items(), each, strict=True)}

@@ -7,13 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from . import console, plugins
-from .guard import guarded
+from .guard import BEGUN, LEFT, guarded
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -100,10 +101,10 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
         return None
     world.take_output()
     world.check_mpi()
-    begins = guarded(world.number(), asynchronous and world.number() > 0)
+    tell = guarded(world.number(), asynchronous and world.number() > 0)
     from ..training.ranks.team import Team
 
-    team = Team(world.deadline(), begins)
+    team = Team(world.deadline(), partial(tell, BEGUN), partial(tell, LEFT))
     if team.size != count:
         team.parted = True
         raise world.RanksError(

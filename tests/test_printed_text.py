@@ -39,6 +39,7 @@ OWN_LINES = {
     "backends/cuda/libraries/kernels.py": "CUDA source",
     "backends/tuning.py": "hashed",
     "cli/console.py": "a warning: its parts are made printable",
+    "cli/guard.py": "to a launcher",
     "cli/options.py": "help",
     "common/cells.py": "a text that is made printable already",
     "common/locks.py": "a file",

@@ -34,7 +34,8 @@ SECONDS = 6.0
 FINE_GAIN, FINE_REPEATS = 0.995, 20
 # Kernels of large blocks, which leave what takes its place behind them little room.
 LARGE = ("tensor_conv", "tensor_filter", "tensor_first_pool", "tensor_first_pool_backward")
-# Of the seconds of a search, those that trials of whole steps may take beyond them.
+# Of the seconds of a search, those that trials of whole steps with what is nearly as fast may take
+# beyond them; as many again where few launches are tried.
 LATER = 0.5
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
@@ -125,7 +126,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     ways = [(found, _seconds(build, found, FINE_REPEATS))]
     if available():
         ways += _overlap(build, found, options, begin + budget)
-    ways = [_early(build, *way, options) for way in ways]
+    ways = [_early(build, *way, options, begin + budget) for way in ways]
     ways = [_ending(build, *way, options, begin + budget) for way in ways]
     # The first, which overlaps nothing, where another wins by no more than noise.
     found, fastest = ways[0]
@@ -181,7 +182,9 @@ def _united(
             options.interrupt()
             if time.perf_counter() > deadline:
                 return found
-            start = at_once.without_ends(found) | {name: product, "ending": ending, "streams": "1"}
+            start = at_once.without_ends(found, name) | {name: product, "ending": ending}
+            start |= {"streams": "1"}
+            start.pop(EARLY, None)
             starts.append((_seconds(build, start, FINE_REPEATS), start))
         seconds, start = min(starts, key=lambda each: each[0])
         if seconds < float("inf"):
@@ -192,7 +195,7 @@ def _united(
 
 
 def _early(
-    build: _Trials, found: dict[str, str], fastest: float, options: Options
+    build: _Trials, found: dict[str, str], fastest: float, options: Options, deadline: float
 ) -> tuple[dict[str, str], float]:
     """The choices with weights updated beside the rest of backward, where the step gains by it, and
     the seconds of a step: ``fastest`` without."""
@@ -202,6 +205,8 @@ def _early(
     # One more stream may be what they need.
     for streams in STREAMS[1:]:
         options.interrupt()
+        if streams != STREAMS[1] and time.perf_counter() > deadline:
+            break
         choices = found | {EARLY: WEIGHTS, "streams": streams}
         seconds, steps = _timed(build, choices, FINE_REPEATS)
         updates = [s for s in steps if s.call and "updates" in s.call.arguments]

@@ -12,23 +12,34 @@ from contextlib import contextmanager
 
 import pytest
 
-RANK = "import os\nfrom dnnstack.cli.guard import guarded\nguarded(3, False)\n{body}\n"
+RANK = """
+import os
+from dnnstack.cli.guard import BEGUN, LEFT, guarded
+tell = guarded(3, {hides})
+{body}
+"""
 DIES = "os.kill(os.getpid(), 9)"
 FAILS = "os.write(2, b'what is wrong\\n')\nos._exit(1)"
+LEAVES = """
+if not os.fork():
+    os.close(2)
+    os.read(int(os.environ["PMI_FD"]), 1)
+os._exit(1)
+"""
 LONG = 50
 """Seconds until a test gives up."""
 
 
 @contextmanager
 def guarded(
-    body: str, hydra: bool = True
+    body: str, hydra: bool = True, hides: bool = False
 ) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
     """A rank as MPICH's launcher starts it, and the launcher's end of the connection."""
     ours, theirs = socket.socketpair()
     told = {"PMI_FD": str(theirs.fileno())} | ({"MPI_LOCALNRANKS": "1"} if hydra else {})
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", RANK.format(body=body)],
+            [sys.executable, "-c", RANK.format(body=body, hides=hides)],
             env={**os.environ, **told},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -83,11 +94,30 @@ def test_a_launcher_that_has_let_the_rank_go_is_not_missed() -> None:
 
 
 def test_a_death_that_is_to_be_hidden_is() -> None:
-    code = f"import os\nfrom dnnstack.cli.guard import guarded\nguarded(4, True)()\n{DIES}"
-    process = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(3.0)
-    finally:
-        process.kill()
-        process.wait()
+    with guarded(f"tell(BEGUN)\n{DIES}", hides=True) as (process, launcher):
+        launcher.settimeout(3.0)
+        with pytest.raises(TimeoutError):
+            launcher.recv(100)
+        assert process.poll() is None
+
+
+def test_one_before_the_training_begins_is_not_hidden() -> None:
+    with guarded(DIES, hides=True) as (process, launcher):
+        assert launcher.recv(100) == b"cmd=abort exitcode=137\n"
+        assert process.wait(LONG) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("hides", [False, True])
+@pytest.mark.parametrize(("body", "status"), [(DIES, 137), ("os._exit(3)", 3)])
+def test_a_rank_that_has_left_concerns_no_other(hides: bool, body: str, status: int) -> None:
+    with guarded(f"tell(BEGUN)\ntell(LEFT)\n{body}", hides=hides) as (process, launcher):
+        assert launcher.recv(100) == b""
+        assert process.wait(LONG) == status
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_what_a_rank_leaves_behind_holds_nothing_up() -> None:
+    """Here a process that ends with the launcher."""
+    with guarded(LEAVES) as (process, _):
+        assert process.wait(LONG) == 1

@@ -75,7 +75,7 @@ RANKS = (
     Mutant(
         "guard: the launcher is left to see by itself that a rank has ended",
         "cli/guard.py",
-        "        _end_all(told)\n",
+        "        _end_all(code)\n",
         "        pass\n",
         (f"{_GUARD}::test_the_launcher_is_asked_to_end_all_once_it_has_read_why",),
     ),
@@ -85,6 +85,13 @@ RANKS = (
         "(_unread(1) or _unread(2))",
         "_unread(1)",
         (f"{_GUARD}::test_the_launcher_is_asked_to_end_all_once_it_has_read_why",),
+    ),
+    Mutant(
+        "guard: the end of a rank that has left MPI is hidden, and waited for by all",
+        "cli/guard.py",
+        "if status and hides and last == BEGUN:",
+        "if status and hides and last:",
+        (f"{_GUARD}::test_a_rank_that_has_left_concerns_no_other",),
     ),
     Mutant(
         "ranks: one that has ended is waited for",

@@ -19,7 +19,7 @@ from ...backends.base import Array, Backend
 from ...backends.collectives import added_in_pairs
 from ...common.errors import BackendUnavailableError, DnnstackError
 from ...common.printable import printable
-from .watchdog import Watchdog, condition, end
+from .watchdog import Watchdog, condition, end, processes_of
 from .world import INSTALL, RanksError
 
 # While a rank waits for another that compiles or reads, it leaves it the cores: seconds of sleep.
@@ -43,13 +43,19 @@ class Team:
     """This process as one of the ranks; see backends.collectives.Communicator.
 
     ``parted``: the others know that this rank goes its own way. Where it ends otherwise, the
-    launcher ends all of them. ``begins`` is to be called when the training begins.
+    launcher ends all of them. ``begins`` is to be called when the training begins; ``left`` is
+    called when it has left MPI.
     """
 
     calls: Mapping[str, str]
 
-    def __init__(self, deadline: float, begins: Callable[[], None] = lambda: None) -> None:
-        self.begins = begins
+    def __init__(
+        self,
+        deadline: float,
+        begins: Callable[[], None] = lambda: None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.begins, self._left = begins, left
         self._mpi = mpi = _mpi()
         self._world = mpi.COMM_WORLD
         self.rank: int = self._world.Get_rank()
@@ -73,13 +79,14 @@ class Team:
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank: int = self._node.Get_rank()
         self.node_size: int = self._node.Get_size()
-        found = [json.loads(text) for text in self.exchange(json.dumps([self.host, os.getpid()]))]
-        self.hosts = [str(host) for host, _ in found]
-        self.pids = [int(pid) for _, pid in found]
+        own = [self.host, os.getpid(), processes_of()]
+        found = [json.loads(text) for text in self.exchange(json.dumps(own))]
+        self.hosts = [str(host) for host, _, _ in found]
+        self.pids = [int(pid) for _, pid, _ in found]
         self.on_one_machine = len(set(self.hosts)) == 1
-        near = [pid for host, pid in found if host == self.host and pid != os.getpid()]
-        # Those of another container of this name cannot be seen.
-        self._near = [pid for pid in near if condition(pid) != "ended"]
+        self._near = [
+            pid for host, pid, seen in found if (host, seen) == (own[0], own[2]) and pid != own[1]
+        ]
         self._pieces: dict[tuple[int, str], tuple[Any, ...]] = {}
         atexit.register(self._leave)
 
@@ -298,6 +305,7 @@ class Team:
             os._exit(1)
         with self._watchdog.armed():
             self._mpi.Finalize()
+        self._left()
 
 
 def _begins(counts: Sequence[int]) -> list[int]:

@@ -68,4 +68,13 @@ def condition(pid: int) -> str:
         state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
         return "ended"
-    return {"T": "stopped", "t": "stopped", "Z": "ended"}.get(state[0], "")
+    return {"T": "stopped", "t": "stopped", "Z": "ended"}.get(state[0] if state else "Z", "")
+
+
+def processes_of() -> str:
+    """A mark of the processes that this one sees: another in another container, or machine."""
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text("ascii", "replace").strip()
+        return f"{machine} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{os.getpid()}"

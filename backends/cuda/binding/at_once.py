@@ -41,15 +41,20 @@ def is_at_end(name: str, choice: str) -> bool:
     return name.endswith(_NAMED) and choice.startswith(AT_END)
 
 
-def without_ends(choices: Mapping[str, str]) -> dict[str, str]:
-    """The choices without a product in the update's launch."""
-    return {name: taken for name, taken in choices.items() if not is_at_end(name, taken)}
+def without_ends(choices: Mapping[str, str], like: str) -> dict[str, str]:
+    """The choices without a product in the launch of the update of the section of a name."""
+    section = like.partition("/")[0]
+    return {
+        name: taken
+        for name, taken in choices.items()
+        if not (is_at_end(name, taken) and name.partition("/")[0] == section)
+    }
 
 
 def fits(name: str, choice: str, choices: Mapping[str, str]) -> bool:
     """Whether a choice goes with the others: the update's launch makes one product at most."""
     others = {other: taken for other, taken in choices.items() if other != name}
-    return not is_at_end(name, choice) or len(without_ends(others)) == len(others)
+    return not is_at_end(name, choice) or len(without_ends(others, name)) == len(others)
 
 
 def in_order(graph: Graph, ops: Sequence[Op], choices: Mapping[str, str]) -> list[Op]:

@@ -183,7 +183,11 @@ def test_weights_are_updated_early_where_that_is_faster(monkeypatch, gain, strea
     assert sum("early" in choices for choices in tried) == 2
 
 
-PRODUCT, OTHER, FORWARD = "a/filter/gemm", "b/filter/gemm", "a/forward/gemm"
+PRODUCT, OTHER, FORWARD = (
+    "train/dense_1/filter/gemm",
+    "train/dense_2/filter/gemm",
+    "train/dense_1/forward/gemm",
+)
 
 
 def uniting(lists):
