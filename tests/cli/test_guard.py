@@ -99,6 +99,9 @@ def test_a_death_that_is_to_be_hidden_is() -> None:
         with pytest.raises(TimeoutError):
             launcher.recv(100)
         assert process.poll() is None
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 def test_one_before_the_training_begins_is_not_hidden() -> None:

@@ -3,8 +3,8 @@
 // PyTorch's SGD over the arenas. The first `sums` blocks add up slices, as sum_slices does, and update
 // the parameters whose gradients the sums are; the others do the rest: rules[tile] is what the 32
 // neighbours of a tile have in common, (factor of the learning rate, weight decay), where the factor 0
-// leaves them alone; there are no blocks for the `gaps` blocks from `gap` on. v is unused without momentum; copy, if given, gets p rounded to bfloat16. With
-// `come_count` the step is advanced too.
+// leaves them alone; there are no blocks for the `gaps` blocks from `gap` on. v is unused without
+// momentum; copy, if given, gets p rounded to bfloat16. With `come_count` the step is advanced too.
 KERNEL __launch_bounds__(SUM_THREADS, 6)
     sgd_update(float* p, const float* g, float* v, bfloat* copy, int fours, int gap, int gaps, const float2* rules,
                const Segment* segments, const int2* where, int sums, const float* rates, i64* step,
