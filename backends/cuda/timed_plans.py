@@ -131,8 +131,12 @@ def _of_trial(
                 plans[f"{name}/plan"] = graph.name(index)
             if name in binder.tails:
                 seconds += binder.tails[name](5)
+            spared = binder.spared[name](5) if name in binder.spared else 0.0
+            seconds += spared
             for mark, candidates in variants.get(name, ()):
                 other, other_index = best(candidates, pointer, left / count, ranked, mark)
+                if not candidates.sums:
+                    other += spared
                 choice = f"{mark}{candidates.choice(other_index)}"
                 if mark.startswith(POOLED):
                     pooled[name] = min(pooled.get(name, (other, choice)), (other, choice))

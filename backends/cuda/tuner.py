@@ -134,8 +134,11 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
         if seconds < FINE_GAIN * fastest:
             found, fastest = choices, seconds
     fastest = _seconds(build, found, FINE_REPEATS)
-    best = _among(build, found, fastest, rivals, options, begin + (1 + LATER) * budget)
-    return _united(build, *best, rivals, options, begin + (1 + 2 * LATER) * budget)
+    # A host that was slow to compile may have used up the seconds already.
+    deadline = max(begin + budget, time.perf_counter()) + LATER * budget
+    best = _among(build, found, fastest, rivals, options, deadline)
+    deadline = max(deadline, time.perf_counter()) + LATER * budget
+    return _united(build, *best, rivals, options, deadline)
 
 
 def _among(
@@ -224,7 +227,11 @@ def _ending(
     seconds of a step: ``fastest`` without."""
     best = found
     if max(build.launches, default=0) > FEW_LAUNCHES:
-        return found, fastest
+        # Of many launches the next batch alone, beside an update that is long.
+        options.interrupt()
+        choices = found | {"ending": BATCH}
+        seconds = _seconds(build, choices, FINE_REPEATS)
+        return (choices, seconds) if seconds < FINE_GAIN * fastest else (found, fastest)
     streams = found.get("streams", "1")
     # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
     tried = [(number, f"{TAIL},{BATCH}") for number in dict.fromkeys((streams, "1"))]

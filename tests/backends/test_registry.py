@@ -10,7 +10,7 @@ import pytest
 from dnnstack.backends.cuda import executable as cuda_executable  # its import enters the kernels
 from dnnstack.backends.cuda.binding import bind as cuda
 from dnnstack.backends.cuda.binding.early_updates import EarlyUpdate
-from dnnstack.backends.cuda.fused import dense_tail, first_conv, pattern
+from dnnstack.backends.cuda.fused import dense_tail, first_conv, pattern, residual
 from dnnstack.backends.onednn import bind as onednn
 from dnnstack.backends.onednn import executable as onednn_executable
 from dnnstack.backends.onednn.fallback import reference as numpy_in_onednn
@@ -69,6 +69,7 @@ def _own(device: str) -> set[type[Op]]:
 
 def test_every_kind_of_united_operations_has_a_kernel() -> None:
     kinds = {first_conv.FORWARD, first_conv.BACKWARD, dense_tail.TAIL, dense_tail.GRADIENTS}
+    kinds |= {residual.NORM_ADD, residual.GRADIENT}
     assert set(pattern.LAUNCHES) == kinds
 
 

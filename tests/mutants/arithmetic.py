@@ -16,6 +16,7 @@ _REWRITES = "graph/test_rewrites.py"
 _PARITY = "backends/test_parity.py::test_operation"
 _REFERENCE = "backends/reference"
 _ONEDNN = "backends/onednn"
+_APART = "backends/cuda/operations/test_disjoint_pool.py"
 
 ARITHMETIC = (
     Mutant(
@@ -101,6 +102,20 @@ ARITHMETIC = (
         "        for seen in positions(padded(x, op.window, -np.inf), op.window, output):\n",
         "        for seen in positions(padded(x, op.window), op.window, output):\n",
         (f"{_POINTWISE}::test_max_pool_padding_never_wins",),
+    ),
+    Mutant(
+        "CUDA: pixels between windows get a share of the gradient",
+        "backends/cuda/sources/disjoint_pool.cu",
+        "column < COLUMNS && w % STRIDE_W < KERNEL_W;",
+        "column < COLUMNS;",
+        (f"{_APART}::test_backward_writes_every_pixel",),
+    ),
+    Mutant(
+        "CUDA: where several threads add up a window, some take the same pixels",
+        "backends/cuda/sources/disjoint_pool.cu",
+        "part + (first + k) * SPLIT",
+        "part + first + k",
+        (f"{_APART}::test_forward",),
     ),
     Mutant(
         "average pooling: padding is counted",

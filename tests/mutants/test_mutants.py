@@ -16,6 +16,7 @@ from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
+from .norms import NORMS
 from .plugins import PLUGINS
 from .ranks import RANKS
 from .records import RECORDS
@@ -29,6 +30,7 @@ LISTS = {
     "arithmetic": ARITHMETIC,
     "training": TRAINING,
     "updates": UPDATES,
+    "norms": NORMS,
     "interface": INTERFACE,
     "devices": DEVICES,
     "weights": WEIGHTS,

@@ -82,7 +82,7 @@ UPDATES = (
     Mutant(
         "search: what makes few launches is tried one by one alone",
         "backends/cuda/tuner.py",
-        "    return _united(build, *best, rivals, options, begin + (1 + 2 * LATER) * budget)\n",
+        "    return _united(build, *best, rivals, options, deadline)\n",
         "    return best[0]\n",
         (f"{_SEARCH}::test_fewest_launches_are_tried_together_where_each_alone_loses",),
     ),

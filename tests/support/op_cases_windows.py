@@ -120,6 +120,8 @@ POOLS = {
     "gaps": Geometry((2, 3, 9, 8), Window((2, 2), (3, 4))),
     "whole": Geometry((2, 4, 5, 3), Window((5, 3), (5, 3))),
     "1x1": Geometry((2, 3, 4, 4), Window((1, 1), (2, 2))),
+    "rest": Geometry((2, 12, 9, 7), Window((2, 1), (4, 3))),
+    "global": Geometry((3, 24, 8, 7), Window((8, 7), (8, 7))),
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
+from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
     WarpgroupFilterTiling,
@@ -64,11 +65,17 @@ class Drawn:
         return f"{self.kind} {number} {self.n} x {g.x} to {g.y}, {g.window}, {numbers}"
 
 
-def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -> Drawn:
+def draw(
+    seed: int | str,
+    kind: str,
+    pooled: bool = False,
+    warpgroups: bool = False,
+    strided: bool = False,
+) -> Drawn:
     """A geometry with anything odd, and one of its tilings.
 
     pooled: one that a max-pool of 2 by 2 may follow in the same kernel. warpgroups: for the kernel
-    that has its products done by these.
+    that has its products done by these. strided: of which stride 2 takes a half.
     """
     dice = random.Random(f"{seed} {kind}")
     while True:
@@ -79,6 +86,8 @@ def draw(seed: int, kind: str, pooled: bool = False, warpgroups: bool = False) -
         inner = 3 if kind == "filter" and dice.random() < 0.3 else 8 * dice.randint(1, 4)
         x = (inner, height, width)
         y = (8 * dice.randint(1, 5), *window.output(height, width))
+        if strided and (y[1] % 2 or y[2] % 2):
+            continue
         data, dtype = kind == "data", dice.choice([BFLOAT, FLOAT])
         geometry = Geometry(*((y, x) if data else (x, y)), window, data, dtype)
         n = dice.randint(1, 9)
@@ -137,7 +146,8 @@ class Emulated:
         family = "warpgroup" if drawn.warpgroups else "tensor"
         self.file = f"{family}_{'filter' if drawn.kind == 'filter' else 'conv'}"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1, "BIAS": 1} | values
+        values = ALONE | {"BIAS": 1} | values
+        values = {"SUMS": 0} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"
@@ -194,7 +204,8 @@ class Emulated:
         """y (n, rows, columns, K), NaN where nothing is written; with POOL half as large, and
         ``places`` takes those of the maxima.
 
-        With FROM_POOL x is the gradient of maxima, ``places`` and ``mask`` theirs.
+        With FROM_POOL x is the gradient of maxima, ``places`` and ``mask`` theirs, or, with STRIDED
+        as well, that of every second pixel. With SUMS ``slices`` has (blocks, 2, K) then.
         """
         g, n = self.drawn.geometry, self.drawn.n
         behind = places is not None and not g.data
@@ -208,6 +219,9 @@ class Emulated:
         before, after = (None, _pointer(places)) if behind else (_pointer(places), None)
         grid = (ctypes.c_int * 2)(*self.grid(3))
         given = (source, before, masked, filters, _pointer(bias), _pointer(out), after)
+        if not self.drawn.warpgroups:
+            self.slices = np.full((grid[0], 2, g.y[0]), np.nan)
+            given = (*given, _pointer(self.slices))
         self._library.run(*given, n, ctypes.c_float(0.3), grid)
         return self.values(out).reshape(shape)
 

@@ -114,6 +114,8 @@ class Binder(LaunchList):
         # its choices begin with, and how long a kernel takes that must finish a library's result.
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
+        # Likewise: seconds that a convolution spares which leaves the sums of a batch norm.
+        self.spared: dict[str, Callable[[int], float]] = {}
         # By the name of a choice: a product that updates the parameters that it is the gradient of.
         self.at_once: dict[str, Callable[[], Candidates]] = {}
         self.together: list[Together] = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ....graph.graph import Op, Tensor
+from ....graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ..libraries.layout import Layout
 from .ending import NextBatch, TailGradients, WeightProduct
 from .small_sums import SmallSum
@@ -44,13 +45,19 @@ class Spread(NamedTuple):
     """The gradient of the input of a max-pool or an activation, by that of its output.
 
     ``op``: what would compute it. ``maxima``: of a max-pool. ``mask``: the maxima, where a ReLU's
-    gradient comes in between; what the slope of an activation is taken of.
+    gradient comes in between; what the slope of an activation is taken of. Or the gradient of what
+    stride 1 would give, by that of the output of a convolution of stride 2, whose own gradient
+    ``op`` is.
     """
 
     op: Op
     gradient: Buffer
     maxima: Maxima | None
     mask: Tensor | Buffer | None
+
+    @property
+    def strided(self) -> bool:
+        return isinstance(self.op, Conv2dBackwardData | Conv2dBackwardFilter)
 
 
 class Ending(NamedTuple):
@@ -72,10 +79,11 @@ class Decisions:
     """Of one section. ``merged``: operations whose work is done by another's kernel. ``summed``:
     those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
 
-    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie
-    side by side, and by an activation's, which filters' gradients alone read. ``endings``: by a
-    convolution's y. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail,
-    (2 n,) float32 on the device, from its first kernel to its second. ``slices``: the sums of a
+    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie side by
+    side, and by an activation's, which filters' gradients alone read. ``endings``: by a
+    convolution's y. ``moments``: by a convolution's y, the slices of its sums and squares, and
+    their number. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail, (2 n,)
+    float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
     stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
     take along, and ``weights``. ``updated``: gradients whose parameters other kernels move.
@@ -87,6 +95,7 @@ class Decisions:
     maxima: dict[tuple[Tensor | None, Tensor | None], Maxima] = field(default_factory=dict)
     spreads: dict[Tensor, Spread] = field(default_factory=dict)
     endings: dict[Tensor, Ending] = field(default_factory=dict)
+    moments: dict[Tensor, tuple[Any, int]] = field(default_factory=dict)
     rotated: dict[Tensor, Rotated] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
     slices: dict[Tensor, Any] = field(default_factory=dict)

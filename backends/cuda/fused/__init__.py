@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from ....graph.rewrites import REWRITES as KNOWN
 from ....graph.rewrites import Rewrite
-from . import dense_tail, first_conv
+from . import dense_tail, first_conv, residual
 
 REWRITES: dict[str, Rewrite] = {
     **KNOWN,
     "first_conv_pool": first_conv.rewrite,
     "dense_tail": dense_tail.rewrite,
+    "residual": residual.rewrite,
 }

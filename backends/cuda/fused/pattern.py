@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import Fused, Pool2d
+from ....graph.ops import BatchNorm, Conv2d, Fused, Pool2d
 from ....graph.rewrites import origins
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import Defines
@@ -77,3 +77,11 @@ def halves(pool: Pool2d) -> bool:
 def single(readers: Sequence[Op], kind: type[OpT]) -> OpT | None:
     """The single one of them, if it is of this kind."""
     return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
+
+
+def normed(b: Binder, op: Op) -> bool:
+    """Whether a batch norm takes the moments of what a convolution computes, and may have them."""
+    if not isinstance(op, Conv2d) or not b.arithmetic.fusion:
+        return False
+    readers = (part(r, BatchNorm) if isinstance(r, Fused) else r for r in b.graph.consumers(op.y))
+    return any(isinstance(each, BatchNorm) and each.x == op.y for each in readers)

@@ -7,146 +7,15 @@
 // FILTERS, ROWS, COLUMNS of y (channels as stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), DATA: x is
 // a gradient, w has its filters as channels and is turned by half a circle; ACTIVATION (-1 for none).
 // POOL: y is the maximum of 2 by 2 pixels, with its place; FROM_POOL: x is the gradient of such a
-// maximum's input, given as that of the maximum. POOLED: channels that are stored there, at most those
-// of the convolution. Then tiles have even sizes.
+// maximum's input, given as that of the maximum; STRIDED: see spread.cuh. POOLED: channels that are
+// stored there, at most those of the convolution. Then tiles have even sizes. SUMS: of each filter y's
+// sum and that of its squares are left in slices, see channel_sums.cuh.
 //
 // And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
 // filters at once; a warp DEEP rows (of each of its pictures), ACROSS columns, OCTETS times eight
 // filters. UNITS_AT_ONCE units of that size are computed at once, each by SPLIT warps, which share the
 // depth. ONCE: no block has a second group of pictures; else the next is loaded ahead if AHEAD.
-// RESIDENT blocks run on a processor.
-
-#define TAPS (KERNEL_H * KERNEL_W)
-#define THREADS (32 * UNITS_AT_ONCE * SPLIT)
-#define BLOCK_FILTERS (8 * BLOCK_OCTETS)
-// Chunks of a pixel; steps of a product along the channels, the last of which may be half.
-#define CHUNKS (CHANNELS / CHUNK)
-#define STEPS ((CHUNKS + 1) / 2)
-#define TOGETHER (16 / DEEP)
-#define BANDS parts(ROWS, BAND)
-// If a warp has all columns, taps beside the picture are left out; else zeros stand there.
-#define WHOLE (ACROSS == COLUMNS)
-#define TURNS_ACROSS parts(COLUMNS, ACROSS)
-#define TALL least(HEIGHT, BAND + KERNEL_H - 1)
-#define WIDE (WHOLE ? WIDTH : TURNS_ACROSS * ACROSS + KERNEL_W - 1)
-#define EDGE (WHOLE ? 0 : LEFT)
-#define LOOKS (WHOLE ? WIDTH : ACROSS + KERNEL_W - 1)
-// Columns of a picture that are written: windows of 2 by 2 leave the last of an odd number.
-#define FILLED (FROM_POOL ? WIDTH / 2 * 2 : WIDTH)
-// In chunks: a row of a picture and a picture in shared memory, so apart that the eight rows of a
-// matrix lie in different banks.
-#define ROW_PITCH (WIDE * CHUNKS | 1)
-__host__ __device__ constexpr int picture_pitch() {
-    int pitch = TALL * ROW_PITCH;
-    while (DEEP < 8 && pitch % 8 != DEEP % 8) ++pitch;
-    return pitch;
-}
-// In numbers: a filter or, for the gradient, an input channel of all filters.
-__host__ __device__ constexpr int filter_pitch() {
-    int pitch = TAPS * (DATA ? BLOCK_FILTERS : CHANNELS);
-    while (DATA && !BFLOAT ? pitch % 32 != 8 && pitch % 32 != 24 : pitch / CHUNK % 2 == 0)
-        pitch += CHUNK;
-    return pitch;
-}
-#define ROW_GROUPS (BAND / DEEP)
-#define PICTURE_GROUPS (PICTURES / TOGETHER)
-#define UNITS (PICTURE_GROUPS * ROW_GROUPS * TURNS_ACROSS * (BLOCK_OCTETS / OCTETS))
-
-// Shared memory: filters, a row of zeros, one or two tiles of pictures, sums on their way.
-#define FILTER_BYTES ((DATA ? CHANNELS : BLOCK_FILTERS) * filter_pitch() * ITEM)
-#define ZEROS_AT (parts(FILTER_BYTES, 16) * 16)
-#define TILE_AT (ZEROS_AT + ROW_PITCH * 16)
-#define TILE_BYTES (PICTURES * picture_pitch() * 16)
-#define OVER_TILE (ONCE && UNITS <= UNITS_AT_ONCE)
-#define SUMS_AT (OVER_TILE ? TILE_AT : TILE_AT + (AHEAD ? 2 : 1) * TILE_BYTES)
-// 512 bytes: the sums of a product.
-#define SHARED_BYTES \
-    most(TILE_AT + (AHEAD ? 2 : 1) * TILE_BYTES, \
-         SUMS_AT + (SPLIT - 1) * UNITS_AT_ONCE * ACROSS * OCTETS * 512)
-
-static_assert(CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && PICTURES % TOGETHER == 0 &&
-              BLOCK_OCTETS % OCTETS == 0 && 16 % DEEP == 0 && BAND % DEEP == 0);
-static_assert(!POOL || (ACROSS % 2 == 0 && DEEP % 2 == 0));
-
-INLINE int first_row(int band) {
-    return most(0, least(band * BAND - TOP, HEIGHT - TALL));
-}
-
-INLINE void fetch_filters(u32 to, const T* w, int first) {
-#if DATA
-    const int each = BLOCK_FILTERS / CHUNK, run = TAPS * each;
-    OF_BLOCK(i, CHANNELS * run) {
-        const int channel = i / run, j = i % run, filter = first + i % each * CHUNK;
-        const bool exists = filter < FILTERS;
-        fetch(to + (channel * filter_pitch() + j * CHUNK) * ITEM,
-              exists ? w + ((i64)(i / each) * FILTERS + filter) : w, exists);
-    }
-#else
-    const int run = TAPS * CHUNKS;
-    OF_BLOCK(i, BLOCK_FILTERS * run) {
-        const bool exists = first + i / run < FILTERS;
-        fetch(to + (i / run * filter_pitch() + i % run * CHUNK) * ITEM,
-              exists ? w + ((i64)first * run + i) * CHUNK : w, exists);
-    }
-#endif
-}
-
-// The pictures and rows of a group: group / BANDS, group % BANDS.
-INLINE void fetch_pictures(u32 to, const T* x, int group, int n) {
-    const int first = group / BANDS * PICTURES, run = WIDTH * CHUNKS;
-    x += (i64)first_row(group % BANDS) * run * CHUNK;
-    OF_BLOCK(i, PICTURES * TALL * run) {
-        const int row = i / run, picture = row / TALL;
-        const bool exists = first + picture < n;
-        const i64 from = (i64)(first + picture) * HEIGHT * run + (row - picture * TALL) * run + i % run;
-        const int at = picture * picture_pitch() + (row - picture * TALL) * ROW_PITCH + EDGE * CHUNKS;
-        fetch(to + (at + i % run) * 16, exists ? x + from * CHUNK : x, exists);
-    }
-}
-
-#if FROM_POOL
-// What a gradient of the maxima is for the four pixels of each; `mask`: the maxima, where they were
-// behind a ReLU, else null. Pictures that are not there are zero, and so is a row beyond the windows.
-INLINE void spread_pictures(u32 to, const T* dy, const u8* from, const T* mask, int group, int n) {
-    const int first = group / BANDS * PICTURES, top = first_row(group % BANDS);
-    const int pooled_top = top / 2, tall = (top + TALL + 1) / 2 - pooled_top, run = WIDTH / 2 * CHUNKS;
-    OF_BLOCK(i, PICTURES * tall * run) {
-        const int place = i % run, row = i / run % tall, picture = i / (run * tall);
-        const int column = place / CHUNKS, part = place % CHUNKS;
-        const i64 pixel = ((i64)(first + picture) * (HEIGHT / 2) + pooled_top + row) * (WIDTH / 2) + column;
-        const bool exists = first + picture < n && pooled_top + row < HEIGHT / 2;
-        const Spread spread(dy, from, mask, pixel, part * CHUNK, exists);
-        UNROLLED(tap, 4) {
-            const int line = 2 * (pooled_top + row) + tap / 2 - top;
-            if (line < 0 || line >= TALL) continue;
-            const int unit = picture * picture_pitch() + line * ROW_PITCH +
-                             (EDGE + 2 * column + tap % 2) * CHUNKS + part;
-            to_shared(to + unit * 16, spread.at(tap));
-        }
-    }
-}
-#endif
-
-// The pictures of a group on their way to a tile.
-INLINE void fetch_group(u32 to, const T* x, const u8* from, const T* mask, int group, int n) {
-#if FROM_POOL
-    spread_pictures(to, x, from, mask, group, n);
-#else
-    fetch_pictures(to, x, group, n);
-#endif
-}
-
-INLINE void clear_edges(u32 tile, u32 zeros) {
-    const uint4 zero = make_uint4(0, 0, 0, 0);
-    OF_BLOCK(i, ROW_PITCH) to_shared(zeros + i * 16, zero);
-    const int beside = most(1, (WIDE - FILLED) * CHUNKS);
-    OF_BLOCK(i, WIDE == FILLED ? 0 : (AHEAD ? 2 : 1) * PICTURES * TALL * beside) {
-        const int row = i / beside, place = i % beside, picture = row / TALL % PICTURES;
-        const int at = row / (TALL * PICTURES) * (TILE_BYTES / 16) + picture * picture_pitch() +
-                       row % TALL * ROW_PITCH;
-        to_shared(tile + (at + place + (place < EDGE * CHUNKS ? 0 : FILLED * CHUNKS)) * 16, zero);
-    }
-}
+// RESIDENT blocks run on a processor. What is in shared memory: conv_tile.cuh.
 
 // The filters of one tap for a step, b[octet][chunk]; `at`: of this lane.
 template <bool half>
@@ -299,6 +168,24 @@ INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share
 INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share, u32 mine, int first,
                    int low, int first_filter, const float* bias, T* y, u8*, int n, float alpha) {
     const int lane = threadIdx.x % 32;
+    [[maybe_unused]] ChannelSums left;
+#if SUMS
+    left.find(shared_begin() + ROWS_AT + threadIdx.x / 32 * ROW_BYTES, BLOCK_FILTERS, unit.filter);
+    if (left.first) {
+        // The first column of its own, at whatever pixel: of rows or pictures that are not there, too.
+        UNROLLED(j, most(1, least(ACROSS, SPLIT))) {
+            if (owner_of(j) != share) continue;
+            UNROLLED(o, OCTETS) {
+                float v[4];
+                add_up(sums, j, o, mine, v);
+                const int filter = first_filter + unit.filter + o * 8 + lane % 4 * 2;
+                const bool biased = bias && filter < FILTERS;
+                const float a = ended(v[0], biased ? bias[filter] : 0.0f, alpha);
+                left.begin(o, rounded(a, ended(v[1], biased ? bias[filter + 1] : 0.0f, alpha)));
+            }
+        }
+    }
+#endif
     UNROLLED(j, ACROSS) {
         const int column = unit.column + j;
         if (owner_of(j) != share || column >= COLUMNS) continue;
@@ -309,25 +196,30 @@ INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share
                 const int m = lane / 4 + 8 * h, picture = first + unit.picture + m / DEEP;
                 const int row = low + unit.row + m % DEEP;
                 const int filter = first_filter + unit.filter + o * 8 + lane % 4 * 2;
-                if (picture >= n || row >= ROWS || filter >= FILTERS) continue;
-                const float a = ended(v[2 * h], bias ? bias[filter] : 0.0f, alpha);
-                const float b = ended(v[2 * h + 1], bias ? bias[filter + 1] : 0.0f, alpha);
-                put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
+                const bool exists = picture < n && row < ROWS && filter < FILTERS;
+                // Sums are added up without a branch, which would take as long as all of them.
+                if (!SUMS && !exists) continue;
+                const float a = ended(v[2 * h], bias && exists ? bias[filter] : 0.0f, alpha);
+                const float b = ended(v[2 * h + 1], bias && exists ? bias[filter + 1] : 0.0f, alpha);
+                if (SUMS) left.add(o, rounded(a, b), exists);
+                if (exists) put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
             }
         }
     }
+    if (SUMS) left.leave();
 }
 #endif
 
 // Grid: (blocks that share the groups of pictures and bands, groups of filters).
 KERNEL __launch_bounds__(THREADS, RESIDENT)
     tensor_conv(const T* x, const u8* from, const T* mask, const T* w, const float* bias, T* y,
-                u8* places, int n, float alpha) {
+                u8* places, double* slices, int n, float alpha) {
     enter();
     const u32 base = shared_begin(), zeros = base + ZEROS_AT;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = warp / SPLIT;
     const int share = warp % SPLIT, first_filter = blockIdx.y * BLOCK_FILTERS;
     const int groups = parts(n, PICTURES) * BANDS;
+    if (SUMS) clear_rows(base + ROWS_AT, THREADS / 32 * ROW_BYTES);
     fetch_filters(base, w, first_filter);
     clear_edges(base + TILE_AT, zeros);
     if (blockIdx.x < groups) fetch_group(base + TILE_AT, x, from, mask, blockIdx.x, n);
@@ -397,4 +289,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
             fetch_group(base + TILE_AT, x, from, mask, group + gridDim.x, n);
         }
     }
+    if (SUMS)
+        leave_slice(slices + first_filter, base + ROWS_AT, THREADS / 32, BLOCK_FILTERS,
+                    FILTERS - first_filter, FILTERS);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any, Generic, NamedTuple
@@ -26,7 +27,7 @@ from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import BFLOAT
 from ..libraries.operand import Operand
 from .conv_tilings import Tiling, tilings
-from .pattern import defines
+from .pattern import defines, normed
 from .tilings import AnyTiling, Geometry, fits
 from .warpgroup_tilings import WarpgroupTiling, serves, warpgroup_tilings
 
@@ -39,7 +40,7 @@ POOLED = "p"
 WARPGROUPS = "w"
 CONV, WARPGROUP_CONV = "tensor_conv", "warpgroup_conv"
 # What a kernel with neither in it is compiled with.
-ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0, "SLOPE": -1}
+ALONE = {"POOL": 0, "FROM_POOL": 0, "STRIDED": 0, "POOLED": 0, "SLOPE": -1}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
 CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
 # So many of the model's first are looked through for those that a max-pool fits.
@@ -47,6 +48,8 @@ FURTHER = 40
 # Multiplications from which products of warpgroups are offered: a search that times launches one by
 # one took them for LeNet at batch 64 too, whose steps then took longer.
 LEAST_WORK = 1_000_000_000
+# Blocks that leave sums for a batch norm: what unites them takes longer beyond.
+MOST_SLICES = 1056
 # Numbers of a picture that 32 bits can count.
 MOST_INDEX = 1 << 31
 
@@ -105,7 +108,8 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
         data = kind == "data"
         given = (y, x) if data else (x, y)
-        self._geometry = Geometry(*given, op.window, data, ends["x"].dtype)
+        self._window = replace(op.window, stride=(1, 1))
+        self._geometry = Geometry(*given, self._window, data, ends["x"].dtype)
         self._b, self._op, self._ends, self._kind = b, op, dict(ends), kind
         self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
         self._processors = b.stream.processors
@@ -135,18 +139,23 @@ class TensorCores(Compiled, Generic[AnyTiling]):
     def _in_front(self) -> dict[str, int]:
         if self._spread is None:
             return ALONE
-        op, _, maxima, _ = self._spread
+        op, gradient, maxima, _ = self._spread
+        if self._spread.strided:
+            return ALONE | {"FROM_POOL": 1, "STRIDED": 1, "POOLED": gradient.layout.columns}
         if isinstance(op, ActivationBackward):
             return ALONE | {"SLOPE": kind_of(op.kind)}
         return ALONE | {"FROM_POOL": 1, "POOLED": maxima.layout.columns if maxima else 0}
 
     def _through(self) -> dict[str, object]:
         """What ``explain`` shows of another gradient that the kernel computes on the way."""
-        return {} if self._spread is None else {"with": self._spread.op.label()}
+        if self._spread is None:
+            return {}
+        strided = self._spread.strided
+        return {"stride": "2x2 spread"} if strided else {"with": self._spread.op.label()}
 
     def _gradient(self, ends: Pointers) -> tuple[Any, Any, Any]:
         """What the kernel is given for y: itself, or the gradient of maxima with their places, or
-        that of an activation's output with what its slope is taken of."""
+        that of an activation's output with what its slope is taken of, or that of stride 2."""
         if self._spread is None or ends is not self._ends:
             return ends["y"], None, None
         _, gradient, maxima, mask = self._spread
@@ -180,7 +189,10 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         given = [each if isinstance(each, int) else self._b.argument(each) for each in every]
         grid, block = tiling.grid(self._n, self._processors), (tiling.threads,)
         kernel = self._kernel(index, **others)
-        return kernel.launch(self.stream, grid, block, given, tiling.shared)
+        return kernel.launch(self.stream, grid, block, given, self._shared(index, **others))
+
+    def _shared(self, index: int, **others: int) -> int:
+        return self._every[index].shared
 
     def launch(self, index: int, workspace: int) -> Callable[[], None]:
         return self._launch(index, self._ends)
@@ -190,7 +202,7 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         operands = {name: Operand.of(end.layout) for name, end in self._ends.items()}
         run = partial(self._try, index)
         with self.stream:
-            return is_right(self._kind, operands, self._op.window, run, (workspace, 0))
+            return is_right(self._kind, operands, self._window, run, (workspace, 0))
 
     def _try(self, index: int, pointers: Mapping[str, int]) -> None:
         """The sums alone, without bias, activation and max-pool, of these operands."""
@@ -207,7 +219,7 @@ class TensorCores(Compiled, Generic[AnyTiling]):
             arguments,
             details,
             block=(tiling.threads,),
-            shared=tiling.shared,
+            shared=self._shared(self.plan),
             defines=self._fixed(self.plan),
         )
 
@@ -261,21 +273,67 @@ class _Conv(TensorCores[AnyTiling]):
 
 
 class TensorConv(_Conv[Tiling]):
-    """By tensor_conv.cu."""
+    """By tensor_conv.cu; where a batch norm follows, with the sums that it begins with."""
 
     file = CONV
 
+    @property
+    def sums(self) -> bool:  # type: ignore[override]
+        return self._kind == "forward" and self._behind is None and normed(self._b, self._op)
+
+    @cached_property
+    def _slices(self) -> Any:
+        """What it leaves them in, large enough for every tiling."""
+        if not self.sums:
+            return None
+        most = max(each.grid(self._n, self._processors)[0] for each in self._every)
+        return self._b.scratch(2 * most * self._geometry.y[0], "float64")
+
     def _promising(self) -> tuple[Tiling, ...]:
-        if self._behind is None:
+        if self._behind is None and not self.sums:
             return tilings(self._geometry, self._n, CANDIDATES, self._processors)
         every = tilings(self._geometry, self._n, FURTHER, self._processors)
-        return tuple(each for each in every if each.pools)[:CANDIDATES]
+        return tuple(filter(self._serves, every))[:CANDIDATES]
+
+    def _serves(self, tiling: Tiling) -> bool:
+        if self._behind is not None:
+            return tiling.pools
+        return not self.sums or (
+            tiling.grid(self._n, self._processors)[0] <= MOST_SLICES
+            and fits(tiling, self._processors, _row_bytes(tiling))
+        )
 
     def _tiling(self, values: Sequence[int]) -> Tiling:
         found = Tiling.of(self._geometry, values)
-        if self._behind is not None and not found.pools:
-            raise TypeError("no windows of 2 by 2")
+        if not self._serves(found):
+            raise TypeError("no windows of 2 by 2, or no room for sums")
         return found
+
+    def _fixed(self, index: int, **others: int) -> Defines:
+        return super()._fixed(index, **({"SUMS": 1} if self.sums else {}) | others)
+
+    def _shared(self, index: int, **others: int) -> int:
+        tiling = self._every[index]
+        return tiling.shared + _row_bytes(tiling) * others.get("SUMS", int(self.sums))
+
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        *given, n, alpha = super()._arguments(ends)
+        return *given, self._slices if ends is self._ends else None, n, alpha
+
+    def _try(self, index: int, pointers: Mapping[str, int]) -> None:
+        bare = {"ACTIVATION": kind_of(None), "SUMS": 0}
+        self._launch(index, pointers, **bare, **ALONE)()
+
+    def add(self) -> None:
+        super().add()
+        if self.sums and isinstance(self._op, Conv2d):
+            count = self._every[self.plan].grid(self._n, self._processors)[0]
+            self._b.decisions.moments[self._op.y] = (self._slices, count)
+
+
+def _row_bytes(tiling: Tiling) -> int:
+    """Of shared memory, for the sums of every warp."""
+    return tiling.threads // 32 * 8 * tiling.block_octets * 24
 
 
 class WarpgroupConv(_Conv[WarpgroupTiling]):

@@ -3,8 +3,8 @@
 // columns of x that the taps of a row of the window see, and the sums of all taps stay in registers.
 //
 // Compiled for one geometry: CHANNELS, HEIGHT, WIDTH of x, FILTERS, ROWS, COLUMNS of dy (channels as
-// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as in tensor_conv.cu, of
-// dy. SLOPE: the activation, or -1, of whose output dy is; `mask` has what its slope is taken of.
+// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, STRIDED, POOLED: of dy, as in
+// tensor_conv.cu. SLOPE: the activation, or -1, of whose output dy is; `mask`: what its slope is of.
 //
 // And for one tiling: a block has PICTURES pictures and BAND rows of dy at once, BLOCK_SIXTEENS times
 // sixteen filters and BLOCK_OCTETS times eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS
@@ -179,7 +179,7 @@ struct Gradients {
                 const int column = 2 * (place / chunks_of) + tap % 2;
                 const int at = (picture * BAND + line) * DY_PITCH +
                                (column * chunks_of + place % chunks_of) * CHUNK;
-                if (exists && line >= 0 && line < BAND) to_shared(to + at * ITEM, chunk.at(tap));
+                if (exists && line >= 0 && line < BAND) chunk.put(to + at * ITEM, tap);
             }
         });
     }

@@ -30,8 +30,8 @@ SUM_RATE = 2e12
 
 
 def sloped(spread: Spread | None) -> bool:
-    """Whether what is computed on the way is the gradient of an activation, not of a max-pool."""
-    return spread is not None and spread.maxima is None
+    """Whether what is computed on the way is the gradient of an activation."""
+    return spread is not None and isinstance(spread.op, ActivationBackward)
 
 
 class _Filter(TensorCores[AnyTiling]):
@@ -46,7 +46,8 @@ class _Filter(TensorCores[AnyTiling]):
         spread: Spread | None = None,
     ) -> None:
         # A max-pool's kernel that has summed it may be left out.
-        summed = spread is None and op in b.decisions.summed
+        stored = spread is None or spread.strided
+        summed = stored and op in b.decisions.summed
         self._bias = None if summed else op.bias_grad
         super().__init__(b, op, ends, "filter", chosen, spread)
         self._size = ends["w"].layout.size

@@ -192,16 +192,17 @@ AnyTiling = TypeVar("AnyTiling", bound=Cut)
 AnyModelled = TypeVar("AnyModelled", bound=Modelled)
 
 
-def fits(tiling: Cut, processors: Processors) -> bool:
-    """Whether a multiprocessor can hold as many blocks as it should, with all that they need."""
-    resident = tiling.numbers["RESIDENT"]
+def fits(tiling: Cut, processors: Processors, further: int = 0) -> bool:
+    """Whether a multiprocessor can hold as many blocks as it should, with all that they need;
+    ``further``: bytes of shared memory that a block has besides."""
+    resident, shared = tiling.numbers["RESIDENT"], tiling.shared + further
     return (
         tiling.sound
         and tiling.threads <= MOST_THREADS
         and tiling.registers <= MOST_REGISTERS
         and resident * tiling.threads * padded(tiling.registers, 8) <= REGISTERS
-        and tiling.shared <= processors.shared_of_block
-        and resident * (tiling.shared + RESERVED) <= processors.shared
+        and shared <= processors.shared_of_block
+        and resident * (shared + RESERVED) <= processors.shared
     )
 
 

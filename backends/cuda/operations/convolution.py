@@ -20,14 +20,16 @@ from ..binding.store import Buffer
 from ..fused import tensor_conv
 from ..fused.direct_conv import DIRECT, DirectConv, takes
 from ..fused.pattern import halves
+from ..fused.strided import strided
 from ..fused.tensor_conv import (
     POOLED,
     TENSOR,
     WARPGROUPS,
     Convolving,
+    TensorConv,
     conv_of,
 )
-from ..fused.tensor_filter import filter_of, filter_ways
+from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
@@ -246,6 +248,12 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
             if spread is not None:
                 through = partial(way.make, b, op, ends, "data", None, spread)
                 b.variants[key].append((way.pooled, through))
+    wide = strided(b, op, ends)
+    if wide is not None:
+        make = partial(TensorConv, b, op, wide[0], "data", spread=wide[1])
+        if chosen.startswith(TENSOR):
+            return make(chosen=chosen.removeprefix(TENSOR)).add()
+        b.variants[key].append((TENSOR, make))
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
@@ -275,6 +283,12 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
             if way.goes(spread):
                 through = partial(way.make, b, op, own, None, spread)
                 b.variants[key].append((way.pooled, through))
+    wide = strided(b, op, own)
+    if wide is not None:
+        make = partial(TensorFilter, b, op, wide[0], spread=wide[1])
+        if chosen.startswith(TENSOR):
+            return make(chosen=chosen.removeprefix(TENSOR)).add(op)
+        b.variants[key].append((TENSOR, make))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.

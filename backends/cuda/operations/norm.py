@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from ....graph.graph import Tensor
+from ....graph.graph import Op, Tensor
 from ....graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
+    ActivationBackward,
+    Add,
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
     BatchNormInferenceBackward,
+    Conv2d,
+    Fused,
 )
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
+from ..fused.pattern import LAUNCHES, part
+from ..fused.residual import GRADIENT, NORM_ADD
 from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
+from ..libraries.runtime import captured_seconds
 
 # Processors that blocks which leave slices of sums are meant for: on others the bits are the same.
 SUMMING_PROCESSORS = 132
 # Blocks of norm.cu that a processor has at once: RESIDENT for those that read several tensors in
 # eights. More would not go through the rows side by side, and find less in the cache.
 BLOCKS, RESIDENT = 4, 3
-# Up to FREE_SLICES are united as fast as one; more only if each thread sums ENOUGH_ROWS.
-FREE_SLICES, ENOUGH_ROWS = 64, 8
+# Up to FREE_SLICES are united as fast as one; more only if each thread sums SUMMED_ROWS.
+FREE_SLICES, SUMMED_ROWS = 64, 4
 # TILE and PARTS of norm.cu: channels of a block that unites slices, and threads per channel.
-UNITING = (8, 64)
+TILE, PARTS = 8, 64
 # Groups of channels that a block covers at most.
 MOST_GROUPS = 64
 FOUR, EIGHT = 4, 8
 # Rows that each thread of all processors must have, one by one, for eight channels at a time
-# to be faster than four in bfloat16: twice those that it asks for at once, or ENOUGH_ROWS. Moments
+# to be faster than four in bfloat16: twice those that it asks for at once, or more. Moments
 # never are: what follows their rows takes longer, two sums in double for each channel.
-LEAST_TURNS = {"normalize": 8, "gradient_sums": ENOUGH_ROWS, "normalize_backward": 4}
+LEAST_TURNS = {"normalize": 8, "gradient_sums": 8, "normalize_backward": 4}
 SEVERAL = ("gradient_sums", "normalize_backward")
 
 
@@ -102,7 +110,7 @@ class _Lines:
 
     def slices(self, several: bool = False) -> int:
         """Blocks that sum, each of which leaves a slice."""
-        enough = ceil_div(self.rows, self.count * ENOUGH_ROWS)
+        enough = ceil_div(self.rows, self.count * SUMMED_ROWS)
         return min(self.blocks(SUMMING_PROCESSORS, several), max(enough, FREE_SLICES))
 
     @property
@@ -112,7 +120,7 @@ class _Lines:
 
     @property
     def uniting(self) -> Grid:
-        return (ceil_div(self.channels, UNITING[0]),)
+        return (ceil_div(self.channels, TILE),)
 
     def united(self, slices: int) -> tuple[Any, ...]:
         """What a kernel that unites so many slices needs to know of them."""
@@ -125,11 +133,14 @@ def _floats(b: Binder, *tensors: Tensor | None) -> list[Buffer | None]:
 
 @dataclass(frozen=True)
 class _Launches:
-    """Launches of the kernels of an operation, with its activation compiled in."""
+    """Launches of the kernels of an operation, with an activation compiled in. ``others``: what
+    they are compiled with besides, all of them, so that they are of one module."""
 
     b: Binder
-    op: BatchNorm | BatchNormInference | BatchNormBackward | BatchNormInferenceBackward
+    op: Op
     layout: Layout
+    activation: str | None = None
+    others: Defines = ()
 
     def cover(self, name: str) -> _Lines:
         return _Lines.for_kernel(self.layout, name)
@@ -142,14 +153,11 @@ class _Launches:
         arguments: tuple[Any, ...],
         block: Grid = (THREADS,),
     ) -> None:
-        kind = None
-        if not isinstance(self.op, BatchNormInferenceBackward):
-            kind = self.op.activation
         shown: dict[str, object] = {"rows": cover.rows, "channels": cover.channels}
-        defines: Defines = (("EACH", cover.each),)
-        if kind is not None:
-            shown["activation"] = kind
-            defines += (("KIND", ACTIVATIONS.index(kind)),)
+        defines: Defines = (("EACH", cover.each), *self.others)
+        if self.activation is not None:
+            shown["activation"] = self.activation
+            defines += (("KIND", ACTIVATIONS.index(self.activation)),)
         file = ("norm.cu", name, self.layout.dtype)
         self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
 
@@ -162,28 +170,62 @@ class _Launches:
 
 @binds(BatchNorm)
 def batch_norm(b: Binder, op: BatchNorm) -> None:
-    """Moments in slices, united; then one pass that normalises."""
-    layout = channels_last(b, op.x, b.number(op.y))
-    x, y = b.want(op.x, layout), b.output(op.y, layout)
-    launch = _Launches(b, op, layout)
-    cover = launch.cover("moments")
-    count = cover.slices()
-    slices = b.scratch(2 * count * layout.columns, "float64")
-    launch("moments", cover, (count, cover.chunks), (x, slices, *cover.numbers))
-    statistics = (b.output(op.mean), b.output(op.inverse_std))
-    rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
-    left = None if op.var is None else b.output(op.var)
-    arguments = (slices, *cover.united(count), *rule, *statistics, *running, left)
-    launch("statistics", cover, cover.uniting, arguments, UNITING)
-    _normalize(launch, op, (x, y), statistics, -1.0)
+    _forward(b, op, op, None)
 
 
 @binds(BatchNormInference)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
-    layout = channels_last(b, op.x, b.number(op.y))
-    x, y = b.want(op.x, layout), b.output(op.y, layout)
-    launch = _Launches(b, op, layout)
-    _normalize(launch, op, (x, y), (op.running_mean, op.running_var), op.eps)
+    _forward(b, op, op, None)
+
+
+def _norm_add(b: Binder, op: Fused) -> None:
+    """Batch norm, and the sum of it with another tensor, written in one pass."""
+    _forward(b, op, part(op, BatchNorm) or part(op, BatchNormInference), part(op, Add))
+
+
+def _forward(b: Binder, op: Op, norm: BatchNorm | BatchNormInference, added: Add | None) -> None:
+    """Moments in slices, united; then one pass that normalises, and adds another term."""
+    result, active = (norm.y, norm) if added is None else (added.y, added)
+    layout = channels_last(b, norm.x, b.number(result))
+    x, other = b.want(norm.x, layout), None
+    if added is not None:
+        other = b.want(next(term for term in added.terms if term != norm.y), layout)
+    launch = _Launches(b, op, layout, active.activation, (("ADDS", 1),) if added else ())
+    statistics, eps = _statistics(launch, norm, x)
+    ends, affine = (x, other, b.output(result, layout)), _floats(b, norm.weight, norm.bias)
+    last = (*statistics, *affine, f32(eps), f32(active.activation_alpha))
+    launch.writing("normalize", ends, last)
+
+
+def _statistics(
+    launch: _Launches, norm: BatchNorm | BatchNormInference, x: Buffer
+) -> tuple[tuple[Any, Any], float]:
+    """What to normalise with: the mean, and the inverse deviation, or the variance with its eps."""
+    b, layout = launch.b, launch.layout
+    if isinstance(norm, BatchNormInference):
+        return (norm.running_mean, norm.running_var), norm.eps
+    cover = launch.cover("moments")
+    slices, count = None, cover.slices()
+    if b.home(norm.x).layout.same(layout):
+        slices, count = b.decisions.moments.get(norm.x, (slices, count))
+    if slices is None:
+        slices = b.scratch(2 * count * layout.columns, "float64")
+        launch("moments", cover, (count, cover.chunks), (x, slices, *cover.numbers))
+        _spared(b, norm)
+    found = (b.output(norm.mean), b.output(norm.inverse_std))
+    rule, running = (f32(norm.eps), f32(norm.momentum)), (norm.running_mean, norm.running_var)
+    left = None if norm.var is None else b.output(norm.var)
+    arguments = (slices, *cover.united(count), *rule, *found, *running, left)
+    launch("statistics", cover, cover.uniting, arguments, (TILE * PARTS,))
+    return found, -1.0
+
+
+def _spared(b: Binder, norm: BatchNorm) -> None:
+    """Tell a search what a convolution in front spares that leaves the moments itself."""
+    before = b.graph.producer(norm.x)
+    if isinstance(before, Conv2d):
+        seconds = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
+        b.spared[b.choice(before, "forward")] = seconds
 
 
 @binds(BatchNormInferenceBackward)
@@ -192,38 +234,73 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
     layout = channels_last(b, op.dy, b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
     affine = (*_floats(b, op.weight), None, f32(op.eps), f32(0.0))
-    _Launches(b, op, layout).writing("normalize", (dy, dx), (None, op.running_var, *affine))
-
-
-def _normalize(
-    launch: _Launches,
-    op: BatchNorm | BatchNormInference,
-    ends: tuple[Buffer, Buffer],
-    statistics: tuple[Any, Any],
-    eps: float,
-) -> None:
-    affine = _floats(launch.b, op.weight, op.bias)
-    last = (*statistics, *affine, f32(eps), f32(op.activation_alpha))
-    launch.writing("normalize", ends, last)
+    _Launches(b, op, layout).writing("normalize", (dy, None, dx), (None, op.running_var, *affine))
 
 
 @binds(BatchNormBackward)
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     """Sums in slices, added up; then one pass for dx."""
     layout = channels_last(b, op.x, b.number(op.dx))
-    x, dy, dx = b.want(op.x, layout), b.want(op.dy, layout), b.output(op.dx, layout)
     value = op.y if op.activation in FROM_OUTPUT else None
+    ends = (b.want(op.x, layout), b.want(op.dy, layout))
     y = None if value is None else b.want(value, layout)
-    launch = _Launches(b, op, layout)
+    launch = _Launches(b, op, layout, op.activation)
+    means = _sums(launch, op, (*ends, None, y, None), op.activation_alpha)
+    _gradient(launch, op, (*ends, y), means, op.activation_alpha)
+
+
+def _residual_gradient(b: Binder, op: Fused) -> None:
+    """The gradient of a sum's output, behind its activation: left for the other term, and through
+    the batch norm."""
+    back, mask, added = (part(op, kind) for kind in (BatchNormBackward, ActivationBackward, Add))
+    layout = channels_last(b, back.x, b.number(back.dx))
+    kind, alpha, value = back.activation, back.activation_alpha, back.y
+    if mask is not None:
+        kind, alpha, value = mask.kind, mask.alpha, mask.value
+    terms = (back.dy if mask is None else mask.dy,) if added is None else added.terms
+    first, second = (*(b.want(term, layout) for term in terms), None)[:2]
+    x, y = b.want(back.x, layout), b.want(value, layout) if kind in FROM_OUTPUT else None
+    # Nobody else reads it without a mask of its own: the sum of two gradients.
+    left = b.output(back.dy if mask is None else mask.dx, layout)
+    sums = _Launches(b, op, layout, kind, (("TERMS", len(terms)), ("WRITES", 1)))
+    means = _sums(sums, back, (x, first, second, y, left), alpha)
+    _gradient(_Launches(b, op, layout), back, (x, left, None), means, 0.0)
+
+
+LAUNCHES |= {NORM_ADD: _norm_add, GRADIENT: _residual_gradient}
+
+
+def _sums(
+    launch: _Launches,
+    op: BatchNormBackward,
+    ends: tuple[Buffer | None, ...],
+    alpha: float,
+) -> Any:
+    """db and dw; and the means that dx needs, on the device."""
+    b, layout = launch.b, launch.layout
     cover = launch.cover("gradient_sums")
     count = cover.slices(several=True)
     slices = b.scratch(2 * count * layout.columns, "float64")
     means = b.zeros(2 * layout.columns)
-    statistics = _floats(b, op.mean, op.inverse_std, op.weight, op.bias)
-    known = (*statistics, f32(op.activation_alpha))
-    arguments = (x, dy, y, slices, *cover.numbers, *known)
+    arguments = (*ends, slices, *cover.numbers, *_known(b, op, alpha))
     launch("gradient_sums", cover, (count, cover.chunks), arguments)
     db, dw = (None if t is None else b.output(t) for t in (op.db, op.dw))
     united = (slices, *cover.united(count), db, dw, means)
-    launch("gradient_means", cover, cover.uniting, united, UNITING)
-    launch.writing("normalize_backward", (x, dy, y, dx), (*known, means))
+    launch("gradient_means", cover, cover.uniting, united, (TILE * PARTS,))
+    return means
+
+
+def _gradient(
+    launch: _Launches,
+    op: BatchNormBackward,
+    ends: tuple[Buffer | None, ...],
+    means: Any,
+    alpha: float,
+) -> None:
+    """dx of x, dy and, where the activation's slope is of it, y."""
+    dx = launch.b.output(op.dx, launch.layout)
+    launch.writing("normalize_backward", (*ends, dx), (*_known(launch.b, op, alpha), means))
+
+
+def _known(b: Binder, op: BatchNormBackward, alpha: float) -> tuple[Any, ...]:
+    return (*_floats(b, op.mean, op.inverse_std, op.weight, op.bias), f32(alpha))

@@ -1,4 +1,5 @@
-"""Pooling: cuDNN's forward, or kernels of ours that keep where each maximum was."""
+"""Pooling: cuDNN's forward, or kernels of ours: where windows lie apart, which keep the places of
+maxima, and where cuDNN does not serve."""
 
 from __future__ import annotations
 
@@ -17,14 +18,18 @@ from ..binding.bind import Binder, Together, binds
 from ..binding.decisions import Ending, Maxima, Spread
 from ..binding.store import Buffer
 from ..fused.tensor_conv import POOLED
-from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64
-from ..libraries.layout import BFLOAT, Layout
+from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64, u32
+from ..libraries.layout import BFLOAT, Layout, ceil_div
 
 MOST_TAPS = 255
 # Indices of fours are 32 bits.
 MOST_FOURS = 1 << 30
 # Kernels whose loops are unrolled.
 COMMON = ((2, 2), (3, 3))
+# Pixels of a window that one thread adds up. Of larger ones, as of a global average, there are too
+# few for that: several threads have FEW_TAPS each, or more. With more than MOST_SPLIT of them, a
+# block would read less than 128 bytes side by side.
+MOST_ALONE, FEW_TAPS, MOST_SPLIT = 9, 2, 32
 # Four waves on the largest GPU, where each block leaves a slice of sums.
 POOL_BLOCKS = 1056
 # What may take a max-pool's gradient on the way.
@@ -59,6 +64,42 @@ def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
     return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
+def _apart(b: Binder, op: Pool2d | Pool2dBackward, large: Layout, small: Layout) -> Defines | None:
+    """What disjoint_pool.cu is compiled for; None where it does not serve.
+
+    It takes averages, or pixels, of windows that neither overlap nor are padded, in channels-last
+    fours. Where all are one window, its stride means nothing.
+    """
+    window, counts = op.window, small.shape[2:]
+    ends = tuple(zip(window.kernel, window.stride, counts, strict=True))
+    if not (
+        b.arithmetic.fusion
+        and (op.kind == "avg" or window.area == 1)
+        and not any(window.padding)
+        and all(size <= stride or count == 1 for size, stride, count in ends)
+        and large.nhwc
+        and large.columns % 4 == 0
+        and large.size // 4 <= MOST_FOURS
+    ):
+        return None
+    (height, width), (rows, columns) = large.shape[2:], counts
+    down, across = (max(size, stride) for size, stride, _ in ends)
+    return (
+        ("EACH", 8 if large.dtype == BFLOAT and large.columns % 8 == 0 else 4),
+        *(("CHANNELS", large.columns), ("HEIGHT", height), ("WIDTH", width)),
+        *(("ROWS", rows), ("COLUMNS", columns)),
+        *(("KERNEL_H", window.kernel[0]), ("KERNEL_W", window.kernel[1])),
+        *(("STRIDE_H", down), ("STRIDE_W", across), ("SPLIT", _split(window.area))),
+    )
+
+
+def _split(area: int) -> int:
+    """How many threads add up a window: a power of two."""
+    if area <= MOST_ALONE:
+        return 1
+    return min(MOST_SPLIT, 1 << (ceil_div(area, FEW_TAPS) - 1).bit_length())
+
+
 def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
     """Whether the kernel that keeps an index serves: channels-last, in fours, short windows."""
     pixels = max(tensor.size // tensor.shape[1] for tensor in (op.x, op.y))
@@ -76,14 +117,22 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
 
 @binds(Pool2d)
 def pool2d(b: Binder, op: Pool2d) -> None:
-    """cudnnPoolingForward; an own kernel that keeps an index where backward is to follow, where
-    the padding differs between two sides, and in bfloat16."""
+    """cudnnPoolingForward; own kernels for maxima in channels-last pictures, which keep an index,
+    where windows lie apart, where the padding differs between two sides, and in bfloat16."""
     x = b.want(op.x, replace(b.home(op.x).layout, dtype=b.number(op.y)))
     if indexed(b, op, x.layout):
         return _max_pool(b, op, x)
     # As x lies, padding included.
     stored = (op.y.shape[0], x.layout.columns, *op.y.shape[2:])
     y = b.output(op.y, Layout(op.y.shape, stored, x.layout.nhwc, dtype=x.dtype))
+    fixed = _apart(b, op, x.layout, y.layout)
+    if fixed is not None:
+        numbers = dict(fixed)
+        groups = y.layout.size // numbers["EACH"]
+        blocks = blocks_for(groups, THREADS // numbers["SPLIT"], MAX_BLOCKS)
+        kernel = ("disjoint_pool.cu", "disjoint_pool", x.dtype)
+        ends = (x, y, u32(groups))
+        return b.kernel(op, kernel, (blocks,), ends, {"window": op.window}, defines=fixed)
     top, bottom, left, right = op.window.padding
     if (top, left) != (bottom, right) or x.dtype == BFLOAT:
         size = y.layout.size
@@ -136,6 +185,12 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     large = Layout(op.dx.shape, stored, like.nhwc, dtype=dtype)
     small = Layout(op.dy.shape, (*stored[:2], *op.dy.shape[2:]), like.nhwc, dtype=dtype)
     dy, dx = b.want(op.dy, small), b.output(op.dx, large)
+    fixed = _apart(b, op, large, small)
+    if fixed is not None:
+        groups = large.size // dict(fixed)["EACH"]
+        kernel = ("disjoint_pool.cu", "disjoint_pool_backward", dtype)
+        ends = (dy, dx, u32(groups))
+        return b.kernel(op, kernel, groups, ends, _shown(op, like), defines=fixed)
     x = b.want(op.x, large) if op.x is not None else dy
     pool, shown = _numbers(b, op, large, small), _shown(op, like)
     if _disjoint(op):

@@ -63,6 +63,23 @@ INLINE unsigned to_bf16_pair(float low, float high) {
     return to_bf16(low) | (unsigned)to_bf16(high) << 16;
 #endif
 }
+// v as it is read again when it has been stored.
+INLINE float rounded(float v) {
+#if BFLOAT
+    return get(to_bf16(v));
+#else
+    return v;
+#endif
+}
+// Both, as neighbours are stored.
+INLINE float2 rounded(float a, float b) {
+#if BFLOAT
+    const unsigned both = to_bf16_pair(a, b);
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+#else
+    return make_float2(a, b);
+#endif
+}
 INLINE void put(float* p, float v) { *p = v; }
 INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 

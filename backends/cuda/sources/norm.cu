@@ -5,8 +5,21 @@
 // A pass that writes begins with the rows that the one before it, which sums, has read last: these are
 // still in the cache, and what it writes last is what the next operation reads first.
 
+// TERMS: how many tensors the gradient is the sum of. WRITES: what the activation lets through of it is
+// left for others, too, and rounded as it is stored. ADDS: another tensor is added to what is normalised,
+// and the activation is behind that sum.
+
 #ifndef KIND
 #define KIND -1
+#endif
+#ifndef TERMS
+#define TERMS 1
+#endif
+#ifndef WRITES
+#define WRITES 0
+#endif
+#ifndef ADDS
+#define ADDS 0
 #endif
 
 // What the activation's slope follows from: its output y, or its input, the norm's value.
@@ -63,62 +76,75 @@ constexpr int ROWS = 4, PAIRS = 2;
 // Blocks on a processor of a kernel that reads several.
 constexpr int RESIDENT = EACH == 8 ? 3 : 4;
 
-// Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
-INLINE int rows_of(int b, int blocks, int count, int rows) {
-    int rest = rows % (blocks * count) - b * count;
-    return rows / (blocks * count) * count + min(max(rest, 0), count);
-}
+// Sums of a block: one for each thread, and so apart that threads which add up different ones use
+// different banks.
+constexpr int APART = 257;
 
-// SUMS sums over the rows of a block, pairwise, into row 0.
+// SUMS sums over the rows of a block, into row 0: several threads have a share of the rows of each, and
+// one adds up what these have.
 template <int SUMS>
-__device__ void over_rows(double (&part)[SUMS][256], int rows, int width, int row) {
+__device__ void over_rows(double (&part)[SUMS][APART], int rows, int width) {
+    const int shares = max(1, min(rows, 256 / (SUMS * width)));
     __syncthreads();
-    for (int n = rows, half; n > 1; n = half) {
-        half = (n + 1) / 2;
-        if (row < n - half)
-            for (int k = 0; k < SUMS; ++k)
-                part[k][threadIdx.x] += part[k][threadIdx.x + half * width];
-        __syncthreads();
+    OF_BLOCK(i, SUMS * width * shares) {
+        double* sums = part[i / (width * shares)];
+        const int first = i % (width * shares);
+        double total = sums[first];
+        for (int at = first + width * shares; at < rows * width; at += width * shares) total += sums[at];
+        sums[first] = total;
     }
+    __syncthreads();
+    OF_BLOCK(i, shares > 1 ? SUMS * width : 0) {
+        double* sums = part[i / width] + i % width;
+        for (int k = 1; k < shares; ++k) sums[0] += sums[k * width];
+    }
+    __syncthreads();
 }
 
 // Blocks that unite slices: for TILE channels each, PARTS threads per channel, which ask for ROUND
-// slices at once.
-constexpr int TILE = 8, PARTS = 64, ROUND = 9;
+// slices at once; WARPED sums of a channel are then united by as many lanes.
+constexpr int TILE = 8, PARTS = 64, ROUND = 9, WARPED = PARTS / 4;
 
-// total[0 and 1] of a thread with threadIdx.y == 0: the sums of slices[block][0 and 1][channel].
-__device__ void over_slices(const double* slices, int blocks, int stored, int channel, double* total) {
-    __shared__ double part[2][PARTS / 4][TILE];
+// The channel that a thread of such a block finishes, `channels` for the others.
+INLINE int finished(int channels) {
+    const int channel = blockIdx.x * TILE + threadIdx.x / WARPED;
+    return threadIdx.x < WARPED * TILE && threadIdx.x % WARPED == 0 ? min(channel, channels) : channels;
+}
+
+// total[0 and 1] of a thread that finishes a channel: the sums of slices[block][0 and 1][channel].
+__device__ void over_slices(const double* slices, int blocks, int stored, int channels, double* total) {
+    __shared__ double part[2][WARPED][TILE];
+    const int column = threadIdx.x % TILE, channel = blockIdx.x * TILE + column;
     double sum[2] = {0.0, 0.0};
-    for (int first = threadIdx.y; first < blocks; first += PARTS * ROUND) {
+    const int end = channel < channels ? blocks : 0;
+    for (int first = threadIdx.x / TILE; first < end; first += PARTS * ROUND) {
         double found[2][ROUND];
         UNROLLED(k, ROUND) {
             const int b = first + k * PARTS;
             const double* at = slices + (i64)b * 2 * stored + channel;
-            found[0][k] = b < blocks ? at[0] : 0.0;
-            found[1][k] = b < blocks ? at[stored] : 0.0;
+            found[0][k] = b < end ? at[0] : 0.0;
+            found[1][k] = b < end ? at[stored] : 0.0;
         }
         UNROLLED(k, ROUND) sum[0] += found[0][k], sum[1] += found[1][k];
     }
     for (int i = 0; i < 2; ++i) {
         for (int o = TILE; o < 32; o *= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], o);
-        if (threadIdx.y % 4 == 0) part[i][threadIdx.y / 4][threadIdx.x] = sum[i];
+        if (threadIdx.x % 32 < TILE) part[i][threadIdx.x / 32][column] = sum[i];
     }
     __syncthreads();
-    if (threadIdx.y) return;
+    if (threadIdx.x >= WARPED * TILE) return;
     for (int i = 0; i < 2; ++i) {
-        total[i] = 0.0;
-        for (int k = 0; k < PARTS / 4; ++k) total[i] += part[i][k][threadIdx.x];
+        total[i] = part[i][threadIdx.x % WARPED][threadIdx.x / WARPED];
+        for (int o = WARPED / 2; o; o /= 2) total[i] += __shfl_xor_sync(~0u, total[i], o);
     }
 }
 
-// slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every
-// thread counts from its own first value, so that a large mean costs no digits; what threads found
-// is united in double, the squares of deviations first, so that whole numbers have an exact mean.
+// slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every thread
+// counts from its own first value, so that a large mean costs no digits: what is united is double.
 KERNEL __launch_bounds__(256, 4)
 moments(const T* x, double* __restrict__ slices, int rows, int groups, int channels, int width) {
     enter();
-    __shared__ double part[EACH][256];
+    __shared__ double part[2 * EACH][APART];
     const Spot s = spot(groups, channels, width);
     const int first = blockIdx.x * s.count + s.row, step = gridDim.x * s.count;
     const int end = s.inside ? rows : 0, n = first < end ? (end - first - 1) / step + 1 : 0;
@@ -140,64 +166,52 @@ moments(const T* x, double* __restrict__ slices, int rows, int groups, int chann
         r += ROWS * step;
         x_rows.ask(x, s, r, step, end);
     }
-    double own[EACH];
-    float apart[EACH];
     UNROLLED(k, EACH) {
-        own[k] = (double)n * origin[k] + sum[k];
-        apart[k] = square[k] - sum[k] * sum[k] * (n ? 1.0f / n : 0.0f);
-        part[k][threadIdx.x] = own[k];
+        const double from = origin[k], more = n * from;
+        part[k][threadIdx.x] = sum[k] + more;
+        part[EACH + k][threadIdx.x] = square[k] + from * (2.0 * sum[k] + more);
     }
-    over_rows(part, s.count, width, s.row);
-    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * EACH;
-    double middle[EACH];
-    if (s.row == 0) {
-        const int total = rows_of(blockIdx.x, gridDim.x, s.count, rows);
-        UNROLLED(k, EACH) {
-            const double whole = part[k][threadIdx.x];
-            if (s.inside) out[k] = whole;
-            part[k][threadIdx.x] = whole / total;
-        }
-    }
-    __syncthreads();
-    UNROLLED(k, EACH) middle[k] = part[k][threadIdx.x - s.row * width];
-    __syncthreads();
-    const double parts = n ? 1.0 / n : 0.0;
-    UNROLLED(k, EACH) {
-        double gap = own[k] * parts - middle[k];
-        part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
-    }
-    over_rows(part, s.count, width, s.row);
+    over_rows(part, s.count, width);
     if (s.row || !s.inside) return;
-    UNROLLED(k, EACH) out[groups * EACH + k] = part[k][threadIdx.x] + out[k] * middle[k];
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * EACH;
+    UNROLLED(k, EACH) {
+        out[k] = part[k][threadIdx.x];
+        out[groups * EACH + k] = part[EACH + k][threadIdx.x];
+    }
 }
 
-// The moments of all blocks united; blocks of (TILE, PARTS). left: where the variance of a part of
+// The moments of all blocks united; blocks of TILE PARTS. left: where the variance of a part of
 // a batch goes, whose update moves the running statistics; null where they move here.
 KERNEL __launch_bounds__(TILE * PARTS)
 statistics(const double* slices, int blocks, int rows, int channels, int stored,
            float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
            float* running_var, float* left) {
     enter();
-    const int channel = blockIdx.x * TILE + threadIdx.x;
+    const int channel = finished(channels);
+    const bool moves = channel < channels && !left;
+    const float before = moves ? running_mean[channel] : 0.0f, was = moves ? running_var[channel] : 0.0f;
+    const double each = 1.0 / rows, fewer = 1.0 / (rows - 1);
     double total[2];
-    over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
-    if (channel >= channels || threadIdx.y) return;
-    const double middle = total[0] / rows, apart = fmax(total[1] - total[0] * middle, 0.0);
-    const double var = apart / rows, unbiased = apart / (rows - 1);
+    over_slices(slices, blocks, stored, channels, total);
+    if (channel >= channels) return;
+    // With one step of Newton's, so that it is that of a division.
+    double middle = total[0] * each;
+    middle += fma(-middle, rows, total[0]) * each;
+    const double apart = fmax(total[1] - total[0] * middle, 0.0), var = apart * each;
     mean[channel] = middle;
-    inverse_std[channel] = 1.0 / sqrt(var + eps);
+    inverse_std[channel] = rsqrt(var + eps);
     if (left) {
         left[channel] = var;
         return;
     }
-    running_mean[channel] = (1.0 - momentum) * running_mean[channel] + momentum * middle;
-    running_var[channel] = (1.0 - momentum) * running_var[channel] + momentum * unbiased;
+    running_mean[channel] = (1.0 - momentum) * before + momentum * middle;
+    running_var[channel] = (1.0 - momentum) * was + momentum * (apart * fewer);
 }
 
-// y = f(weight (x - mean) factor + bias); factor is `spread`, or 1 / sqrt(spread + eps) where eps
-// is not negative.
+// y = f(weight (x - mean) factor + bias + other); factor is `spread`, or 1 / sqrt(spread + eps) where
+// eps is not negative.
 KERNEL __launch_bounds__(256, 4)
-normalize(const T* x, T* __restrict__ y, int rows, int groups, int channels, int width,
+normalize(const T* x, const T* other, T* __restrict__ y, int rows, int groups, int channels, int width,
           const float* mean, const float* spread, const float* weight, const float* bias, float eps,
           float alpha) {
     enter();
@@ -206,8 +220,12 @@ normalize(const T* x, T* __restrict__ y, int rows, int groups, int channels, int
     typedef Rows<ROWS, true> Back;
     const int step = gridDim.x * s.count;
     int r = blockIdx.x * s.count + s.row;
-    Back x_rows;
-    x_rows.ask(x, s, r, step, rows);
+    Back x_rows, other_rows;
+    const auto ask = [&] {
+        x_rows.ask(x, s, r, step, rows);
+        if (ADDS) other_rows.ask(other, s, r, step, rows);
+    };
+    ask();
     float m[EACH], shift[EACH], a[EACH], w[EACH];
     s.numbers(mean, m), s.numbers(bias, shift), s.numbers(spread, a), s.numbers(weight, w, 1.0f);
     if (eps >= 0.0f) UNROLLED(k, EACH) a[k] = 1.0f / sqrtf(a[k] + eps);
@@ -215,37 +233,43 @@ normalize(const T* x, T* __restrict__ y, int rows, int groups, int channels, int
     while (r < rows) {
         UNROLLED(k, ROWS) {
             if (r + k * step >= rows) break;
-            float v[EACH];
+            float v[EACH], more[EACH];
             x_rows.get(k, v);
+            if (ADDS) other_rows.get(k, more);
             UNROLLED(c, EACH) {
                 v[c] = (v[c] - m[c]) * a[c] + shift[c];
+                if (ADDS) v[c] = rounded(v[c]) + more[c];
                 if (KIND >= 0) v[c] = activate(KIND, v[c], alpha);
                 if (!ZERO_STAYS && s.group * EACH + c >= channels) v[c] = 0.0f;
             }
             store(y + Back::at(s, r + k * step, rows), v);
         }
         r += ROWS * step;
-        x_rows.ask(x, s, r, step, rows);
+        ask();
     }
 }
 
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
-// inverse_std and g = dy times the activation's slope; the constant factor of h comes last. The doubles
-// are volatile to be kept in shared memory: the loads need the registers.
+// inverse_std and g = dy times the activation's slope; the constant factor of h comes last. `other`: the
+// second term of dy; `left`: where g goes. The doubles are volatile to be kept in shared memory: the
+// loads need the registers.
 KERNEL __launch_bounds__(256, RESIDENT)
-gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, int rows,
-              int groups, int channels, int width, const float* mean, const float* inverse_std,
-              const float* weight, const float* bias, float alpha) {
+gradient_sums(const T* x, const T* dy, const T* other, const T* y, T* __restrict__ left,
+              double* __restrict__ slices, int rows, int groups, int channels, int width,
+              const float* mean, const float* inverse_std, const float* weight, const float* bias,
+              float alpha) {
     enter();
-    __shared__ double part[2 * EACH][256];
+    __shared__ double part[2 * EACH][APART];
     const Spot s = spot(groups, channels, width);
     UNROLLED(k, 2 * EACH) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
         const int step = gridDim.x * s.count;
         int r = blockIdx.x * s.count + s.row;
-        Rows<PAIRS> x_rows, dy_rows, y_rows;
+        typedef Rows<PAIRS> Forth;
+        Forth x_rows, dy_rows, other_rows, y_rows;
         const auto ask = [&] {
             x_rows.ask(x, s, r, step, rows), dy_rows.ask(dy, s, r, step, rows);
+            if (TERMS == 2) other_rows.ask(other, s, r, step, rows);
             if (FROM_OUTPUT) y_rows.ask(y, s, r, step, rows);
         };
         ask();
@@ -259,16 +283,20 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
             for (int n = 0; n < SHORT && r < rows; n += PAIRS) {
                 UNROLLED(k, PAIRS) {
                     if (r + k * step >= rows) break;
-                    float v[EACH], g[EACH], value[EACH];
+                    float v[EACH], g[EACH], more[EACH], value[EACH];
                     x_rows.get(k, v), dy_rows.get(k, g);
+                    if (TERMS == 2) other_rows.get(k, more);
                     if (FROM_OUTPUT) y_rows.get(k, value);
                     UNROLLED(c, EACH) {
                         v[c] -= m[c];
+                        if (TERMS == 2) g[c] = rounded(g[c] + more[c]);
                         if (FROM_OUTPUT) g[c] = passed(g[c], value[c], alpha);
                         if (FROM_INPUT) g[c] = passed(g[c], v[c] * scale[c] + shift[c], alpha);
+                        if (WRITES) g[c] = rounded(g[c]);
                         total[c] += g[c];
                         product[c] += g[c] * v[c];
                     }
+                    if (WRITES) store(left + Forth::at(s, r + k * step, rows), g);
                 }
                 r += PAIRS * step;
                 ask();
@@ -281,7 +309,7 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
             }
         }
     }
-    over_rows(part, s.count, width, s.row);
+    over_rows(part, s.count, width);
     if (s.row || !s.inside) return;
     float a[EACH];
     s.numbers(inverse_std, a);
@@ -297,14 +325,15 @@ KERNEL __launch_bounds__(TILE * PARTS)
 gradient_means(const double* slices, int blocks, int rows, int channels, int stored,
                float* db, float* dw, float* means) {
     enter();
-    const int channel = blockIdx.x * TILE + threadIdx.x;
+    const int channel = finished(channels);
+    const double each = 1.0 / rows;
     double total[2];
-    over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
-    if (channel >= channels || threadIdx.y) return;
+    over_slices(slices, blocks, stored, channels, total);
+    if (channel >= channels) return;
     if (db) db[channel] = total[0];
     if (dw) dw[channel] = total[1];
-    means[channel] = total[0] / rows;
-    means[stored + channel] = total[1] / rows;
+    means[channel] = total[0] * each;
+    means[stored + channel] = total[1] * each;
 }
 
 // dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.

@@ -1,6 +1,28 @@
 // The gradient of a max-pool's output, of windows of 2 by 2 side by side, as its input's. Compiled for
-// FROM_POOL and POOLED: channels that are stored of the output.
-#if FROM_POOL
+// FROM_POOL and POOLED: channels that are stored of the output. STRIDED: the first of each window is
+// its maximum, whatever `places` and `mask`, so that the output is that of a convolution of stride 2,
+// and the input that of the same with stride 1; POOLED are whole chunks then.
+#if FROM_POOL && STRIDED
+static_assert(POOLED % CHUNK == 0);
+
+struct Spread {
+    const T* from;
+    bool exists;
+
+    INLINE Spread() {}
+
+    INLINE Spread(const T* dy, const u8*, const T*, i64 pixel, int channel, bool there) {
+        exists = there && channel < POOLED;
+        from = exists ? dy + pixel * POOLED + channel : dy;
+    }
+
+    // Brings that of the pixel at one place of the windows to a tile; there as what `fetch` brings.
+    INLINE void put(u32 to, u32 tap) const {
+        if (tap == 0) fetch(to, from, exists);
+        else to_shared(to, make_uint4(0, 0, 0, 0));
+    }
+};
+#elif FROM_POOL
 #if BFLOAT
 typedef ushort2 Pair;
 #else
@@ -68,5 +90,7 @@ struct Spread {
         }
         return make_uint4(word[0], word[1], word[2], word[3]);
     }
+
+    INLINE void put(u32 to, u32 tap) const { to_shared(to, at(tap)); }
 };
 #endif

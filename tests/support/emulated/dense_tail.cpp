@@ -10,7 +10,6 @@ static void put4(float* p, float4 v) { memcpy(p, &v, sizeof v); }
 static void put4(bfloat* p, float4 v) { put2(p, v.x, v.y), put2(p + 2, v.z, v.w); }
 static void __threadfence_block() {}
 static float __fdividef(float a, float b) { return a / b; }
-static int __shfl_xor_sync(u32 all, int v, int lanes) { return __shfl_xor_sync(all, u32(v), lanes); }
 static double __shfl_xor_sync(u32 all, double v, int lanes) {
     u32 words[2];
     memcpy(words, &v, 8);

@@ -172,6 +172,7 @@ static void __syncthreads() {
 #define __shared__ static
 using std::max;
 using std::min;
+static double rsqrt(double v) { return 1.0 / std::sqrt(v); }
 static float __int_as_float(int v) { return __uint_as_float(v); }
 static u32 __umulhi(u32 a, u32 b) { return u32((unsigned long long)a * b >> 32); }
 static void __threadfence() {}
@@ -197,6 +198,9 @@ INLINE void wait() {}
 INLINE void tell() {}
 INLINE float get(float v) { return v; }
 INLINE float get(bfloat v) { return __uint_as_float(u32(v) << 16); }
+static bfloat to_bf16(float v);
+INLINE float rounded(float v) { return BFLOAT ? get(to_bf16(v)) : v; }
+INLINE float2 rounded(float a, float b) { return {rounded(a), rounded(b)}; }
 static bfloat to_bf16(float v) {
     const u32 bits = __float_as_uint(v);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
@@ -208,6 +212,12 @@ INLINE float __shfl_xor_sync(u32, float v, int lanes) {
     const u32 got = emulated::exchange(&mine, 1)[emulated::current->index % 32 ^ lanes][0];
     RESUMED;
     return __uint_as_float(got);
+}
+INLINE int __shfl_xor_sync(u32, int v, int lanes) {
+    const u32 mine = v;
+    const int got = emulated::exchange(&mine, 1)[emulated::current->index % 32 ^ lanes][0];
+    RESUMED;
+    return got;
 }
 INLINE u32 __shfl_xor_sync(u32, u32 v, int lanes) {
     const u32 got = emulated::exchange(&v, 1)[emulated::current->index % 32 ^ lanes][0];
@@ -224,6 +234,12 @@ INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 INLINE int __shfl_sync(u32, int v, int lane) {
     const u32 mine = v;
     const int got = emulated::exchange(&mine, 1)[lane][0];
+    RESUMED;
+    return got;
+}
+INLINE float __shfl_sync(u32, float v, int lane) {
+    const u32 mine = __float_as_uint(v);
+    const float got = __uint_as_float(emulated::exchange(&mine, 1)[lane][0]);
     RESUMED;
     return got;
 }

@@ -174,6 +174,8 @@ def test_it_takes_what_fits(geometry, fits):
 class Timed:
     """Candidates with these times, in milliseconds."""
 
+    sums = False
+
     def __init__(self, *times):
         self.times, self.plan = times, -1
 
@@ -219,6 +221,7 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
         convolutions={"c": Timed(7.0, 5.0)},
         either={},
         variants={"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
+        spared={},
         tails={} if tail is None else {"c": lambda repeats: tail / 1e3},
         together=[],
     )
@@ -242,7 +245,13 @@ def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
     every = [Slow(*range(40, 0, -1)) for _ in range(2)]
     binders = [
         SimpleNamespace(
-            products={}, convolutions={name: each}, variants={}, tails={}, together=[], either={}
+            products={},
+            convolutions={name: each},
+            variants={},
+            spared={},
+            tails={},
+            together=[],
+            either={},
         )
         for name, each in zip("ab", every, strict=True)
     ]
@@ -261,7 +270,13 @@ def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cu
     timed = {name: Timed(7.0, 5.0) for name in names}
     variants = {name: [("d", lambda: Timed(1.0))] for name in names}
     binder = SimpleNamespace(
-        products={}, convolutions=timed, variants=variants, tails={}, together=[], either={}
+        products={},
+        convolutions=timed,
+        variants=variants,
+        spared={},
+        tails={},
+        together=[],
+        either={},
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))

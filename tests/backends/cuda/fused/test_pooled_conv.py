@@ -182,12 +182,12 @@ def test_they_are_offered_where_windows_halve_the_picture(bound, sections):
 
 
 class Timed:
-    """A candidate of these seconds."""
+    """A candidate of these seconds; ``sums``: which leaves those of a batch norm."""
 
     plan = 0
 
-    def __init__(self, seconds):
-        self._seconds = seconds
+    def __init__(self, seconds, sums=False):
+        self._seconds, self.sums = seconds, sums
 
     def plans(self):
         return 1
@@ -230,6 +230,7 @@ def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
             for name, found in variants.items()
         },
         tails={},
+        spared={},
         together=[Together(("a", "b"), lambda repeats: spared), Together((), None)],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
@@ -245,11 +246,34 @@ def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
         either={},
         variants={"a": [(mark, lambda t=t: Timed(t)) for mark, t in times.items()]},
         tails={},
+        spared={},
         together=[Together(("a",), lambda repeats: 1.0)],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
+
+
+@pytest.mark.parametrize(
+    ("spared", "wanted"), [(3.0, {"a": "t0"}), (0.5, {"a": "0"}), (1.9, {"a": "d0"})]
+)
+def test_a_search_counts_the_moments_that_sums_spare(fake_cupy, spared, wanted):
+    """cuDNN's 5 and a direct kernel's 3 or 4.5 are in front of a pass for moments, 5.4 are not."""
+    ways = {"t": Timed(5.4, sums=True), "d": Timed(3.0 if spared < 3.0 else 4.5)}
+    if spared < 1.0:
+        del ways["d"]
+    binder = SimpleNamespace(
+        products={},
+        convolutions={"a": Timed(5.0)},
+        either={},
+        variants={"a": [(mark, lambda way=way: way) for mark, way in ways.items()]},
+        tails={},
+        spared={"a": lambda repeats: spared},
+        together=[],
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == wanted
 
 
 @pytest.mark.cuda

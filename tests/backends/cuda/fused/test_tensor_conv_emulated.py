@@ -43,20 +43,52 @@ def close(got, want, limit):
     assert np.linalg.norm(got - want) <= limit * np.linalg.norm(want)
 
 
-def gradient_of_filters(x, dy, g):
+def gradient_of_filters(x, dy, g, stride=1):
     """dw (K, kh, kw, C) in float64."""
     top, bottom, left, right = g.window.padding
     wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
     found = np.zeros((g.y[0], *g.window.kernel, g.x[0]))
     for i, j in np.ndindex(*g.window.kernel):
-        seen = wide[:, i : i + g.y[1], j : j + g.y[2]].reshape(-1, g.x[0])
+        seen = wide[:, i : i + g.y[1] : stride, j : j + g.y[2] : stride].reshape(-1, g.x[0])
         found[:, i, j] = dy.reshape(-1, g.y[0]).T.astype(np.float64) @ seen
     return found
+
+
+def gradient_of_pictures(dy, w, g, stride):
+    """dx (N, H, W, C) in float64; w (K, kh, kw, C)."""
+    top, bottom, left, right = g.window.padding
+    _, height, width = g.y
+    wide = np.zeros((len(dy), height + top + bottom, width + left + right, g.y[0]))
+    for i, j in np.ndindex(*g.window.kernel):
+        wide[:, i : i + g.x[1] : stride, j : j + g.x[2] : stride] += dy @ w[:, i, j].astype(float)
+    return wide[:, top : top + height, left : left + width]
 
 
 def as_planned(kernel):
     tiling = kernel.drawn.tiling
     assert kernel.sizes() == (tiling.shared, tiling.threads, tiling.units)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(2 * COUNT))
+def test_sums_for_a_batch_norm(tmp_path, seed):
+    """Those of what is stored, and of no filter or picture that is not there."""
+    drawn = draw(seed, "forward")
+    kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=0 if seed % 3 == 1 else -1, SUMS=1)
+    tiling = drawn.tiling
+    assert kernel.sizes()[0] == tiling.shared + tiling.threads // 32 * tiling.block_octets * 8 * 24
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    w = numbers(rng, (g.y[0], *g.window.kernel, g.x[0]), drawn.bf16)
+    # Means that are large beside the deviations.
+    bias = numbers(rng, (g.y[0],), False) * (seed % 2) * 100 if seed % 3 else None
+    y = kernel.convolve(x, w, bias).reshape(-1, g.y[0]).astype(np.float64)
+    total, square = kernel.slices.sum(0)
+    count = len(y)
+    np.testing.assert_allclose(total, y.sum(0), rtol=1e-5, atol=1e-5 * count)
+    np.testing.assert_allclose(square, (y * y).sum(0), rtol=1e-5)
+    var = square / count - (total / count) ** 2
+    np.testing.assert_allclose(var, y.var(0), rtol=1e-3, atol=1e-6)
 
 
 @needs_compiler
@@ -209,6 +241,33 @@ def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed, warpgroups)
     want = gradient_of_filters(x, dy, g)
     weights, biases = kernel.gradients(x, dp, places, mask)
     close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])
+    close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(2 * COUNT))
+def test_the_gradient_of_pictures_of_stride_2(tmp_path, seed):
+    drawn = draw(seed, "data", pooled=True, strided=True)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    defines = {"FROM_POOL": 1, "STRIDED": 1, "POOLED": g.x[0]}
+    kernel = Emulated(drawn, tmp_path, DATA=1, ACTIVATION=-1, **defines)
+    as_planned(kernel)
+    dy = numbers(rng, (drawn.n, g.x[1] // 2, g.x[2] // 2, g.x[0]), drawn.bf16)
+    w = numbers(rng, (g.x[0], *g.window.kernel, g.y[0]), drawn.bf16)
+    close(kernel.convolve(dy, w), gradient_of_pictures(dy, w, g, 2), LOOSE[drawn.bf16])
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(2 * COUNT))
+def test_the_gradients_of_filters_and_biases_of_stride_2(tmp_path, seed):
+    drawn = draw(seed, "filter", pooled=True, strided=True)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, STRIDED=1, POOLED=g.y[0])
+    as_planned(kernel)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    dy = numbers(rng, (drawn.n, g.y[1] // 2, g.y[2] // 2, g.y[0]), drawn.bf16)
+    weights, biases = kernel.gradients(x, dy)
+    close(weights, gradient_of_filters(x, dy, g, 2), 2e-5 if drawn.bf16 else LOOSE[False])
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
 
 

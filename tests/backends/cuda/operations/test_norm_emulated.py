@@ -52,14 +52,15 @@ FUNCTIONS = {
 class Norm:
     """The kernels for rows of so many channels."""
 
-    def __init__(self, rows, channels, columns, bf16, kind, each, folder):
+    def __init__(self, rows, channels, columns, bf16, kind, each, folder, **others):
         layout = Layout((rows, channels), (rows, columns), dtype=BFLOAT if bf16 else FLOAT)
         self.cover, self.columns, self.bf16 = _Lines.of(layout, each), columns, bf16
         # None without rows.
         self._blocks = min(BLOCKS, self.cover.slices())
-        defines = {"BFLOAT": int(bf16), "EACH": self.cover.each}
+        defines = {"BFLOAT": int(bf16), "EACH": self.cover.each, **others}
         if kind is not None:
             defines["KIND"] = ACTIVATIONS.index(kind)
+        folder.mkdir(exist_ok=True)
         self._library = library("norm", folder, defines)
 
     def stored(self, values):
@@ -124,7 +125,7 @@ def test_forward_and_backward(tmp_path, case):
     h = (x - x.mean(0)) * inverse.astype(np.float64)
     value = h * weight + bias
     rest = (ctypes.c_float(-1.0), ctypes.c_float(0.0))
-    kernels.run("forward", (kernels.stored(x), y), middle, inverse, given, bias, *rest)
+    kernels.run("forward", (kernels.stored(x), None, y), middle, inverse, given, bias, *rest)
     near = {"rtol": 2.0**-8, "atol": 1e-4} if bf16 else {"rtol": 1e-4, "atol": 5e-3}
     np.testing.assert_allclose(kernels.loaded(y), f(value), **near)
 
@@ -133,7 +134,7 @@ def test_forward_and_backward(tmp_path, case):
     out = y if kind in ("relu", "sigmoid") else None
     ends = (kernels.stored(x), kernels.stored(dy), out)
     known = (middle, inverse, given, bias, ctypes.c_float(0.0))
-    db, dw = kernels.sums("gradients", ends, *known)
+    db, dw = kernels.sums("gradients", (*ends[:2], None, out, None), *known)
     loose = {"rtol": 2e-2, "atol": 2e-2 * math.sqrt(rows)} if kind == "sigmoid" else {"atol": 0.05}
     np.testing.assert_allclose(db, g.sum(0), **loose)
     np.testing.assert_allclose(dw, (g * h).sum(0), **loose)
@@ -144,6 +145,90 @@ def test_forward_and_backward(tmp_path, case):
     want = weight * inverse * (g - averages[0, :channels] - h * averages[1, :channels])
     near = {"rtol": 2.0**-7, "atol": 2e-2} if bf16 else {"rtol": 1e-3, "atol": 5e-3}
     np.testing.assert_allclose(kernels.loaded(dx), want, **near)
+
+
+@pytest.mark.parametrize("case", [(*case, FOUR) for case in CASES[1::2]], ids=str)
+@pytest.mark.parametrize("terms", [1, 2])
+def test_what_a_residual_block_ends_in(tmp_path, case, terms):
+    """As if each of the operations had stored its result, bit by bit."""
+    rows, channels, columns, bf16, kind, _ = case
+    shape, rng = (rows, columns), np.random.default_rng(rows)
+
+    def drawn():
+        return kernels.stored(numbers(rng, (rows, channels), bf16))
+
+    def rounded(values):
+        return loaded(stored(np.asarray(values, np.float32), bf16), bf16, shape)
+
+    plain, kernels = (
+        Norm(rows, channels, columns, bf16, each, FOUR, folder, **others)
+        for each, folder, others in (
+            (None, tmp_path / "plain", {}),
+            (kind, tmp_path / "all", {"TERMS": terms, "WRITES": 1, "ADDS": 1}),
+        )
+    )
+    x, other, dy = drawn(), drawn(), drawn()
+    middle, inverse, weight, bias = (
+        rng.standard_normal(channels).astype(np.float32) for _ in range(4)
+    )
+    known, eps = (middle, inverse, weight, bias), ctypes.c_float(-1.0)
+    apart, together = plain.empty(), kernels.empty()
+    plain.run("forward", (x, None, apart), *known, eps, ctypes.c_float(0))
+    kernels.run("forward", (x, other, together), *known, eps, ctypes.c_float(0))
+    added = plain.loaded(apart) + kernels.loaded(other)
+    f, slope = FUNCTIONS[kind]
+    near = {"rtol": 2.0**-8} if bf16 else {"rtol": 1e-6}
+    np.testing.assert_allclose(kernels.loaded(together), f(added), atol=1e-6, **near)
+
+    total = loaded(dy, bf16, shape)
+    if terms == 2:
+        total = rounded(total + loaded(other, bf16, shape))
+    factor = np.zeros(shape)
+    # Of these kinds it follows from the output; without one nothing is between.
+    out = together if kind in ("relu", "sigmoid") else None
+    if kind == "relu":
+        factor = (loaded(together, bf16, shape) > 0).astype(float)
+    elif kind is None:
+        factor[...] = 1.0
+    else:
+        return
+    left = kernels.empty()
+    ends = (x, dy, other if terms == 2 else None, out, left)
+    found = kernels.sums("gradients", ends, *known, ctypes.c_float(0))
+    g = rounded(total * factor)
+    np.testing.assert_array_equal(loaded(left, bf16, shape), g)
+    wanted = plain.sums(
+        "gradients", (x, stored(g, bf16), None, None, None), *known, ctypes.c_float(0)
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("slices", "channels"), [(1, 3), (37, 20), (700, 8), (1500, 13)])
+def test_slices_are_united(tmp_path, slices, channels):
+    kernels = Norm(100, channels, 24, False, None, FOUR, tmp_path)
+    rng, rows = np.random.default_rng(slices), 77 * slices
+    part = np.full((slices, 2, 24), np.nan)
+    part[:, 0, :channels] = rng.standard_normal((slices, channels)) + 5 * rows / slices
+    part[:, 1, :channels] = 30 * rows / slices + rng.random((slices, channels))
+    total, square = part[..., :channels].sum(0)
+    middle = total / rows
+    var = square / rows - middle**2
+    ends = [np.full(channels, fill, np.float32) for fill in (np.nan, np.nan, 2.0, 3.0, np.nan)]
+    mean, inverse, running_mean, running_var, left = ends
+    given = (pointer(part), slices, rows, channels, 24, ctypes.c_float(1e-3), ctypes.c_float(0.1))
+    move = (*map(pointer, (mean, inverse, running_mean, running_var)), None)
+    kernels._library.united(*given, *move)
+    np.testing.assert_array_equal(mean, middle.astype(np.float32))
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(var + 1e-3), rtol=1e-6)
+    np.testing.assert_allclose(running_mean, 0.9 * 2 + 0.1 * middle, rtol=1e-6)
+    np.testing.assert_allclose(running_var, 0.9 * 3 + 0.1 * var * rows / (rows - 1), rtol=1e-6)
+    kernels._library.united(*given, pointer(mean), pointer(inverse), None, None, pointer(left))
+    np.testing.assert_allclose(left, var, rtol=1e-6)
+    db, dw, means = np.zeros(channels, "f4"), np.zeros(channels, "f4"), np.zeros((2, 24), "f4")
+    kernels._library.means_of(*given[:5], *map(pointer, (db, dw, means)))
+    np.testing.assert_allclose([db, dw], [total, square], rtol=1e-6)
+    np.testing.assert_allclose(means[:, :channels], [middle, square / rows], rtol=1e-6)
+    assert not means[:, channels:].any()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import re
 import sysconfig
 from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.cuda.fused import direct_conv
@@ -25,9 +26,10 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.cuda.operations import ranks_end
 from dnnstack.backends.cuda.operations.peers import FILE
+from dnnstack.backends.cuda.operations.pool import _apart
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import ACTIVATIONS, Conv2d
+from dnnstack.graph.ops import ACTIVATIONS, Conv2d, Pool2d
 
 from ....support.formulas import VARIANTS
 from ....support.tensor_convs import draw
@@ -136,6 +138,29 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name}\n{log}"
 
 
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "size"),
+    [(1, 2, 32), (2, 2, 15), (3, 4, 32), (4, 4, 8), (7, 7, 7), (8, 8, 8), (56, 1, 56)],
+)
+def test_pooling_where_windows_lie_apart(kernel, stride, size, dtype, architecture):
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    window = Window((kernel, kernel), (stride, stride))
+    shapes = [(8, 24, size, size), (8, 24, *window.output(size, size))]
+    x, y = (Tensor("x", shape, FLOAT, "activation") for shape in shapes)
+    layouts = (Layout(shape, shape, True, dtype=dtype) for shape in shapes)
+    binder = SimpleNamespace(arithmetic=SimpleNamespace(fusion=True))
+    fixed = _apart(binder, Pool2d(x=x, y=y, window=window, kind="avg"), *layouts)
+    options = [f"-D{name}={value}" for name, value in (*fixed, ("BFLOAT", int(dtype == BFLOAT)))]
+    options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+    for library in libraries():
+        log = compile_source(library, kernels.source_of("disjoint_pool.cu"), options)
+        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+        assert max(spilled, default=0) == 0, f"{library.name} {options}\n{log}"
+
+
 @pytest.mark.parametrize(
     ("file", "more"),
     [
@@ -218,6 +243,7 @@ def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     numbers |= {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": seed - 1}
     channels = drawn.geometry.x[0] if kind == "data" else drawn.geometry.y[0]
     numbers |= with_max_pool(kind, channels - seed) if pooled else ALONE
+    numbers["SUMS"] = int(kind == "forward" and not pooled and seed % 2 == 0)
     if kind == "filter" and not pooled:
         numbers["SLOPE"] = seed - 1
     options = [f"-D{name}={value}" for name, value in numbers.items()]
@@ -261,13 +287,37 @@ def test_updates_of_dense_weights(which, dtype, architecture):
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
 
 
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+@pytest.mark.parametrize("kind", ["data", "filter"])
+def test_gradients_of_stride_2_on_tensor_cores(kind, dtype, architecture):
+    """The promising tilings of ResNet's keep to their registers."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    x, y = (16, 32, 32), (32, 32, 32)
+    ends = (y, x) if kind == "data" else (x, y)
+    geometry = Geometry(*ends, Window((3, 3), padding=(1,) * 4), kind == "data", dtype)
+    fixed = geometry.numbers() | {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": -1}
+    fixed |= ALONE | {"FROM_POOL": 1, "STRIDED": 1, "POOLED": y[0], "BFLOAT": int(dtype == BFLOAT)}
+    file, find = "tensor_conv.cu", tilings
+    if kind == "filter":
+        file, find = "tensor_filter.cu", filter_tilings
+    for tiling in find(geometry, 128, 4, H200):
+        options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
+        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+        for library in libraries():
+            log = compile_source(library, kernels.source_of(file), options)
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+
+
 def with_max_pool(kind, stored):
     return ALONE | {"POOL" if kind == "forward" else "FROM_POOL": 1, "POOLED": stored}
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
-@pytest.mark.parametrize("kind", ["forward", "data", "filter"])
+@pytest.mark.parametrize("kind", ["forward", "sums", "data", "filter"])
 def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
@@ -276,7 +326,8 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     geometry = Geometry(*ends, Window((5, 5)), kind == "data", dtype)
     file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
     fixed = geometry.numbers() | {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": -1}
-    fixed |= with_max_pool(kind, 50) if pooled else ALONE
+    fixed |= with_max_pool(kind, 50) if pooled and kind != "sums" else ALONE
+    fixed["SUMS"] = int(kind == "sums")
     find = filter_tilings if kind == "filter" else tilings
     found = find(geometry, 64, 40, H200)
     if pooled and kind == "forward":

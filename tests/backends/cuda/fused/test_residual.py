@@ -1,0 +1,185 @@
+"""The ends of residual blocks in the kernels of batch norm: which form, and the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.fused import REWRITES
+from dnnstack.backends.cuda.fused.residual import GRADIENT, NORM_ADD
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.ops import (
+    ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    Fused,
+)
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.preprocessing import Preprocessing
+
+BATCH, COUNT, CLASSES, STEPS = 6, 24, 5, 3
+
+
+def spec(kind, **options):
+    return LayerSpec(kind, options=options)
+
+
+def conv(filters, **options):
+    return spec("conv2d", **{"filters": filters, "kernel_size": 3, "padding": "same", **options})
+
+
+def block(filters, act="relu", shortcut=None, **options):
+    body = [
+        *(conv(filters, use_bias=False, **options), spec("batch_norm"), spec("relu")),
+        *(conv(filters, use_bias=False), spec("batch_norm")),
+    ]
+    given = {} if shortcut is None else {"shortcut": shortcut}
+    return [spec("residual", body=body, **given), *([] if act is None else [spec(act)])]
+
+
+BEGIN = [conv(8, use_bias=False), spec("batch_norm"), spec("relu")]
+END = [spec("global_avg_pool2d"), spec("dense", units=CLASSES), spec("softmax")]
+PROJECTED = [conv(16, stride=2, use_bias=False), spec("batch_norm")]
+# How many sums a batch norm takes along, how many of its gradients take something along; and how
+# many sums, slopes of activations and gradients of batch norm are left as they were.
+CASES = {
+    "two blocks": ([*BEGIN, *block(8), *block(8)], (2, 3), (0, 0, 2)),
+    "fewer rows": (
+        [*BEGIN, *block(16, stride=2, shortcut="padding"), *block(16)],
+        (2, 3),
+        (0, 0, 2),
+    ),
+    # The sum has two batch norms, and its gradient goes to both.
+    "a shortcut with batch norm": (
+        [*BEGIN, *block(16, stride=2, shortcut=PROJECTED), *block(16)],
+        (2, 3),
+        (0, 0, 3),
+    ),
+    "tanh": ([*BEGIN, *block(8, "tanh"), *block(8, "tanh")], (2, 3), (0, 0, 2)),
+    # Its slope is taken of its input, which the sum leaves.
+    "gelu": ([*BEGIN, *block(8, "gelu"), *block(8, "gelu")], (2, 1), (1, 2, 4)),
+    "nothing behind": ([*BEGIN, *block(8, None), *block(8, None)], (2, 2), (0, 0, 3)),
+}
+
+
+def network(specs):
+    shape = (3, 8, 8)
+    return Network(build_layers([*specs, *END], shape), CrossEntropyLoss(), shape, CLASSES)
+
+
+def train_graph(net):
+    pixels = Preprocessing((1 / 64,) * 3, (-2.0,) * 3)
+    rule = Sgd(momentum=0.9, weight_decay=0.01)
+    return net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, STEPS, pixels, rule)
+
+
+def trained(backend, net, options):
+    """What a few steps leave behind, by the tensor's name; and the calls of a step."""
+    graph = train_graph(net)
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(0)
+    executable.write(graph["images"], draw.integers(0, 255, (COUNT, 3, 8, 8)).astype(np.uint8))
+    executable.write(graph["labels"], draw.integers(0, CLASSES, COUNT).astype(np.int32))
+    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(graph["rates"], np.full(STEPS, 0.05, np.float32))
+    for tensor, values in net.initial_values(1).items():
+        executable.write(tensor, values)
+    executable.run("train", STEPS)
+    updated = [tensor for op in graph.ops for tensor in op.tensors(op.updates)]
+    values = {each.name: executable.read(each) for each in (*updated, graph["loss"])}
+    calls = [call.function for call in executable.calls("train")]
+    executable.close()
+    return values, calls
+
+
+def counted(graph, *kinds):
+    return tuple(sum(isinstance(op, kind) for op in graph.ops) for kind in kinds)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_form(name):
+    specs, forms, left = CASES[name]
+    graph = rewritten(train_graph(network(specs)), REWRITES)
+    kinds = [op.kind for op in graph.ops if isinstance(op, Fused)]
+    assert (kinds.count(NORM_ADD), kinds.count(GRADIENT)) == forms
+    assert counted(graph, Add, ActivationBackward, BatchNormBackward) == left
+
+
+def test_evaluation_adds_to_what_it_normalises():
+    specs, *_ = CASES["two blocks"]
+    pixels = Preprocessing((1 / 64,) * 3, (-2.0,) * 3)
+    graph = network(specs).evaluate_graph(BATCH, "toy", COUNT, COUNT // BATCH, pixels)
+    graph = rewritten(graph, REWRITES)
+    kinds = [op.kind for op in graph.ops if isinstance(op, Fused)]
+    assert kinds == [NORM_ADD] * 2
+    assert counted(graph, Add, BatchNorm, BatchNormInference) == (0, 0, 3)
+
+
+class Fusing(ReferenceBackend):
+    """The reference, which computes a fused operation part by part."""
+
+    rewrites = REWRITES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_parts_are_those_of_the_network(name):
+    net = network(CASES[name][0])
+    fused, _ = trained(Fusing(1), net, Options("fp64"))
+    plain, _ = trained(Fusing(1), net, Options("fp64", fusion=False))
+    for tensor, values in plain.items():
+        np.testing.assert_allclose(fused[tensor], values, rtol=1e-9, atol=1e-12, err_msg=tensor)
+
+
+def test_what_somebody_looks_at_is_kept():
+    graph = train_graph(network(CASES["two blocks"][0]))
+    known = rewritten(graph, {k: v for k, v in REWRITES.items() if k != "residual"})
+    sums = [op for op in known.ops if isinstance(op, Add)]
+    graph.results["between"] = sums[0].terms[0]
+    graph.results["gradient"] = sums[-1].y
+    kinds = [op.kind for op in rewritten(graph, REWRITES).ops if isinstance(op, Fused)]
+    assert (kinds.count(NORM_ADD), kinds.count(GRADIENT)) == (1, 2)
+
+
+def test_calls(bound):
+    """One pass for the sum and its activation, and one for the gradient's sum, slope and sums."""
+    net = network(CASES["two blocks"][0])
+    graphs = {"train": rewritten(train_graph(net), REWRITES)}
+    executable, _ = bound(graphs, "bf16")
+    names = [call.function for call in executable.calls("train")]
+    assert names.count("moments") == names.count("normalize") == 5
+    assert names.count("gradient_sums") == names.count("normalize_backward") == 5
+    assert not {"add_two", "add_terms", "activation_backward", "wide_activation_backward"} & {
+        *names
+    }
+
+
+def test_a_convolution_on_tensor_cores_leaves_the_moments(bound):
+    net = network(CASES["two blocks"][0])
+    graphs = {"train": rewritten(train_graph(net), REWRITES)}
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
+    choices["train/residual_1.conv2d_2/forward"] = "t2-8-8-4-1-1-4-1-1-0-1"
+    executable, _ = bound(graphs, "bf16", choices)
+    calls = executable.calls("train")
+    assert sum(call.function == "moments" for call in calls) == 4
+    (conv,) = (call for call in calls if call.function == "tensor_conv")
+    assert conv.op.origin[0].layer == "residual_1.conv2d_2"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_those_of_the_operations_one_by_one(cuda, monkeypatch, name, precision):
+    net, options = network(CASES[name][0]), Options(precision, tune=False)
+    found, calls = trained(cuda, net, options)
+    apart = {key: rewrite for key, rewrite in REWRITES.items() if key != "residual"}
+    monkeypatch.setattr(type(cuda), "rewrites", apart)
+    wanted, others = trained(cuda, net, options)
+    assert len(calls) < len(others)
+    for tensor, values in wanted.items():
+        np.testing.assert_array_equal(found[tensor], values, err_msg=tensor)

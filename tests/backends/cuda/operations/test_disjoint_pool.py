@@ -1,0 +1,332 @@
+"""Pooling where windows lie apart: its kernels, run on the processor (needs g++, no GPU), and where
+they are taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.backends.cuda.operations.pool import _apart
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import BatchNormInference, Pool2d, Pool2dBackward
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.preprocessing import Preprocessing
+
+from ....support.emulated_kernels import library, loaded, pointer, stored
+from ....support.op_cases_windows import POOLS
+from ....support.op_draft import Draft
+from ....support.tensor_convs import COMPILER, numbers
+
+emulated = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """n pictures of so many channels, of which ``columns`` are stored."""
+
+    n: int
+    channels: int
+    columns: int
+    size: tuple[int, int]
+    window: Window
+    dtype: str = FLOAT
+    nhwc: bool = True
+
+    @property
+    def large(self) -> Layout:
+        stored = (self.n, self.columns, *self.size)
+        return Layout((self.n, self.channels, *self.size), stored, self.nhwc, dtype=self.dtype)
+
+    @property
+    def small(self) -> Layout:
+        ends = self.window.output(*self.size)
+        stored = (self.n, self.columns, *ends)
+        return Layout((self.n, self.channels, *ends), stored, self.nhwc, dtype=self.dtype)
+
+    def defines(self, kind: str = "avg", fusion: bool = True) -> dict[str, int] | None:
+        x, y = (Tensor("x", one.shape, FLOAT, "activation") for one in (self.large, self.small))
+        op = Pool2d(x=x, y=y, window=self.window, kind=kind)
+        binder = SimpleNamespace(arithmetic=Arithmetic.of("bf16", fusion, True))
+        found = _apart(binder, op, self.large, self.small)
+        return None if found is None else dict(found)
+
+    def numbers(self, rng, layout: Layout) -> np.ndarray:
+        """(N, H, W, C), zeros where channels only pad."""
+        n, _, height, width = layout.shape
+        bf16 = self.dtype == BFLOAT
+        values = numbers(rng, (n, height, width, self.channels), bf16)
+        edges = ((0, 0), (0, 0), (0, 0), (0, self.columns - self.channels))
+        return np.pad(values, edges)
+
+    def taps(self, x: np.ndarray) -> np.ndarray:
+        """Those of each window, in front."""
+        (down, across), (rows, columns) = self.window.stride, self.small.shape[2:]
+        return np.array(
+            [
+                x[
+                    :,
+                    h : h + down * (rows - 1) + 1 : down,
+                    w : w + across * (columns - 1) + 1 : across,
+                ]
+                for h in range(self.window.kernel[0])
+                for w in range(self.window.kernel[1])
+            ]
+        )
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Gives the kernels for a geometry, and how many channels a thread has of it."""
+
+    @cache
+    def kernels(drawn):
+        fixed = drawn.defines() | {"BFLOAT": int(drawn.dtype == BFLOAT)}
+        return library("disjoint_pool", tmp_path_factory.mktemp("pool"), fixed), fixed["EACH"]
+
+    return kernels
+
+
+# The shortcut of a residual network, a global average, and anything odd: gaps between windows,
+# pixels beyond the last, one window of any stride, channels in fours but not in eights.
+CASES = {
+    "picked": Drawn(3, 16, 16, (8, 6), Window((1, 1), (2, 2)), BFLOAT),
+    "picked_rest": Drawn(2, 16, 16, (7, 10), Window((1, 1), (3, 2)), BFLOAT),
+    "picked_float": Drawn(2, 3, 4, (5, 5), Window((1, 1), (2, 3))),
+    "copied": Drawn(2, 8, 8, (3, 4), Window((1, 1), (1, 1)), BFLOAT),
+    "2x2": Drawn(3, 20, 20, (9, 8), Window((2, 2), (2, 2)), BFLOAT),
+    "2x2_eights": Drawn(3, 20, 24, (8, 9), Window((2, 2), (2, 2)), BFLOAT),
+    "gaps": Drawn(2, 12, 12, (11, 9), Window((2, 3), (4, 4))),
+    "row": Drawn(2, 33, 40, (4, 7), Window((1, 4), (2, 5)), BFLOAT),
+    "3x3": Drawn(2, 8, 8, (9, 8), Window((3, 3), (4, 3)), BFLOAT),
+    "4x4": Drawn(2, 8, 8, (9, 8), Window((4, 4), (4, 4))),
+    "5x5": Drawn(3, 30, 32, (11, 13), Window((5, 5), (5, 6)), BFLOAT),
+    "7x7_rest": Drawn(3, 20, 20, (9, 8), Window((7, 7), (7, 7))),
+    "global": Drawn(5, 64, 64, (8, 8), Window((8, 8), (8, 8)), BFLOAT),
+    "global_float": Drawn(5, 64, 64, (8, 8), Window((8, 8), (8, 8))),
+    "global_stride": Drawn(3, 8, 8, (5, 5), Window((5, 4), (1, 2))),
+    "global_large": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27))),
+    "global_large_eights": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27)), BFLOAT),
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", CASES)
+def test_forward(compiled, name):
+    """As near as rounding lets it, also where all are near a large mean; the same in any batch."""
+    drawn, rng = CASES[name], np.random.default_rng(len(name))
+    kernels, each = compiled(drawn)
+    bf16 = drawn.dtype == BFLOAT
+    x = drawn.numbers(rng, drawn.large) + np.float32(4.0) * (np.arange(drawn.columns) < 2)
+    x = loaded(stored(x, bf16), bf16, x.shape)
+    taps = drawn.taps(x)
+    shape = taps.shape[1:]
+    got = {}
+    for n, blocks in ((drawn.n, 1), (drawn.n, 3), (1, 2)):
+        y = stored(np.full((n, *shape[1:]), np.nan), bf16)
+        source = stored(x[:n], bf16)
+        kernels.forward(pointer(source), pointer(y), y.size // each, blocks)
+        got[n, blocks] = loaded(y, bf16, (n, *shape[1:]))
+    whole = got[drawn.n, 1]
+    want = taps.astype(np.float64).mean(0)
+    # Where terms have both signs, the error is that of the terms.
+    error = 2.0**-8 if bf16 else 2.0**-22
+    near = error * np.abs(want) + 2.0**-22 * np.abs(taps).max(0)
+    assert (np.abs(whole - want) <= near).all()
+    np.testing.assert_array_equal(got[drawn.n, 3], whole)
+    np.testing.assert_array_equal(got[1, 2], whole[:1])
+    assert not whole[..., drawn.channels :].any()
+
+
+@emulated
+@pytest.mark.parametrize("name", [name for name, c in CASES.items() if c.window.area <= 9])
+def test_small_windows_are_added_up_in_order(compiled, name):
+    """Bit for bit as pool.cu does, row by row."""
+    drawn, rng = CASES[name], np.random.default_rng(len(name))
+    kernels, each = compiled(drawn)
+    bf16 = drawn.dtype == BFLOAT
+    x = drawn.numbers(rng, drawn.large)
+    taps = drawn.taps(x)
+    total = np.zeros(taps.shape[1:], np.float32)
+    for tap in taps:
+        total += tap
+    source, y = stored(x, bf16), stored(np.full(total.shape, np.nan), bf16)
+    kernels.forward(pointer(source), pointer(y), y.size // each, 2)
+    np.testing.assert_array_equal(y, stored(total / np.float32(len(taps)), bf16))
+
+
+@emulated
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+def test_a_window_of_one_pixel_is_that_pixel(compiled, dtype):
+    """Whatever it holds: then the maximum is the average."""
+    drawn = Drawn(1, 8, 8, (2, 3), Window((1, 1), (1, 1)), dtype)
+    kernels, each = compiled(drawn)
+    values = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
+    x = stored(np.repeat(values, 8), dtype == BFLOAT)
+    y = np.ones_like(x)
+    kernels.forward(pointer(x), pointer(y), y.size // each, 1)
+    np.testing.assert_array_equal(y.view(np.uint8), x.view(np.uint8))
+
+
+@emulated
+@pytest.mark.parametrize("name", CASES)
+def test_backward_writes_every_pixel(compiled, name):
+    drawn, rng = CASES[name], np.random.default_rng(len(name))
+    kernels, each = compiled(drawn)
+    bf16 = drawn.dtype == BFLOAT
+    dy = drawn.numbers(rng, drawn.small)
+    want = np.zeros((drawn.n, *drawn.size, drawn.columns), np.float32)
+    for at in np.ndindex(*drawn.small.shape[2:]):
+        top, left = (np.array(at) * drawn.window.stride).tolist()
+        bottom, right = top + drawn.window.kernel[0], left + drawn.window.kernel[1]
+        share = dy[:, at[0], at[1]] / np.float32(drawn.window.area)
+        want[:, top:bottom, left:right] = share[:, None, None]
+    source, dx = stored(dy, bf16), stored(np.full(want.shape, np.nan), bf16)
+    kernels.backward(pointer(source), pointer(dx), dx.size // each, 3)
+    np.testing.assert_array_equal(dx, stored(want, bf16))
+
+
+ONE = Drawn(2, 16, 16, (9, 8), Window((2, 2), (3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("drawn", "kind", "fusion", "served"),
+    [
+        (ONE, "avg", True, True),
+        (ONE, "avg", False, False),
+        (ONE, "max", True, False),
+        (CASES["picked"], "max", True, True),
+        (Drawn(2, 16, 16, (9, 8), Window((2, 2), (2, 2)), nhwc=False), "avg", True, False),
+        (Drawn(2, 6, 6, (9, 8), Window((2, 2), (2, 2))), "avg", True, False),
+        (Drawn(2, 6, 8, (9, 8), Window((2, 2), (2, 2))), "avg", True, True),
+        (Drawn(2, 16, 16, (9, 8), Window((3, 2), (2, 2))), "avg", True, False),
+        (Drawn(2, 16, 16, (9, 8), Window((2, 3), (2, 2))), "avg", True, False),
+        # One window in one direction alone.
+        (Drawn(2, 16, 16, (9, 3), Window((2, 3), (2, 1))), "avg", True, True),
+        (Drawn(2, 16, 16, (9, 8), Window((2, 2), (2, 2), (0, 1, 0, 0))), "avg", True, False),
+        (Drawn(1 << 20, 64, 64, (8, 8), Window((8, 8), (8, 8))), "avg", True, True),
+        (Drawn((1 << 20) + 1, 64, 64, (8, 8), Window((8, 8), (8, 8))), "avg", True, False),
+    ],
+)
+def test_where_they_serve(drawn, kind, fusion, served):
+    assert (drawn.defines(kind, fusion) is not None) is served
+
+
+@pytest.mark.parametrize(
+    ("area", "threads"), [(1, 1), (9, 1), (10, 8), (16, 8), (17, 16), (33, 32), (784, 32)]
+)
+def test_threads_of_a_window(area, threads):
+    drawn = Drawn(2, 16, 16, (1, area), Window((1, area), (1, area)))
+    assert drawn.defines()["SPLIT"] == threads
+
+
+def behind_norms(case, kind="avg", law="normal"):
+    """A section that pools, and back, what lies as a batch norm leaves it."""
+    draft = Draft(np.random.default_rng(3), law)
+    channels = case.picture[1]
+    draft.length = case.window.area
+    mean, var = (
+        draft.given(name, np.full(channels, value, np.float32), "state")
+        for name, value in (("mean", 0.0), ("var", 1.0))
+    )
+
+    def lying(name, shape):
+        given, found = draft.floats(f"given_{name}", *shape), draft.out(name, *shape)
+        known = {"running_mean": mean, "running_var": var, "eps": 1e-12}
+        draft.graph.add(BatchNormInference(x=given, y=found, **known))
+        return found
+
+    small = case.output(channels)
+    x, dy = lying("x", case.picture), lying("dy", small)
+    y, dx = draft.out("y", *small), draft.out("dx", *case.picture)
+    draft.graph.add(Pool2d(x=x, y=y, window=case.window, kind=kind))
+    ends = {"x": x, "y": y} if kind == "max" else {}
+    draft.graph.add(Pool2dBackward(**ends, dy=dy, dx=dx, window=case.window, kind=kind))
+    return draft
+
+
+APART = {"2x2", "wide", "gaps", "whole", "1x1", "rest", "global"}
+
+
+def functions(executable):
+    return {c.function for c in executable.calls("one") if "pool" in c.function.lower()}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("name", POOLS)
+def test_where_a_section_calls_them(bound, name, precision):
+    draft = behind_norms(POOLS[name])
+    executable, _ = bound({"one": draft.graph}, precision)
+    new, found = {"disjoint_pool", "disjoint_pool_backward"}, functions(executable)
+    assert found == new if name in APART else found and not found & new
+    executable.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_a_residual_network_calls_nothing_else(bound, precision):
+    """Neither for its shortcuts nor for its global average, forward and back."""
+    conv = {"kernel_size": 3, "padding": "same"}
+    body = [LayerSpec("conv2d", options={"filters": 32, "stride": 2, **conv})]
+    specs = (
+        *(LayerSpec("conv2d", options={"filters": 16, **conv}), LayerSpec("batch_norm")),
+        LayerSpec("residual", options={"body": body, "shortcut": "padding"}),
+        *(LayerSpec("relu"), LayerSpec("global_avg_pool2d")),
+        LayerSpec("dense", options={"units": 10}),
+    )
+    shape = (3, 16, 16)
+    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
+    graph = network.train_graph(8, "train", 16, 2, 50, scaling, Sgd(momentum=0.9))
+    executable, _ = bound({"one": rewritten(graph, CudaBackend.rewrites)}, precision)
+    found = Counter(c.function for c in executable.calls("one") if "pool" in c.function.lower())
+    assert found == {"disjoint_pool": 2, "disjoint_pool_backward": 2}
+    executable.close()
+
+
+@pytest.mark.parametrize(
+    ("precision", "forward"), [("tf32", "cudnnPoolingForward"), ("bf16", "pool_forward")]
+)
+def test_plain_calls_are_those_of_the_library(bound, precision, forward):
+    draft = behind_norms(POOLS["wide"])
+    executable, _ = bound({"one": draft.graph}, precision, fusion=False)
+    assert functions(executable) == {forward, "pool_backward_disjoint"}
+    executable.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", ["avg", "max"])
+@pytest.mark.parametrize("name", POOLS)
+def test_as_in_the_reference(name, kind, precision):
+    try:
+        backend = CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    draft = behind_norms(POOLS[name], kind, "ties")
+    found = []
+    for each, computed in ((backend, precision), (ReferenceBackend(1), "fp64")):
+        options = Options(computed, tune=False)
+        executable = each.compile({"one": draft.graph}, options)
+        for tensor, value in draft.values.items():
+            executable.write(tensor, value)
+        executable.run("one")
+        results = ((key, draft.graph.results[key]) for key in ("y", "dx"))
+        found.append({key: executable.read(tensor) for key, tensor in results})
+        executable.close()
+    for key, want in found[1].items():
+        error = 2.0**-8 if precision == "bf16" else 2.0**-21
+        np.testing.assert_allclose(found[0][key], want, rtol=error, atol=4 * error, err_msg=key)
