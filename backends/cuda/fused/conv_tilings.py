@@ -116,6 +116,11 @@ class Tiling(Modelled):
         return max(behind, sums + partial)
 
     @property
+    def bytes_of_sums(self) -> int:
+        """Of shared memory besides, where every warp sums up its filters: channel_sums.cuh."""
+        return self.threads // 32 * 8 * self.block_octets * 24
+
+    @property
     def registers(self) -> int:
         return self.octets * (4 * self.across + 2 * self.geometry.window.kernel[1]) + 44
 

@@ -300,7 +300,7 @@ class TensorConv(_Conv[Tiling]):
             return tiling.pools
         return not self.sums or (
             tiling.grid(self._n, self._processors)[0] <= MOST_SLICES
-            and fits(tiling, self._processors, _row_bytes(tiling))
+            and fits(tiling, self._processors, tiling.bytes_of_sums)
         )
 
     def _tiling(self, values: Sequence[int]) -> Tiling:
@@ -314,7 +314,7 @@ class TensorConv(_Conv[Tiling]):
 
     def _shared(self, index: int, **others: int) -> int:
         tiling = self._every[index]
-        return tiling.shared + _row_bytes(tiling) * others.get("SUMS", int(self.sums))
+        return tiling.shared + tiling.bytes_of_sums * others.get("SUMS", int(self.sums))
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         *given, n, alpha = super()._arguments(ends)
@@ -324,16 +324,15 @@ class TensorConv(_Conv[Tiling]):
         bare = {"ACTIVATION": kind_of(None), "SUMS": 0}
         self._launch(index, pointers, **bare, **ALONE)()
 
+    def _through(self) -> dict[str, object]:
+        left = {"sums": f"moments of {self._op.y.name}"} if isinstance(self._op, Conv2d) else {}
+        return super()._through() | (left if self.sums else {})
+
     def add(self) -> None:
         super().add()
         if self.sums and isinstance(self._op, Conv2d):
             count = self._every[self.plan].grid(self._n, self._processors)[0]
             self._b.decisions.moments[self._op.y] = (self._slices, count)
-
-
-def _row_bytes(tiling: Tiling) -> int:
-    """Of shared memory, for the sums of every warp."""
-    return tiling.threads // 32 * 8 * tiling.block_octets * 24
 
 
 class WarpgroupConv(_Conv[WarpgroupTiling]):

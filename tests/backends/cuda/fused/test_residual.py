@@ -169,6 +169,7 @@ def test_a_convolution_on_tensor_cores_leaves_the_moments(bound):
     assert sum(call.function == "moments" for call in calls) == 4
     (conv,) = (call for call in calls if call.function == "tensor_conv")
     assert conv.op.origin[0].layer == "residual_1.conv2d_2"
+    assert conv.arguments["sums"] == f"moments of {conv.op.y.name}"
 
 
 @pytest.mark.cuda

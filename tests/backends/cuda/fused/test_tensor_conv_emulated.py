@@ -76,7 +76,7 @@ def test_sums_for_a_batch_norm(tmp_path, seed):
     drawn = draw(seed, "forward")
     kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=0 if seed % 3 == 1 else -1, SUMS=1)
     tiling = drawn.tiling
-    assert kernel.sizes()[0] == tiling.shared + tiling.threads // 32 * tiling.block_octets * 8 * 24
+    assert kernel.sizes()[0] == tiling.shared + tiling.bytes_of_sums
     g, rng = drawn.geometry, np.random.default_rng(seed)
     x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
     w = numbers(rng, (g.y[0], *g.window.kernel, g.x[0]), drawn.bf16)
