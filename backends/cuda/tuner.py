@@ -227,11 +227,7 @@ def _ending(
     seconds of a step: ``fastest`` without."""
     best = found
     if max(build.launches, default=0) > FEW_LAUNCHES:
-        # Of many launches the next batch alone, beside an update that is long.
-        options.interrupt()
-        choices = found | {"ending": BATCH}
-        seconds = _seconds(build, choices, FINE_REPEATS)
-        return (choices, seconds) if seconds < FINE_GAIN * fastest else (found, fastest)
+        return found, fastest
     streams = found.get("streams", "1")
     # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
     tried = [(number, f"{TAIL},{BATCH}") for number in dict.fromkeys((streams, "1"))]

@@ -28,8 +28,9 @@ def rewrite(graph: Graph) -> Graph:
     """Batch norm, then a sum of two; and sum of two gradients, slope of an activation, gradient of
     batch norm, where at least one comes before the last."""
     ops = list(graph.ops)
-    for added in [op for op in ops if isinstance(op, Add) and len({*op.terms}) == 2]:
-        norm = next((op for term in added.terms if (op := _norm(graph, term)) is not None), None)
+    for added in [op for op in ops if isinstance(op, Add) and len(op.terms) == 2]:
+        found = (_norm(graph, added, term) for term in added.terms)
+        norm = next((op for op in found if op is not None), None)
         if norm is not None:
             other = next(term for term in added.terms if term != norm.y)
             seen = (norm.x, other, added.y)
@@ -41,9 +42,9 @@ def rewrite(graph: Graph) -> Graph:
     return graph.with_ops(ops)
 
 
-def _norm(graph: Graph, term: Tensor) -> BatchNorm | BatchNormInference | None:
-    """The one that a term comes from, of which nothing else reads it."""
-    norm = graph.producer(term)
+def _norm(graph: Graph, added: Add, term: Tensor) -> BatchNorm | BatchNormInference | None:
+    """The one that a term comes from, where nothing but the sum reads it, and that once."""
+    norm = None if added.terms.count(term) > 1 else graph.producer(term)
     if not isinstance(norm, BatchNorm | BatchNormInference) or norm.activation is not None:
         return None
     alone = len(graph.consumers(term)) == 1 and term not in graph.results.values()
@@ -63,6 +64,9 @@ def _gradient(graph: Graph, ops: list[Op], back: BatchNormBackward) -> Fused | N
     total = back.dy if mask is None else mask.dy
     added, reader = before if isinstance(before, Add) else None, mask or back
     if added is not None and (len(added.terms) > 2 or added.activation is not None):
+        added = None
+    # What another activation of the norm's own lets through is stored nowhere, so not rounded.
+    if mask is None and back.activation not in (None, "relu"):
         added = None
     alone = graph.consumers(total) == [reader] and total not in graph.results.values()
     # Others may read what the kernel leaves, if that is the sum itself.

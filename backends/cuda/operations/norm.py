@@ -262,7 +262,8 @@ def _residual_gradient(b: Binder, op: Fused) -> None:
     x, y = b.want(back.x, layout), b.want(value, layout) if kind in FROM_OUTPUT else None
     # Nobody else reads it without a mask of its own: the sum of two gradients.
     left = b.output(back.dy if mask is None else mask.dx, layout)
-    sums = _Launches(b, op, layout, kind, (("TERMS", len(terms)), ("WRITES", 1)))
+    fixed = (("KEEPS_NAN", int(mask is not None)), ("TERMS", len(terms)), ("WRITES", 1))
+    sums = _Launches(b, op, layout, kind, fixed)
     means = _sums(sums, back, (x, first, second, y, left), alpha)
     _gradient(_Launches(b, op, layout), back, (x, left, None), means, 0.0)
 

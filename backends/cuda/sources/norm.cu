@@ -6,7 +6,8 @@
 // still in the cache, and what it writes last is what the next operation reads first.
 
 // TERMS: how many tensors the gradient is the sum of. WRITES: what the activation lets through of it is
-// left for others, too, and rounded as it is stored. ADDS: another tensor is added to what is normalised,
+// left for others, too, and rounded as it is stored. KEEPS_NAN: so is that of a gradient where a ReLU lets
+// nothing through, as where the activation's gradient is an operation of its own. ADDS: another tensor is added to what is normalised,
 // and the activation is behind that sum.
 
 #ifndef KIND
@@ -17,6 +18,9 @@
 #endif
 #ifndef WRITES
 #define WRITES 0
+#endif
+#ifndef KEEPS_NAN
+#define KEEPS_NAN 0
 #endif
 #ifndef ADDS
 #define ADDS 0
@@ -68,11 +72,11 @@ INLINE void scale_by(float* factor, const float* weight) {
 
 // dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
 INLINE float passed(float dy, float v, float alpha) {
-    return KIND == RELU ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
+    return KIND == RELU && !KEEPS_NAN ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
 }
 
 // Rows that a thread asks for at once, of one tensor or of each of several.
-constexpr int ROWS = 4, PAIRS = 2;
+constexpr int ROWS = 4, PAIRS = 2, WRITTEN = ADDS && EACH == 8 ? PAIRS : ROWS;
 // Blocks on a processor of a kernel that reads several.
 constexpr int RESIDENT = EACH == 8 ? 3 : 4;
 
@@ -217,7 +221,7 @@ normalize(const T* x, const T* other, T* __restrict__ y, int rows, int groups, i
     enter();
     const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    typedef Rows<ROWS, true> Back;
+    typedef Rows<WRITTEN, true> Back;
     const int step = gridDim.x * s.count;
     int r = blockIdx.x * s.count + s.row;
     Back x_rows, other_rows;
@@ -231,7 +235,7 @@ normalize(const T* x, const T* other, T* __restrict__ y, int rows, int groups, i
     if (eps >= 0.0f) UNROLLED(k, EACH) a[k] = 1.0f / sqrtf(a[k] + eps);
     scale_by(a, w);
     while (r < rows) {
-        UNROLLED(k, ROWS) {
+        UNROLLED(k, WRITTEN) {
             if (r + k * step >= rows) break;
             float v[EACH], more[EACH];
             x_rows.get(k, v);
@@ -244,7 +248,7 @@ normalize(const T* x, const T* other, T* __restrict__ y, int rows, int groups, i
             }
             store(y + Back::at(s, r + k * step, rows), v);
         }
-        r += ROWS * step;
+        r += WRITTEN * step;
         ask();
     }
 }

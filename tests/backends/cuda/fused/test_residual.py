@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -64,6 +66,12 @@ CASES = {
     "tanh": ([*BEGIN, *block(8, "tanh"), *block(8, "tanh")], (2, 3), (0, 0, 2)),
     # Its slope is taken of its input, which the sum leaves.
     "gelu": ([*BEGIN, *block(8, "gelu"), *block(8, "gelu")], (2, 1), (1, 2, 4)),
+    # Of a norm's own activation other than ReLU nothing is stored that could be left rounded.
+    "tanh in front": (
+        [conv(8, use_bias=False), spec("batch_norm"), spec("tanh"), *block(8), *block(8)],
+        (2, 2),
+        (1, 0, 3),
+    ),
     "nothing behind": ([*BEGIN, *block(8, None), *block(8, None)], (2, 2), (0, 0, 3)),
 }
 
@@ -144,6 +152,18 @@ def test_what_somebody_looks_at_is_kept():
     graph.results["gradient"] = sums[-1].y
     kinds = [op.kind for op in rewritten(graph, REWRITES).ops if isinstance(op, Fused)]
     assert (kinds.count(NORM_ADD), kinds.count(GRADIENT)) == (1, 2)
+
+
+@pytest.mark.parametrize("places", [(0, 0, 1), (0, 1, 1), (0, 0)])
+def test_a_sum_with_a_term_twice_stays(places):
+    graph = train_graph(network([*BEGIN, *block(8)]))
+    found = rewritten(graph, {k: v for k, v in REWRITES.items() if k != "residual"})
+    ops = list(found.ops)
+    at = next(i for i, op in enumerate(ops) if isinstance(op, Add) and op.activation)
+    terms = tuple(ops[at].terms[place] for place in places)
+    ops[at] = replace(ops[at], terms=terms, activation=None)
+    fused = REWRITES["residual"](found.with_ops(ops))
+    assert NORM_ADD not in [op.kind for op in fused.ops if isinstance(op, Fused)]
 
 
 def test_calls(bound):

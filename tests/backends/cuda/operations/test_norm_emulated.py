@@ -164,7 +164,7 @@ def test_what_a_residual_block_ends_in(tmp_path, case, terms):
         Norm(rows, channels, columns, bf16, each, FOUR, folder, **others)
         for each, folder, others in (
             (None, tmp_path / "plain", {}),
-            (kind, tmp_path / "all", {"TERMS": terms, "WRITES": 1, "ADDS": 1}),
+            (kind, tmp_path / "all", {"TERMS": terms, "WRITES": 1, "KEEPS_NAN": 1, "ADDS": 1}),
         )
     )
     x, other, dy = drawn(), drawn(), drawn()
@@ -200,6 +200,24 @@ def test_what_a_residual_block_ends_in(tmp_path, case, terms):
     wanted = plain.sums(
         "gradients", (x, stored(g, bf16), None, None, None), *known, ctypes.c_float(0)
     )
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_nan_where_a_relu_lets_nothing_through(tmp_path, keeps):
+    """Batch norm with a ReLU of its own drops it; the gradient of a ReLU by itself does not."""
+    shape = (40, 4)
+    fixed = {"TERMS": 1, "WRITES": 1, "KEEPS_NAN": keeps}
+    kernels = Norm(*shape, 4, False, "relu", FOUR, tmp_path, **fixed)
+    x, dy, y = np.ones(shape), np.ones(shape), np.ones(shape)
+    y[3, 1], dy[3, 1], y[7, 2], dy[7, 2] = 0, np.nan, 0, -np.inf
+    known = [np.ones(4, np.float32) for _ in range(4)]
+    left = kernels.empty()
+    ends = (kernels.stored(x), kernels.stored(dy), None, kernels.stored(y), left)
+    kernels.run("gradients", (*ends, np.zeros((3, 2, 4))), *known, ctypes.c_float(0))
+    found = loaded(left, False, shape)
+    wanted = np.ones(shape)
+    wanted[3, 1] = wanted[7, 2] = np.nan if keeps else 0.0
     np.testing.assert_array_equal(found, wanted)
 
 

@@ -139,6 +139,26 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("each", [4, 8])
+@pytest.mark.parametrize("bfloat", [0, 1])
+@pytest.mark.parametrize("kind", [None, "relu", "tanh"])
+def test_batch_norm_at_the_end_of_a_residual_block(kind, bfloat, each, architecture):
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    if each == 8 and not bfloat:
+        return
+    fixed = {"BFLOAT": bfloat, "EACH": each, "TERMS": 2, "WRITES": 1, "KEEPS_NAN": 1, "ADDS": 1}
+    if kind is not None:
+        fixed["KIND"] = ACTIVATIONS.index(kind)
+    options = [f"-D{name}={value}" for name, value in fixed.items()]
+    options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+    for library in libraries():
+        log = compile_source(library, kernels.source_of("norm.cu"), options)
+        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+        assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize(
     ("kernel", "stride", "size"),
