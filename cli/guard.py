@@ -26,7 +26,8 @@ from . import console
 _ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a rank tells: that the training begins, and that it has left MPI with the others.
 BEGUN, LEFT = b"b", b"l"
-# Seconds in which a launcher has read what was printed, and has ended this process.
+# Seconds in which a launcher has read what was printed, and has ended this process; and in which
+# it has done so for another rank.
 _PATIENCE = 2.0
 
 
@@ -54,6 +55,8 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
         while os.getppid() == launcher:
             time.sleep(0.2)
     elif status < 0 and last != LEFT and -status not in _ASKED:
+        if -status == signal.SIGABRT and not _stays(launcher):
+            os._exit(128 - status)
         console.error(
             f"rank {rank} on {os.uname().nodename} was ended by {_named(-status)}, so all ranks "
             "end; resume from the last checkpoint, if there is one"
@@ -62,6 +65,18 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
     if code and last != LEFT:
         _end_all(code)
     os._exit(code)
+
+
+def _stays(launcher: int) -> bool:
+    """Whether no other rank's guard ends all within a while.
+
+    MPICH's transport aborts a process that reads the memory of one that has just been ended: it is
+    for the guard of the latter to say why.
+    """
+    end = time.monotonic() + _PATIENCE
+    while os.getppid() == launcher and time.monotonic() < end:
+        time.sleep(0.05)
+    return os.getppid() == launcher
 
 
 def _heard(descriptor: int) -> bytes:

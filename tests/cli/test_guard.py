@@ -19,6 +19,7 @@ tell = guarded(3, {hides})
 {body}
 """
 DIES = "os.kill(os.getpid(), 9)"
+ABORTS = "os.kill(os.getpid(), 6)"
 FAILS = "os.write(2, b'what is wrong\\n')\nos._exit(1)"
 LEAVES = """
 if not os.fork():
@@ -70,6 +71,38 @@ def test_the_launcher_is_asked_to_end_all_once_it_has_read_why(
         launcher.settimeout(LONG)
         assert launcher.recv(100) == b"cmd=abort exitcode=%d\n" % status
         assert process.wait(LONG) == status
+
+
+def test_an_abort_is_told_only_when_no_other_guard_has_ended_all() -> None:
+    """It may follow from the end of another rank, whose guard says why."""
+    with guarded(ABORTS) as (process, launcher):
+        launcher.settimeout(1.0)
+        assert process.stderr is not None
+        os.set_blocking(process.stderr.fileno(), False)
+        with pytest.raises(TimeoutError):
+            launcher.recv(100)
+        assert process.stderr.read() is None
+        launcher.settimeout(LONG)
+        assert launcher.recv(100) == b"cmd=abort exitcode=134\n"
+        assert process.wait(LONG) == 128 + signal.SIGABRT
+        assert b"rank 3 on " in process.stderr.read()
+
+
+def test_an_abort_is_not_told_when_the_launcher_has_gone() -> None:
+    heard, told = os.pipe()
+    with os.fdopen(heard, "rb") as messages:
+        launcher = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c',"
+                f" {RANK.format(body=ABORTS, hides=False)!r}])\nimport time\ntime.sleep(1.0)",
+            ],
+            stderr=told,
+        )
+        os.close(told)
+        assert launcher.wait(LONG) == 0
+        assert messages.read() == b""
 
 
 def test_a_message_that_nobody_reads_does_not_hold_it_up_for_ever() -> None:

@@ -80,6 +80,13 @@ RANKS = (
         (f"{_GUARD}::test_the_launcher_is_asked_to_end_all_once_it_has_read_why",),
     ),
     Mutant(
+        "guard: an abort is told beside what it follows from",
+        "cli/guard.py",
+        "    return os.getppid() == launcher\n",
+        "    return True\n",
+        (f"{_GUARD}::test_an_abort_is_not_told_when_the_launcher_has_gone",),
+    ),
+    Mutant(
         "guard: the launcher ends before it has read why",
         "cli/guard.py",
         "(_unread(1) or _unread(2))",
