@@ -17,6 +17,7 @@ _PARITY = "backends/test_parity.py::test_operation"
 _REFERENCE = "backends/reference"
 _ONEDNN = "backends/onednn"
 _APART = "backends/cuda/operations/test_disjoint_pool.py"
+_EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
 
 ARITHMETIC = (
     Mutant(
@@ -102,6 +103,16 @@ ARITHMETIC = (
         "        for seen in positions(padded(x, op.window, -np.inf), op.window, output):\n",
         "        for seen in positions(padded(x, op.window), op.window, output):\n",
         (f"{_POINTWISE}::test_max_pool_padding_never_wins",),
+    ),
+    Mutant(
+        "CUDA: a gradient of stride 2 is spread to every second column, but to each row",
+        "backends/cuda/sources/spread.cuh",
+        "if (tap == 0) fetch(to, from, exists);",
+        "if (tap % 2 == 0) fetch(to, from, exists);",
+        (
+            f"{_EMULATED}::test_the_gradient_of_pictures_of_stride_2",
+            f"{_EMULATED}::test_the_gradients_of_filters_and_biases_of_stride_2",
+        ),
     ),
     Mutant(
         "CUDA: pixels between windows get a share of the gradient",

@@ -290,16 +290,6 @@ DEVICES = (
         (f"{_TENSOR}::test_where_they_serve",),
     ),
     Mutant(
-        "CUDA: a gradient of stride 2 is spread to every second column, but to each row",
-        "backends/cuda/sources/spread.cuh",
-        "if (tap == 0) fetch(to, from, exists);",
-        "if (tap % 2 == 0) fetch(to, from, exists);",
-        (
-            f"{_EMULATED}::test_the_gradient_of_pictures_of_stride_2",
-            f"{_EMULATED}::test_the_gradients_of_filters_and_biases_of_stride_2",
-        ),
-    ),
-    Mutant(
         "CUDA: a product on tensor cores has no bias",
         "backends/cuda/fused/tensor_dense.cu",
         "    if (bias) v += bias[column];\n",

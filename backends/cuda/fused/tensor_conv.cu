@@ -202,7 +202,8 @@ INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share
                 const float a = ended(v[2 * h], bias && exists ? bias[filter] : 0.0f, alpha);
                 const float b = ended(v[2 * h + 1], bias && exists ? bias[filter + 1] : 0.0f, alpha);
                 if (SUMS) left.add(o, rounded(a, b), exists);
-                if (exists) put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
+                if (!exists) continue;
+                put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
             }
         }
     }

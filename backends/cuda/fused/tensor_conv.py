@@ -278,7 +278,7 @@ class TensorConv(_Conv[Tiling]):
     file = CONV
 
     @property
-    def sums(self) -> bool:  # type: ignore[override]
+    def sums(self) -> bool:
         return self._kind == "forward" and self._behind is None and normed(self._b, self._op)
 
     @cached_property

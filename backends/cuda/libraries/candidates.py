@@ -15,13 +15,16 @@ from .runtime import trial_seconds
 class Candidates(ABC):
     """Ways to run one convolution, counted from 0; plans of cuDNN, or shapes of a kernel of ours.
 
-    ``plan`` is the one taken, -1 before ``choose``; ``stream`` is where they run. ``sums``: whether
-    they leave the sums that a batch norm behind them begins with.
+    ``plan`` is the one taken, -1 before ``choose``; ``stream`` is where they run.
     """
 
     plan = -1
-    sums = False
     stream: Any
+
+    @property
+    def sums(self) -> bool:
+        """Whether they leave the sums that a batch norm behind them begins with."""
+        return False
 
     @abstractmethod
     def plans(self) -> int:

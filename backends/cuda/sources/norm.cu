@@ -6,9 +6,9 @@
 // still in the cache, and what it writes last is what the next operation reads first.
 
 // TERMS: how many tensors the gradient is the sum of. WRITES: what the activation lets through of it is
-// left for others, too, and rounded as it is stored. KEEPS_NAN: so is that of a gradient where a ReLU lets
-// nothing through, as where the activation's gradient is an operation of its own. ADDS: another tensor is added to what is normalised,
-// and the activation is behind that sum.
+// left for others, too, and rounded as it is stored. KEEPS_NAN: a NaN stays where a ReLU lets nothing
+// through, as where the activation's gradient is an operation of its own. ADDS: another tensor is added
+// to what is normalised, and the activation is behind that sum.
 
 #ifndef KIND
 #define KIND -1
@@ -70,7 +70,8 @@ INLINE void scale_by(float* factor, const float* weight) {
     UNROLLED(k, EACH) factor[k] = weight[k] ? factor[k] * weight[k] : 0.0f;
 }
 
-// dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
+// dy times the slope at v; behind a ReLU that let nothing through dy does not matter, unless
+// a NaN is to stay.
 INLINE float passed(float dy, float v, float alpha) {
     return KIND == RELU && !KEEPS_NAN ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
 }

@@ -184,14 +184,11 @@ def test_what_a_residual_block_ends_in(tmp_path, case, terms):
     if terms == 2:
         total = rounded(total + loaded(other, bf16, shape))
     factor = np.zeros(shape)
-    # Of these kinds it follows from the output; without one nothing is between.
-    out = together if kind in ("relu", "sigmoid") else None
-    if kind == "relu":
-        factor = (loaded(together, bf16, shape) > 0).astype(float)
-    elif kind is None:
-        factor[...] = 1.0
-    else:
+    if kind not in (None, "relu"):
+        # One whose slope follows from its input is not taken along backward.
         return
+    out = None if kind is None else together
+    factor[...] = 1.0 if out is None else loaded(out, bf16, shape) > 0
     left = kernels.empty()
     ends = (x, dy, other if terms == 2 else None, out, left)
     found = kernels.sums("gradients", ends, *known, ctypes.c_float(0))
