@@ -22,10 +22,11 @@ BEFORE = """
 typedef long long i64;
 typedef unsigned short bfloat;
 struct int2 { int x, y; };
-static struct { int x; } blockIdx, threadIdx, blockDim, gridDim;
-double totals[1024];
-static bool bringing;
-static double brought;
+// Ranks that are threads launch side by side.
+static thread_local struct { int x; } blockIdx, threadIdx, blockDim, gridDim;
+thread_local double totals[1024];
+static thread_local bool bringing;
+static thread_local double brought;
 #define INF HUGE_VALF
 #define LINEAR(i, n) \\
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); \\

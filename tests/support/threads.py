@@ -50,7 +50,13 @@ class Threads:
         collectives.join(self)
         try:
             with ThreadPoolExecutor(self.size) as pool:
-                return list(pool.map(one, range(self.size)))
+                ends = [pool.submit(one, rank) for rank in range(self.size)]
+            errors = [end.exception() for end in ends if end.exception() is not None]
+            # The ranks that wait for one that has failed tell nothing of why it did.
+            errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
+            if errors:
+                raise errors[0]
+            return [end.result() for end in ends]
         finally:
             collectives.join(None)
 
