@@ -202,6 +202,7 @@ class Graph:
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Any]] = {}
         self._origin = Origin("", "forward")
+        self._prefix = ""
         self._readers: dict[Tensor, list[Op]] | None = None
         self._producers: dict[Tensor, Op] = {}
 
@@ -217,10 +218,24 @@ class Graph:
         finally:
             self._origin = before
 
+    @contextmanager
+    def under(self, prefix: str) -> Iterator[None]:
+        """Put ``prefix`` before the names of the section's own tensors that are defined inside.
+
+        So the same layers can come twice, on other inputs.
+        """
+        before, self._prefix = self._prefix, prefix
+        try:
+            yield
+        finally:
+            self._prefix = before
+
     def tensor(
         self, name: str, shape: Shape, dtype: DType = "float32", role: Role = "activation"
     ) -> Tensor:
         """Define a tensor; a shared one may be defined again, with the same shape."""
+        if role not in SHARED:
+            name = f"{self._prefix}{name}"
         tensor = Tensor(name, shape, dtype, role, "" if role in SHARED else self.name)
         key = (tensor.section, name)
         known = self._defined.get(key)

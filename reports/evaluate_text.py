@@ -42,7 +42,10 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     ]
     if result.tta in TEST_TIME and result.tta != "none":
         count = len(TEST_TIME[result.tta].views)
-        lines.append(f"tta       {result.tta}: scores averaged over {count} views of each picture")
+        of = "each picture"
+        if result.tta_share < 1:
+            of = f"the {result.tta_share:.0%} of each batch with the closest scores"
+        lines.append(f"tta       {result.tta}: scores averaged over {count} views of {of}")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
         lines.append(f"          {', '.join(spans)}")

@@ -18,7 +18,7 @@ from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
-from ..training.augmentation import TEST_TIME
+from ..training.augmentation import views_of
 from ..training.network import Network
 from ..training.sections import Sections, expected_sections, samples_needed
 from ..training.share import Share
@@ -173,7 +173,7 @@ def summarize(
     scaling = preprocessing(config, info)
     sections = expected_sections(config, network, scaling, info, Share(0, ranks))
     first, held = sections.stretches[0], config.data.evaluation_batch_size
-    views = TEST_TIME[config.evaluate.tta]
+    views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     test = network.evaluate_graph(held, "test", held, 1, scaling, views)
     usual = LIBRARY_REWRITES if config.run.fusion else {}
     stretches = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
@@ -20,6 +22,7 @@ from ..graph.ops import (
     ChangePixels,
     GatherAugmented,
     GatherBatch,
+    LeastSure,
     View,
     Views,
 )
@@ -87,15 +90,32 @@ def mean_pixel(scaling: Preprocessing) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TestTime:
-    """Views of a picture whose scores are averaged with ``weights``; one view is the picture."""
+    """Views of a picture whose scores are averaged with ``weights``; one view is the picture.
+
+    ``share``: of each batch, this share is seen in all views, those pictures whose two largest
+    scores are the closest; of the others the picture alone is seen.
+    """
 
     __test__ = False
 
     views: tuple[View, ...] = (View(),)
     weights: tuple[float, ...] = (1.0,)
+    share: float = 1.0
 
-    def check(self, shape: Shape) -> None:
-        """Raise ShapeError if pictures (C, H, W) are too small to be shifted."""
+    def seen(self, count: int) -> int:
+        """How many pictures of a batch are seen in all views."""
+        return count if len(self.views) == 1 else min(ceil(self.share * count), count)
+
+    def check(self, shape: Shape, classes: int) -> None:
+        """Raise ShapeError if pictures (C, H, W) are too small to be shifted.
+
+        ConfigError if a share of them is to be chosen by the scores of a single class.
+        """
+        if self.share < 1.0 and len(self.views) > 1 and classes < 2:
+            raise ConfigError(
+                "evaluate.tta_share: compares the scores of two classes, but there is one; leave "
+                "it out"
+            )
         reach = max(max(abs(view.down), abs(view.right)) for view in self.views)
         if reach >= min(shape[1:]):
             raise ShapeError(
@@ -103,21 +123,49 @@ class TestTime:
                 f"these have {shape[1]}x{shape[2]} pixels; use 'mirror' or 'none'"
             )
 
-    def spread(self, graph: Graph, x: Tensor) -> Tensor:
-        """All views of a batch, concatenated: (N, C, H, W) -> (V N, C, H, W)."""
+    def scores(
+        self, graph: Graph, x: Tensor, target: Tensor | None, forward: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Scores (N, K) of a batch (N, C, H, W), averaged over the views.
+
+        ``forward`` adds the network, from pictures to scores. target: (N,), needed for a share.
+        """
         if len(self.views) == 1:
-            return x
-        y = graph.tensor("views", (len(self.views) * x.shape[0], *x.shape[1:]))
-        graph.add(Views(x=x, y=y, views=self.views))
+            return forward(x)
+        if self.seen(x.shape[0]) == x.shape[0]:
+            views = self.spread(graph, x)
+            return self._average(graph, forward(views), x.shape[0])
+        assert target is not None
+        plain = forward(x)
+        with graph.at("views", "forward"):
+            place = graph.tensor("views.place", target.shape, "int32")
+            rows = graph.tensor("views.rows", (self.seen(x.shape[0]),), "int32")
+            graph.add(LeastSure(scores=plain, target=target, place=place, rows=rows))
+        views = self.spread(graph, x, rows)
+        with graph.under("views."):
+            found = forward(views)
+        return self._average(graph, found, x.shape[0], plain, place)
+
+    def spread(self, graph: Graph, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """All views of a batch, or of some rows, concatenated: (N, C, H, W) -> (V N, C, H, W)."""
+        count = x.shape[0] if rows is None else rows.size
+        y = graph.tensor("views", (len(self.views) * count, *x.shape[1:]))
+        with graph.at("views", "data"):
+            graph.add(Views(x=x, rows=rows, y=y, views=self.views))
         return y
 
-    def average(self, graph: Graph, scores: Tensor) -> Tensor:
+    def _average(
+        self,
+        graph: Graph,
+        x: Tensor,
+        count: int,
+        scores: Tensor | None = None,
+        place: Tensor | None = None,
+    ) -> Tensor:
         """The average over the views: (V N, K) -> (N, K)."""
-        if len(self.views) == 1:
-            return scores
-        count = scores.shape[0] // len(self.views)
-        y = graph.tensor("average", (count, *scores.shape[1:]))
-        graph.add(AverageViews(x=scores, y=y, weights=self.weights))
+        y = graph.tensor("average", (count, *x.shape[1:]))
+        with graph.at("views", "forward"):
+            graph.add(AverageViews(x=x, scores=scores, place=place, y=y, weights=self.weights))
         return y
 
 
@@ -131,3 +179,8 @@ TEST_TIME: dict[str, TestTime] = {
         (0.25, 0.25, 0.125, 0.125, 0.125, 0.125),
     ),
 }
+
+
+def views_of(name: str, share: float | None = None) -> TestTime:
+    """The views of a name of TEST_TIME, for this share of each batch; None: for all of it."""
+    return replace(TEST_TIME[name], share=1.0 if share is None else share)

@@ -16,7 +16,7 @@ from ..common.errors import DatasetError
 from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from .assemble import describe_data, load_data
-from .augmentation import TEST_TIME
+from .augmentation import views_of
 from .intervals import wilson
 from .records.runs import is_in_own_folder
 from .records.trained import Trained, check_folders
@@ -51,7 +51,8 @@ class Evaluation:
     """The results. confusion: (K, K) int64, rows are the true classes, columns the answers.
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
-    with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME.
+    with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME, whose
+    views ``tta_share`` of each batch was seen in.
     """
 
     checkpoint: Path
@@ -63,6 +64,7 @@ class Evaluation:
     top_k: Mapping[int, int]
     worst: tuple[Mistake, ...]
     tta: str = "none"
+    tta_share: float = 1.0
 
     def __repr__(self) -> str:
         return (
@@ -133,6 +135,7 @@ class Evaluation:
             "dataset": self.dataset,
             "split": self.part,
             "tta": self.tta,
+            "tta_share": self.tta_share,
             "count": self.count,
             "correct": self.correct,
             "accuracy": self.accuracy,
@@ -277,7 +280,8 @@ def evaluate(
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
 
-    ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views.
+    ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views, of
+    the config's ``evaluate.tta_share`` of each batch.
     The last batch is padded with masked samples. ``progress`` is called with the number of
     pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
     and their probabilities (n, K).
@@ -285,9 +289,10 @@ def evaluate(
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
+    views = views_of(tta, trained.config.evaluate.tta_share)
     scaling = trained.checkpoint.provenance.preprocessing
     graph = trained.network.evaluate_graph(
-        batch_size, images.name, len(images), len(order), scaling, TEST_TIME[tta]
+        batch_size, images.name, len(images), len(order), scaling, views
     )
     with closing(trained.compile(backend, graph)) as executable:
         executable.write(graph["images"], images.images)
@@ -316,4 +321,5 @@ def evaluate(
         top_k=tally.top_k(),
         worst=tally.worst(images.sources),
         tta=tta,
+        tta_share=views.share if tta != "none" else 1.0,
     )

@@ -268,7 +268,7 @@ class Network:
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "evaluate.step", "evaluate.order"
         )
-        scores = self._viewed(graph, x, test_time)
+        scores = self._viewed(graph, x, test_time, target)
         self._loss(graph, scores, target)
         self._probabilities(graph, scores)
         with graph.at("metrics", "update"):
@@ -342,14 +342,13 @@ class Network:
         graph.results["scores"] = x
         return x
 
-    def _viewed(self, graph: Graph, x: Tensor, test_time: TestTime) -> Tensor:
+    def _viewed(
+        self, graph: Graph, x: Tensor, test_time: TestTime, target: Tensor | None = None
+    ) -> Tensor:
         """The scores of a batch, averaged over the views of its pictures."""
-        test_time.check(self.input_shape)
-        with graph.at("views", "data"):
-            views = test_time.spread(graph, x)
-        scores = self._forward(graph, views)
-        with graph.at("views", "forward"):
-            graph.results["scores"] = scores = test_time.average(graph, scores)
+        test_time.check(self.input_shape, self.classes)
+        scores = test_time.scores(graph, x, target, lambda x: self._forward(graph, x))
+        graph.results["scores"] = scores
         return scores
 
     def _loss(self, graph: Graph, scores: Tensor, target: Tensor) -> None:

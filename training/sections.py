@@ -10,7 +10,7 @@ from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
 from ..graph.graph import Graph
 from .assemble import optimizer
-from .augmentation import TEST_TIME, augmentations
+from .augmentation import augmentations, views_of
 from .network import Network
 from .plan import Plan, make_plan, swa_steps
 from .preprocessing import Preprocessing
@@ -99,7 +99,7 @@ def make_sections(
         renewal = network.renewal(*pictures, rule, first, config.seed, augment)
     if not steps:
         return Sections(stretches, None, renewal)
-    views = TEST_TIME[config.evaluate.tta]
+    views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     given = (batch, SOURCE, count, steps, scaling, views, share.ranks)
     evaluate = network.evaluate_graph(*given)
     evaluate = rule.evaluated(evaluate, parameters, network.running())

@@ -22,7 +22,7 @@ from ...graph.augmentations import (
     Recolour,
     stages,
 )
-from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, Views
+from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, LeastSure, Views
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
@@ -61,8 +61,21 @@ def change_pixels(op: ChangePixels, x: Array, step: Array) -> Array:
     return np.asarray(changed * scale + shift, x.dtype)
 
 
+@kernel(LeastSure, "argsort")
+def least_sure(op: LeastSure, scores: Array, target: Array) -> Arrays:
+    second, best = np.partition(scores, -2)[:, -2:].T
+    with np.errstate(invalid="ignore"):
+        gap = best - second
+    gap = np.where(np.isnan(gap) | (target < 0), np.inf, gap)
+    rows = np.argsort(gap, kind="stable")[: op.rows.size].astype(np.int32)
+    place = np.full(len(scores), -1, np.int32)
+    place[rows] = np.arange(len(rows))
+    return place, rows
+
+
 @kernel(Views, "take")
-def views(op: Views, x: Array) -> Array:
+def views(op: Views, x: Array, rows: Array | None = None) -> Array:
+    x = x if rows is None else x[rows]
     height, width = op.x.shape[2:]
     parts = []
     for view in op.views:
@@ -73,9 +86,14 @@ def views(op: Views, x: Array) -> Array:
 
 
 @kernel(AverageViews, "tensordot")
-def average_views(op: AverageViews, x: Array) -> Array:
+def average_views(
+    op: AverageViews, x: Array, scores: Array | None = None, place: Array | None = None
+) -> Array:
     weights = np.array(op.weights, x.dtype)
-    return np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1)
+    found = np.tensordot(weights, x.reshape(len(weights), -1, *op.y.shape[1:]), 1)
+    if scores is None or place is None:
+        return np.asarray(found)
+    return np.where((place < 0)[:, None], scores, found[place])
 
 
 # ---------------------------------------------------------------- what is drawn

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Field,
     GetJsonSchemaHandler,
     ValidationInfo,
     field_validator,
@@ -140,3 +141,15 @@ class EvaluateConfig(Model):
         "Test-time augmentation: scores are averaged over the picture and its mirror "
         "image; mirror+translate: also over the picture moved by a pixel, and then mirrored.",
     ] = "none"
+    tta_share: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None,
+        "The share of each batch that is seen in all views: the pictures whose two largest scores "
+        "are the closest. Of the others the picture alone is seen. Default: all.",
+    ] = None
+
+    @field_validator("tta_share")
+    @classmethod
+    def _has_views(cls, share: float | None, info: ValidationInfo) -> float | None:
+        if share is not None and info.data.get("tta") == "none":
+            raise problem("there are no views without tta; set evaluate.tta, or remove this key")
+        return share

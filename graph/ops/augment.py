@@ -80,29 +80,66 @@ class View:
 
 
 class Views(Op):
-    """y[v N + i] = view v of x[i]; x: (N, C, H, W), y: (V N, C, H, W)."""
+    """y[v N + i] = view v of x[i]; x: (N, C, H, W), y: (V N, C, H, W).
+
+    rows: (M,), or None: y[v M + i] = view v of x[rows[i]], y: (V M, C, H, W).
+    """
 
     x: In
+    rows: In | None = None
     y: Out
     views: tuple[View, ...]
 
     def check(self) -> None:
         n, channels, height, width = self.x.shape
-        count = len(self.views)
-        self.need(self.y.shape == (count * n, channels, height, width), self.x, self.y)
+        count = len(self.views) * (n if self.rows is None else self.rows.size)
+        self.need(self.y.shape == (count, channels, height, width), self.x, self.y)
         for view in self.views:
             fits = abs(view.down) < height and abs(view.right) < width
             self.need(fits, self.x)
 
 
+class LeastSure(Op):
+    """Which M samples of a batch have the smallest gap between the two largest scores.
+
+    scores: (N, K), target: (N,); rows: (M,), these samples, the smallest gap first; place: (N,),
+    where in ``rows`` a sample is, or -1. A sample without a target has no gap, nor has one with a
+    NaN: it comes last. Of equal gaps the first sample comes first.
+    """
+
+    flops_each = 2
+    scores: In
+    target: In
+    place: Out
+    rows: Out
+
+    def check(self) -> None:
+        n, classes = self.scores.shape
+        self.need(classes > 1, self.scores)
+        self.need(self.place.shape == self.target.shape == (n,), self.target, self.place)
+        self.need(0 < self.rows.size <= n, self.scores, self.rows)
+
+
 class AverageViews(Op):
-    """y[i] = sum over v of weights[v] x[v N + i]; x: (V N, K), y: (N, K)."""
+    """y[i] = sum over v of weights[v] x[v N + i]; x: (V N, K), y: (N, K).
+
+    With ``scores``, (N, K), and ``place``, (N,): of M samples, x: (V M, K). y[i] is the sum for
+    row place[i] of each view, or scores[i] if place[i] is -1.
+    """
 
     flops_each = 2
     x: In
+    scores: In | None = None
+    place: In | None = None
     y: Out
     weights: tuple[float, ...]
 
     def check(self) -> None:
         n, *rest = self.y.shape
-        self.need(self.x.shape == (len(self.weights) * n, *rest), self.x, self.y)
+        views, some = len(self.weights), self.place is not None
+        self.need((self.scores is not None) == some, self.x, self.y)
+        if self.scores is not None and self.place is not None:
+            self.same(self.scores, self.y)
+            self.need(self.place.shape == (n,), self.place, self.y)
+            n = self.x.shape[0] // views
+        self.need(self.x.shape == (views * n, *rest), self.x, self.y)

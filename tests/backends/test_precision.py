@@ -52,6 +52,7 @@ WITHOUT = {
     "JoinNorms",
     "KeepMetrics",
     "KeepStatistics",
+    "LeastSure",
     "Mask",
     "Metrics",
     "MoveStatistics",

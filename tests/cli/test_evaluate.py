@@ -20,7 +20,7 @@ STEPS = 26
 RUN = "tiny"
 CHECKPOINT = f"runs/{RUN}/checkpoints/step-{STEPS}.safetensors"
 KEYS = [
-    *("checkpoint", "dataset", "split", "tta", "count", "correct", "accuracy"),
+    *("checkpoint", "dataset", "split", "tta", "tta_share", "count", "correct", "accuracy"),
     *(
         "accuracy_interval",
         "loss",

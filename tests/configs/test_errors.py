@@ -100,6 +100,15 @@ ONE_LINE = [
         "x.yaml:1:59: data.normalize.std: expected as many numbers as mean has (2) (got [1, 2, 3])",
     ),
     (
+        "evaluate: {tta: mirror, tta_share: 0}",
+        "x.yaml:1:36: evaluate.tta_share: expected a number above 0 (got 0)",
+    ),
+    (
+        "evaluate: {tta_share: 0.5}",
+        "x.yaml:1:23: evaluate.tta_share: there are no views without tta; set evaluate.tta, or "
+        "remove this key",
+    ),
+    (
         "loss: crossentropy",
         "x.yaml:1:7: loss: unknown loss 'crossentropy'; did you mean 'cross_entropy'?",
     ),

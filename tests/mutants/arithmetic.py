@@ -18,6 +18,11 @@ _REFERENCE = "backends/reference"
 _ONEDNN = "backends/onednn"
 _APART = "backends/cuda/operations/test_disjoint_pool.py"
 _EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
+_SHARED_VIEWS = (
+    "training/test_test_time.py::test_a_share_is_of_those_with_the_closest_scores[numpy-mirror]"
+)
+_SMALL = "backends/cuda/operations/test_small_emulated.py"
+_SURE = f"{_SMALL}::test_the_least_sure_samples_are_those_of_the_reference"
 
 ARITHMETIC = (
     Mutant(
@@ -270,6 +275,34 @@ ARITHMETIC = (
         "    return np.where(at >= size, 2 * (size - 1) - at, at)\n",
         "    return np.where(at >= size, 2 * size - 1 - at, at)\n",
         (f"{_AUGMENT}::test_whole_pixels",),
+    ),
+    Mutant(
+        "views: those of the surest pictures",
+        f"{_REFERENCE}/augment.py",
+        'rows = np.argsort(gap, kind="stable")[: op.rows.size]',
+        'rows = np.argsort(-gap, kind="stable")[: op.rows.size]',
+        (_SHARED_VIEWS, f"{_SURE}[least_sure-3-3]"),
+    ),
+    Mutant(
+        "views: samples without a target take the place of others",
+        f"{_REFERENCE}/augment.py",
+        "np.isnan(gap) | (target < 0)",
+        "np.isnan(gap)",
+        (f"{_SURE}[least_sure-masked-3-1]",),
+    ),
+    Mutant(
+        "views: of equal gaps the last comes first, on a GPU",
+        "backends/cuda/sources/least_sure.cu",
+        "(gaps[k] == own && k < i)",
+        "(gaps[k] == own && k > i)",
+        (f"{_SMALL}::test_many_samples_are_in_the_order_of_their_gaps",),
+    ),
+    Mutant(
+        "views: a place that is not a view's own, on a GPU",
+        "backends/cuda/sources/least_sure.cu",
+        "at = (i64)own * classes + i % classes;",
+        "at = (i64)(i / classes) * classes + i % classes;",
+        (f"{_SMALL}::test_scores_of_views_are_averaged[average_views-of_rows]",),
     ),
     Mutant(
         "rewrites: an activation that others look past is fused",

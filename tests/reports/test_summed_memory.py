@@ -30,7 +30,7 @@ from dnnstack.training.assemble import (
     preprocessing,
     saved_tensors,
 )
-from dnnstack.training.augmentation import TEST_TIME
+from dnnstack.training.augmentation import views_of
 from dnnstack.training.plan import make_plan
 from dnnstack.training.sections import samples_needed
 from dnnstack.training.session import Session
@@ -205,7 +205,7 @@ def test_an_evaluation_takes_what_is_said(name: str, device: str) -> None:
     said = summarize(config, Path(name)).evaluation
     setup, batch = setup_of(config), config.data.evaluation_batch_size
     network, scaling, data = setup.network, setup.scaling, setup.data
-    views = TEST_TIME[config.evaluate.tta]
+    views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     graph = network.evaluate_graph(batch, "made", len(data), 1, scaling, views)
     options = Options(precision=config.run.precision, fusion=config.run.fusion)
     executable = opened(device).compile({graph.name: graph}, options)

@@ -20,7 +20,14 @@ from dnnstack.graph.augmentations import (
     augmentation_keys,
 )
 from dnnstack.graph.graph import Shape
-from dnnstack.graph.ops import AverageViews, ChangePixels, GatherAugmented, View, Views
+from dnnstack.graph.ops import (
+    AverageViews,
+    ChangePixels,
+    GatherAugmented,
+    LeastSure,
+    View,
+    Views,
+)
 from numpy.typing import NDArray
 
 from .op_draft import Draft, case
@@ -123,6 +130,50 @@ def average_views(d: Draft, weights: tuple[float, ...], *shape: int) -> None:
     d.graph.add(AverageViews(x=x, y=d.out("y", *shape), weights=weights))
 
 
+def views_of_rows(d: Draft, rows: list[int], *shape: int) -> None:
+    chosen = (View(), View(True, -1, 1))
+    y = d.out("y", len(chosen) * len(rows), *shape[1:])
+    given = d.given("rows", np.array(rows, np.int32), "data")
+    d.graph.add(Views(x=d.floats("x", *shape), rows=given, y=y, views=chosen))
+
+
+def average_of_rows(d: Draft, weights: tuple[float, ...], place: list[int], classes: int) -> None:
+    count, shape = max(place) + 1, (len(place), classes)
+    d.graph.add(
+        AverageViews(
+            x=d.floats("x", len(weights) * count, classes),
+            scores=d.floats("scores", *shape),
+            place=d.given("place", np.array(place, np.int32), "data"),
+            y=d.out("y", *shape),
+            weights=weights,
+        )
+    )
+
+
+def least_sure(d: Draft, scores: list[list[float]], target: list[int], most: int) -> None:
+    n = len(scores)
+    d.graph.add(
+        LeastSure(
+            scores=d.given("scores", np.array(scores, np.float32), "data"),
+            target=d.given("target", np.array(target, np.int32), "data"),
+            place=d.out("place", n, dtype="int32"),
+            rows=d.out("rows", most, dtype="int32"),
+        )
+    )
+
+
+NAN, INF = float("nan"), float("inf")
+GAPS = [[3.0, 1.0, 2.5], [0.0, 4.0, 0.0], [1.0, 1.5, -9.0], [-2.0, -2.25, -2.0], [7.0, 7.5, 0.0]]
+HARD = [[NAN, 1.0], [INF, INF], [-INF, -INF], [1.0, -INF], [2.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+for most in (1, 3, 5):
+    case(f"least_sure-{most}", least_sure, GAPS, [0, 1, 2, 0, 1], most)
+    case(f"least_sure-masked-{most}", least_sure, GAPS, [0, 1, -1, -1, -1], most)
+for most in (2, 4, 7):
+    case(f"least_sure-no_gap-{most}", least_sure, HARD, [0, 0, 1, 1, 0, -1, 1], most)
+case("views-of_rows", views_of_rows, [2, 0, 3], 4, 2, 4, 5)
+case("views-of_a_row", views_of_rows, [1], 2, 1, 2, 2)
+case("average_views-of_rows", average_of_rows, (0.5, 0.25, 0.25), [2, -1, 0, -1, 1], 6)
+case("average_views-of_a_row", average_of_rows, (0.5, 0.5), [-1, 0], 3)
 case("views-colour", views, 3, 2, 4, 5)
 case("views-smallest", views, 1, 1, 2, 2)
 case("average_views-one", average_views, (1.0,), 3, 4)

@@ -310,6 +310,8 @@ def trainings(draw: DrawFn) -> Training:
     augmentations = AUGMENTATIONS[:2] if line else AUGMENTATIONS
     views = ["mirror"] if line else ["mirror", "mirror+translate"]
     optimizer = _optimizer(draw, kinds)
+    tta = draw(st.sampled_from(["none"] * 3 + views))
+    some = {"tta_share": 0.4} if tta != "none" and seed >> 11 & 1 else {}
     config = {
         "name": "drawn",
         "seed": seed,
@@ -328,7 +330,7 @@ def trainings(draw: DrawFn) -> Training:
         **_compression(seed, optimizer),
         "optimizer": optimizer,
         "train": {"max_steps": 6, "accumulate": parts},
-        "evaluate": {"tta": draw(st.sampled_from(["none"] * 3 + views))},
+        "evaluate": {"tta": tta, **some},
         "run": {"fusion": draw(st.sampled_from([True, True, True, False])), "tune": False},
     }
     count = batch * per_epoch + held + draw(st.integers(0, batch - 1))

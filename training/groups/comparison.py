@@ -45,7 +45,8 @@ class Comparison:
     def is_of_one(self) -> bool:
         """Whether both networks are the same checkpoint, asked in the same way."""
         first, second = (each.checkpoint.resolve() for each in (self.first, self.second))
-        return first == second and self.first.tta == self.second.tta
+        views = [(each.tta, each.tta_share) for each in (self.first, self.second)]
+        return first == second and views[0] == views[1]
 
     @property
     def difference(self) -> float:
@@ -69,6 +70,7 @@ class Comparison:
             {
                 "checkpoint": str(each.checkpoint),
                 "tta": each.tta,
+                "tta_share": each.tta_share,
                 "correct": each.correct,
                 "accuracy": each.accuracy,
                 "accuracy_interval": [*each.interval],

@@ -237,6 +237,8 @@ def evaluation_of(
     if mixture.combine != "votes":
         own = probabilities[np.arange(len(labels)), labels]
         loss = float(-np.log(np.maximum(own, _TINY)).mean())
+    views = {(member.tta, member.tta_share) for member in alone}
+    tta, share = (first.tta, first.tta_share) if len(views) == 1 else (MIXED, 1.0)
     right = (scores.argmax(1) == labels).astype(np.float64)
     each = np.stack([member.right for member in found]).astype(np.float64)
     best = each[int(np.argmax(each.sum(1)))]
@@ -249,7 +251,8 @@ def evaluation_of(
         confusion=tally.confusion,
         top_k=tally.top_k(),
         worst=tally.worst(images.sources),
-        tta=first.tta if len({member.tta for member in alone}) == 1 else MIXED,
+        tta=tta,
+        tta_share=share,
         members=tuple(alone),
         combine=mixture.combine,
         weights=mixture.weights,

@@ -22,7 +22,7 @@ from ....graph.augmentations import (
     Shift,
     stages,
 )
-from ....graph.ops import AverageViews, GatherAugmented, Views
+from ....graph.ops import AverageViews, GatherAugmented, LeastSure, Views
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, blocks_for, i64
 from ..libraries.layout import ceil_div
@@ -35,6 +35,7 @@ _KINDS = (
 )
 _ACT = np.dtype("i4,i4,u4,u4,f4,f4")
 FLOATS_A_PIXEL = 4
+SURE = "least_sure.cu"
 
 
 def _act(each: Augmentation) -> tuple[int, int, float, float]:
@@ -124,18 +125,31 @@ def views(b: Binder, op: Views) -> None:
     layout = b.geometry.picture(op.y.shape, b.number(op.y))
     n, _, height, width = op.x.shape
     stored = (n, *layout.stored[1:])
+    shown = op.y.shape[0] // len(op.views)
     x = b.want(op.x, replace(layout, shape=op.x.shape, stored=stored))
     y = b.output(op.y, layout)
     table = b.numbers(*(value for v in op.views for value in (v.flip, v.down, v.right)))
     channels = stored[1]
     outer, inner = (1, channels) if layout.nhwc else (channels, 1)
-    arguments = (x, y, table, n, outer, height, width, inner)
+    arguments = (x, op.rows, y, table, shown, outer, height, width, inner)
     kernel = ("augment.cu", "views", y.dtype)
-    b.kernel(op, kernel, (len(op.views) * n,), arguments, {"views": len(op.views)})
+    b.kernel(op, kernel, (op.y.shape[0],), arguments, {"views": len(op.views)})
+
+
+@binds(LeastSure)
+def least_sure(b: Binder, op: LeastSure) -> None:
+    n, classes = op.scores.shape
+    gaps = b.scratch(n, "float32")
+    arguments: tuple[Any, ...] = (b.floats(op.scores), op.target, gaps, n, classes)
+    b.kernel(op, (SURE, "score_gaps"), n, arguments)
+    arguments = (gaps, b.output(op.place), b.output(op.rows), n, op.rows.size)
+    b.kernel(op, (SURE, "least_sure"), n, arguments, {"samples": op.rows.size})
 
 
 @binds(AverageViews)
 def average_views(b: Binder, op: AverageViews) -> None:
     weights, count = b.numbers(*op.weights, dtype="float32"), len(op.weights)
-    arguments = (b.floats(op.x), b.output(op.y), weights, count, i64(op.y.size))
-    b.kernel(op, ("augment.cu", "average_views"), op.y.size, arguments, {"views": count})
+    scores = None if op.scores is None else b.floats(op.scores)
+    sizes = (count, op.y.size // op.y.shape[0], i64(op.x.size // count), i64(op.y.size))
+    arguments = (b.floats(op.x), b.output(op.y), weights, scores, op.place, *sizes)
+    b.kernel(op, (SURE, "average_views"), op.y.size, arguments, {"views": count})

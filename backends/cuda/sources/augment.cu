@@ -234,14 +234,15 @@ struct View {
     int flip, down, right;
 };
 
-// y[v n + i] = view v of x[i], one block a picture of y: height x width pixels of `inner` neighbours
-// in each of `outer` planes.
-KERNEL views(const T* x, T* y, const View* views, int n, int outer, int height, int width,
-             int inner) {
+// y[v n + i] = view v of x[i], or of x[rows[i]], one block a picture of y: height x width pixels of
+// `inner` neighbours in each of `outer` planes.
+KERNEL views(const T* x, const int* rows, T* y, const View* views, int n, int outer, int height,
+             int width, int inner) {
     enter();
     const View view = views[blockIdx.x / n];
     const int each = outer * height * width * inner;
-    const T* from = x + (i64)(blockIdx.x % n) * each;
+    const int sample = blockIdx.x % n;
+    const T* from = x + (i64)(rows ? rows[sample] : sample) * each;
     T* to = y + (i64)blockIdx.x * each;
     OF_BLOCK(at, each) {
         int k = at % inner, rest = at / inner, w = rest % width;
@@ -250,15 +251,5 @@ KERNEL views(const T* x, T* y, const View* views, int n, int outer, int height, 
         int column = mirrored((view.flip ? width - 1 - w : w) + view.right, width);
         int row = mirrored(h + view.down, height);
         to[at] = from[((o * height + row) * width + column) * inner + k];
-    }
-}
-
-// y[i] = sum over v of weights[v] x[v size + i].
-KERNEL average_views(const float* x, float* y, const float* weights, int count, i64 size) {
-    enter();
-    LINEAR(i, size) {
-        float sum = 0.0f;
-        for (int v = 0; v < count; ++v) sum = fmaf(weights[v], x[v * size + i], sum);
-        y[i] = sum;
     }
 }

@@ -1,4 +1,4 @@
-// Changes of layouts, rotated filters and metrics on the processor.
+// Changes of layouts, rotated filters, metrics and views on the processor.
 #define WITH_COMMON
 #include "device.hpp"
 
@@ -12,7 +12,11 @@ static void __threadfence_block() {}
 
 #include "losses.cu"
 
+#include "augment.cu"
+#include "least_sure.cu"
+
 double totals[1024], partial[1024];
+uint2 drawn[1];
 
 static void of(int x, int y = 1, int z = 1) { gridDim.x = x, gridDim.y = y, gridDim.z = z; }
 
@@ -40,4 +44,25 @@ extern "C" void gradient(const float* log_p, const int* target, float* dx, int n
                          float smoothing, int mean) {
     of(2);
     emulated::launch(256, 0, [=] { loss_backward(log_p, target, dx, n, classes, smoothing, mean); });
+}
+extern "C" void sure(const float* scores, const int* target, float* gaps, int* place, int* rows, int n,
+                     int classes, int most, int blocks) {
+    of(blocks);
+    emulated::launch(32, 0, [=] { score_gaps(scores, target, gaps, n, classes); });
+    of(blocks);
+    emulated::launch(32, 0, [=] { least_sure(gaps, place, rows, n, most); });
+}
+extern "C" void average(const float* x, float* y, const float* weights, const float* scores,
+                        const int* place, int count, int classes, i64 each, i64 size) {
+    of(2);
+    emulated::launch(32, 0, [=] {
+        average_views(x, y, weights, scores, place, count, classes, each, size);
+    });
+}
+extern "C" void seen(const void* x, const int* rows, void* y, const int* table, int views, int n,
+                     int outer, int height, int width, int inner) {
+    of(views * n);
+    emulated::launch(32, 0, [=] {
+        ::views((const T*)x, rows, (T*)y, (const View*)table, n, outer, height, width, inner);
+    });
 }

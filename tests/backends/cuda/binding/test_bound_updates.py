@@ -17,7 +17,7 @@ from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.augmentation import TEST_TIME
+from dnnstack.training.augmentation import views_of
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support.update_formulas import FORMULAS, ByFormula
@@ -48,7 +48,7 @@ def graphs(sections):
             found.append(network.train_graph(*given, augment=augment, first_step=first))
             if rule.parts > 1:
                 found.append(network.update_graph(rule, TOTAL, EPOCH, first, found[-1]))
-        views = TEST_TIME["mirror+translate"]
+        views = views_of("mirror+translate", 0.25)
         evaluate = network.evaluate_graph(64, "data", COUNT, EPOCH, scaling, views)
         found.append(rule.evaluated(evaluate, parameters, ()))
         return {graph.name: rewritten(graph, CudaBackend.rewrites) for graph in found}

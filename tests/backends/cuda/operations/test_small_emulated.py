@@ -7,8 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.operations.convolution import TURNED
+from dnnstack.backends.reference.kernels import KERNELS
 
 from ....support.emulated_kernels import library, loaded, pointer, stored
+from ....support.op_cases import CASES
 from ....support.tensor_convs import COMPILER, numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    outside = ("elementwise.cu", "losses.cu")
+    outside = ("augment.cu", "elementwise.cu", "losses.cu")
     return library("small", tmp_path_factory.mktemp("small"), {"BFLOAT": 1}, outside)
 
 
@@ -78,3 +80,75 @@ def test_the_gradient_of_a_loss(kernels, mean):
     right = (np.exp(log_p) - wanted) * (target >= 0)[:, None]
     right = right / (target >= 0).sum() if mean else right
     np.testing.assert_allclose(dx, right, rtol=1e-4, atol=1e-7)
+
+
+def of_case(name):
+    """An operation, what it reads, and what the reference makes of it, in the order of its fields.
+
+    A field that is absent has None.
+    """
+    draft = CASES[name](np.random.default_rng(1), "normal")
+    (op,), values = draft.graph.ops, draft.values
+    fields = [getattr(op, field) for field in op.inputs]
+    given = [None if tensor is None else values[tensor] for tensor in fields]
+    made = KERNELS[type(op)].compute(op, *given)
+    return op, given, made if isinstance(made, tuple) else (made,)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("least_sure")])
+def test_the_least_sure_samples_are_those_of_the_reference(kernels, name, blocks):
+    op, (scores, target), (place, rows) = of_case(name)
+    n, classes = scores.shape
+    gaps = np.full(n, np.nan, np.float32)
+    found = [np.full(n, -7, np.int32), np.full(len(rows), -7, np.int32)]
+    given = (scores, target, gaps, *found)
+    kernels.sure(*map(pointer, given), n, classes, op.rows.size, blocks)
+    np.testing.assert_array_equal(found[0], place)
+    np.testing.assert_array_equal(found[1], rows)
+
+
+def test_many_samples_are_in_the_order_of_their_gaps(kernels):
+    """More of them than threads, many with equal gaps."""
+    n, classes, most = 500, 10, 130
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 9, (n, classes)).astype(np.float32)
+    target = rng.integers(-1, 4, n).astype(np.int32)
+    found = [np.full(n, np.nan, np.float32), np.full(n, -7, np.int32), np.full(most, -7, np.int32)]
+    kernels.sure(*map(pointer, (scores, target, *found)), n, classes, most, 2)
+    second, best = np.sort(scores, 1)[:, -2:].T
+    rows = np.lexsort((np.arange(n), np.where(target < 0, np.inf, best - second)))[:most]
+    np.testing.assert_array_equal(found[2], rows)
+    place = np.full(n, -1)
+    place[rows] = np.arange(most)
+    np.testing.assert_array_equal(found[1], place)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("average_views")])
+def test_scores_of_views_are_averaged(kernels, name):
+    op, (x, scores, place), (want,) = of_case(name)
+    y, weights = np.full(want.shape, np.nan, np.float32), np.array(op.weights, np.float32)
+    given = (x, y, weights, scores, place)
+    sizes = (len(weights), want.shape[1], longs(x.size // len(weights)), longs(want.size))
+    kernels.average(*map(pointer, given), *sizes)
+    np.testing.assert_allclose(y, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("views-")])
+def test_rows_are_seen_in_views(kernels, name, inner):
+    """As planes, and with the channels of a pixel side by side."""
+    op, (x, rows), (want,) = of_case(name)
+    n, channels, height, width = x.shape
+    table = np.array([(v.flip, v.down, v.right) for v in op.views], np.int32)
+    given = np.rint(x * 8)  # which bfloat16 has
+    want = np.rint(want * 8)
+    source = stored(np.moveaxis(given, 1, 3) if inner else given, True)
+    out = stored(np.full(want.shape, np.nan), True)
+    sizes = (1, height, width, channels) if inner else (channels, height, width, 1)
+    count = len(want) // len(op.views)
+    ends = (source, rows, out, table)
+    kernels.seen(*map(pointer, ends), len(op.views), count, *sizes)
+    shape = (len(want), height, width, channels) if inner else want.shape
+    found = loaded(out, True, shape)
+    np.testing.assert_array_equal(np.moveaxis(found, 3, 1) if inner else found, want)
