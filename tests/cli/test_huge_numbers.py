@@ -66,7 +66,8 @@ def with_layer(here: Path, layer: str) -> tuple[str, ...]:
 def test_any_option_of_any_layer(
     kind: str, option: str, device: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number in HUGE:
+    # What is refused before a device is asked is the same on both.
+    for number in HUGE if device == "numpy" else HUGE[1:2]:
         options = {**least_options(LAYERS[kind]), option: number}
         written = ", ".join(f"{key}: {value}" for key, value in options.items())
         status, text = said(capsys, with_layer(here, f"{kind}: {{{written}}}"), device)

@@ -66,7 +66,7 @@ def _chosen(stage: Stage, scene: Scene, fault: Fault, part: int) -> list[int]:
         return list(range(1 + part, len(known) + 1, PARTS))
     drawn = random.Random(zlib.crc32(f"{scene.name} {fault.name}".encode()))
     ops = sorted({call.kind for call in known})
-    some = drawn.sample(ops, min(len(ops), 3))
+    some = drawn.sample(ops, min(len(ops), 2))
     places = [[at for at, call in enumerate(known, 1) if call.kind == op] for op in some]
     return [drawn.choice(each) for each in places]
 

@@ -100,6 +100,8 @@ class Copy:
             **outer,
             "PYTHONPATH": str(self._path),
             "DNNSTACK_CACHE": str(own / "cache"),
+            # More kernels than usual: one of few may not have what a fault is about.
+            "DNNSTACK_TENSOR_CONVS": "8",
             # Examples that a fault has made fail are none for the sound code.
             "HYPOTHESIS_STORAGE_DIRECTORY": str(own / "hypothesis"),
         }

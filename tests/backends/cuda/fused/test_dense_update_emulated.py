@@ -16,7 +16,7 @@ from dnnstack.backends.cuda.libraries.runtime import H200
 from ....support.tensor_convs import COMPILER
 from ....support.weight_updates import Emulated, Layer, draw
 
-COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "8"))
+COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 
 

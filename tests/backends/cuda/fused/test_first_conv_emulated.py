@@ -13,7 +13,7 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from ....support.first_convs import Drawn
 from ....support.tensor_convs import COMPILER, HERE, SOURCES, convolved, numbers, pooled, spread
 
-COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
+COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 LOOSE = {False: 1e-3, True: 6e-3}
 
 needs_compiler = pytest.mark.skipif(

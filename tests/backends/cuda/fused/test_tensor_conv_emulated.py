@@ -27,7 +27,7 @@ from ....support.tensor_convs import (
     turned,
 )
 
-COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
+COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 # What operands of ten bits, or a result of eight, may make of a sum.
 LOOSE = {False: 5e-4, True: 4e-3}
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")

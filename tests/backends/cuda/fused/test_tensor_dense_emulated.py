@@ -18,7 +18,7 @@ from dnnstack.backends.cuda.libraries.runtime import H200
 from ....support.tensor_convs import COMPILER
 from ....support.tensor_products import EmulatedProduct, draw_product, operands, product
 
-COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
+COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 KINDS = ("forward", "data", "filter", "both")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 

@@ -22,7 +22,7 @@ from ....support.emulated_kernels import library, pointer
 from ....support.op_draft import Draft
 from ....support.tensor_convs import COMPILER, numbers
 
-COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
+COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 WHITENING = ((3, 3, 32, 32), Window((2, 2)), 24, 24, "gelu", True)
 # Pictures that are copied as a whole and in parts, one that is not; more filters than a warp has.
