@@ -122,6 +122,15 @@ def test_a_share_is_of_those_with_the_closest_scores(
     assert alone.loss != result.loss
 
 
+@pytest.mark.parametrize(
+    ("share", "count", "seen"),
+    [(0.25, 2000, 500), (0.07, 100, 7), (0.07, 101, 8), (0.01, 3, 1), (1.0, 12, 12)],
+)
+def test_a_share_is_rounded_up(share: float, count: int, seen: int) -> None:
+    assert views_of("mirror", share).seen(count) == seen
+    assert views_of("none", share).seen(count) == count
+
+
 def test_a_share_needs_two_classes(reference: Backend) -> None:
     text = "data: {dataset: mnist}\nlayers: [flatten, dense: {units: 10}]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
