@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,9 @@ from .calls import Call
 
 Model = Literal["strict", "journalling"]
 Part = Literal["nothing", "half", "zeros", "all"]
+Files = dict[str, "bytes | str | None"]
+Parts = Callable[["Inode", int], Part]
+Entries = Callable[["Inode", str], "Inode | None"]
 _PARTS: tuple[Part, ...] = ("nothing", "half", "zeros", "all")
 _DRAWN = 4
 
@@ -56,7 +59,7 @@ class State:
     """A folder after a loss behind the call with this index: path -> content, None for a folder."""
 
     at: int
-    files: dict[str, bytes | str | None]
+    files: Files
 
     def digest(self) -> str:
         digest = hashlib.sha256()
@@ -162,87 +165,103 @@ class Disk:
     def _concerns(inode: Inode, folder: Inode, entry: str) -> bool:
         return folder is inode or any(made is inode for _, made in folder.entries[entry])
 
-    def states(self, model: Model, seed: int) -> Iterator[State]:
-        """The states after a loss behind each call; equal ones are given once."""
-        seen: set[tuple[int, str]] = set()
-        for at in range(len(self.calls)):
-            if self.calls[at].op in ("read", "opendir", "stat", "flock", "close"):
-                continue
-            drawn = random.Random(seed * 1_000_003 + at)
-            states = self._strict(at, drawn) if model == "strict" else self._journalled(at, drawn)
-            for state in states:
-                told = sum(call.op == "say" for call in self.calls[: at + 1])
-                mark = (told, state.digest())
-                if mark not in seen:
-                    seen.add(mark)
-                    yield state
+    def states(self, model: Model, seed: int, most: int | None = None) -> Iterator[State]:
+        """The states after a loss behind each call, or ``most`` of them; equal ones are given once.
 
-    def _strict(self, at: int, drawn: random.Random) -> Iterator[State]:
-        open_changes = [
+        Those that are left out, evenly, are not made.
+        """
+        counted = self._strict_count if model == "strict" else self._journalled_count
+        quiet = ("read", "opendir", "stat", "flock", "close")
+        behind = [at for at, call in enumerate(self.calls) if call.op not in quiet]
+        every = [(at, number) for at in behind for number in range(counted(at))]
+        make = self._strict if model == "strict" else self._journalled
+        seen: set[tuple[int, str]] = set()
+        for at, number in every[:: max(1, -(-len(every) // most)) if most else 1]:
+            state = State(at, make(at, number, random.Random(f"{seed} {at} {number}")))
+            told = sum(call.op == "say" for call in self.calls[: at + 1])
+            mark = (told, state.digest())
+            if mark not in seen:
+                seen.add(mark)
+                yield state
+
+    def _open(self, at: int) -> list[tuple[Inode, int | str]]:
+        """What may be on the disk or not: changes of files, entries of folders."""
+        changes = [
             (inode, change[0])
             for inode in dict.fromkeys(self._inodes)
             for change in inode.changes
             if inode.durable(at) < change[0] <= at
         ]
-        open_entries = [
+        entries = [
             (folder, name)
             for folder in dict.fromkeys(self._inodes)
             for name, history in folder.entries.items()
             if any(folder.durable(at) < index <= at for index, _ in history)
         ]
-        things = [*open_changes, *open_entries]
-        picks: list[dict[int, bool]] = [
-            dict.fromkeys(range(len(things)), False),
-            dict.fromkeys(range(len(things)), True),
-        ]
-        if len(things) > 1:
-            picks += [{i: i == one for i in range(len(things))} for one in range(len(things))]
-            picks += [{i: i != one for i in range(len(things))} for one in range(len(things))]
-            picks += [{i: drawn.random() < 0.5 for i in range(len(things))} for _ in range(_DRAWN)]
-        for pick in picks:
-            kept = {thing: pick[i] for i, thing in enumerate(things)}
+        return [*changes, *entries]
 
-            def part(inode: Inode, index: int, kept: dict[object, bool] = kept) -> Part:
-                if inode.durable(at) >= index:
-                    return "all"
-                if kept[inode, index]:
-                    return drawn.choice(_PARTS[1:])
-                return "nothing"
+    def _strict_count(self, at: int) -> int:
+        count = len(self._open(at))
+        return 2 + (2 * count + _DRAWN if count > 1 else 0)
 
-            def entry(folder: Inode, name: str, kept: dict[object, bool] = kept) -> Inode | None:
-                history = [each for each in folder.entries[name] if each[0] <= at]
-                synced = [each for each in history if each[0] <= folder.durable(at)]
-                # What was there before anything happened was there for good.
-                synced = synced or [each for each in history if each[0] < 0]
-                later = history[len(synced) :]
-                if later and kept[folder, name]:
-                    return drawn.choice([later[-1], *later])[1]
-                return synced[-1][1] if synced else None
+    def _strict(self, at: int, number: int, drawn: random.Random) -> Files:
+        """Nothing, all, each alone, all but each, then drawn ones."""
+        things = self._open(at)
+        count = len(things)
 
-            yield State(at, self._files(at, part, entry))
+        def picked(i: int) -> bool:
+            if number < 2:
+                return number == 1
+            if number < 2 + count:
+                return i == number - 2
+            if number < 2 + 2 * count:
+                return i != number - 2 - count
+            return drawn.random() < 0.5
 
-    def _journalled(self, at: int, drawn: random.Random) -> Iterator[State]:
+        kept = {thing: picked(i) for i, thing in enumerate(things)}
+
+        def part(inode: Inode, index: int) -> Part:
+            if inode.durable(at) >= index:
+                return "all"
+            return drawn.choice(_PARTS[1:]) if kept[inode, index] else "nothing"
+
+        def entry(folder: Inode, name: str) -> Inode | None:
+            history = [each for each in folder.entries[name] if each[0] <= at]
+            synced = [each for each in history if each[0] <= folder.durable(at)]
+            # What was there before anything happened was there for good.
+            synced = synced or [each for each in history if each[0] < 0]
+            later = history[len(synced) :]
+            if later and kept[folder, name]:
+                return drawn.choice([later[-1], *later])[1]
+            return synced[-1][1] if synced else None
+
+        return self._files(at, part, entry)
+
+    def _ends(self, at: int) -> list[int]:
+        """Up to which calls the entries of folders may have got to the disk."""
         forced = max((needs for index, needs in self._forced if index <= at), default=-1)
-        ends = [index for index, _, _ in self._metadata if forced < index <= at]
-        for end in (forced, *ends):
-            for wanted in (*_PARTS, "mixed"):
+        return [forced, *(index for index, _, _ in self._metadata if forced < index <= at)]
 
-                def part(inode: Inode, index: int, wanted: str = wanted) -> Part:
-                    if inode.durable(at) >= index:
-                        return "all"
-                    found = [one for one in _PARTS if one == wanted]
-                    return found[0] if found else drawn.choice(_PARTS)
+    def _journalled_count(self, at: int) -> int:
+        return len(self._ends(at)) * (len(_PARTS) + 1)
 
-                def entry(folder: Inode, name: str, end: int = end) -> Inode | None:
-                    history = [each for each in folder.entries[name] if each[0] <= end]
-                    return history[-1][1] if history else None
+    def _journalled(self, at: int, number: int, drawn: random.Random) -> Files:
+        place, what = divmod(number, len(_PARTS) + 1)
+        end = self._ends(at)[place]
 
-                yield State(at, self._files(at, part, entry))
+        def part(inode: Inode, index: int) -> Part:
+            if inode.durable(at) >= index:
+                return "all"
+            return _PARTS[what] if what < len(_PARTS) else drawn.choice(_PARTS)
 
-    def _files(self, at: int, part: object, entry: object) -> dict[str, bytes | str | None]:
-        assert callable(part)
-        assert callable(entry)
-        found: dict[str, bytes | str | None] = {}
+        def entry(folder: Inode, name: str) -> Inode | None:
+            history = [each for each in folder.entries[name] if each[0] <= end]
+            return history[-1][1] if history else None
+
+        return self._files(at, part, entry)
+
+    def _files(self, at: int, part: Parts, entry: Entries) -> Files:
+        found: Files = {}
 
         def walk(folder: Inode, prefix: str) -> None:
             for name in folder.entries:
@@ -261,8 +280,7 @@ class Disk:
         return found
 
 
-def _content(inode: Inode, at: int, part: object) -> bytes:
-    assert callable(part)
+def _content(inode: Inode, at: int, part: Parts) -> bytes:
     content = bytearray()
     for index, offset, data in inode.changes:
         if index > at:

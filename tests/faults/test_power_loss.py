@@ -32,7 +32,7 @@ from .test_failing_calls import EVERYTHING
 
 PARTS = 8 if EVERYTHING else 1
 # Of the states of a scene, how many are looked at, and how many of these are resumed from.
-LOOKED_AT, RESUMED = 80, 6
+LOOKED_AT, RESUMED = 250, 10
 pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
 Note = Callable[[str, object], None]
 
@@ -103,11 +103,11 @@ def _look_at(
     share: int = 0,
 ) -> None:
     """Check states: those of one part, or of a sample; ``share``: of so many calls of this."""
-    states = list(disk.states(model, seed=1))
     if EVERYTHING:
+        states = list(disk.states(model, seed=1))
         chosen, resumed = states if share else states[part::PARTS], 20 if share else 1
     else:
-        chosen = states[:: -(-len(states) * max(share, 1) // LOOKED_AT)]
+        chosen = list(disk.states(model, seed=1, most=LOOKED_AT // max(share, 1)))
         resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
     alone = _check if scene.trains else _check_compression
     faults, check = [], _check_group if scene.is_group else alone
