@@ -16,8 +16,23 @@ _STORE = "training/records/store.py"
 _READER = "training/records/checkpoint.py"
 _TRIALS = "training/groups/test_sampling.py"
 _SAVER = "training/records/test_saver.py"
+_LOSS = "faults/test_power_loss.py::test_no_saved_checkpoint_is_lost"
 
 RECORDS = (
+    Mutant(
+        "power loss: the data of a file is not synced before it is renamed",
+        "common/files.py",
+        "                    os.fsync(file.fileno())\n",
+        "                    pass\n",
+        (f"{_LOSS}[train-strict-0]",),
+    ),
+    Mutant(
+        "power loss: a folder is not synced behind a rename",
+        "common/files.py",
+        "        os.fsync(descriptor)\n",
+        "        pass\n",
+        (f"{_LOSS}[train-journalling-0]",),
+    ),
     Mutant(
         "saver: every line of the log waits for a checkpoint that is being written",
         "training/records/saver.py",
