@@ -44,7 +44,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
         count = len(TEST_TIME[result.tta].views)
         of = "each picture"
         if result.tta_share < 1:
-            of = f"the {result.tta_share:.0%} of each batch with the closest scores"
+            of = f"the {100 * result.tta_share:.3g}% of each batch with the closest scores"
         lines.append(f"tta       {result.tta}: scores averaged over {count} views of {of}")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")

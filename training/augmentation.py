@@ -107,7 +107,7 @@ class TestTime:
         if len(self.views) == 1:
             return count
         # 0.07 of 100 are 7, not 8 for a rounding.
-        return min(ceil(round(self.share * count, 6)), count)
+        return min(max(ceil(round(self.share * count, 6)), 1), count)
 
     def check(self, shape: Shape, classes: int) -> None:
         """Raise ShapeError if pictures (C, H, W) are too small to be shifted.
@@ -145,7 +145,8 @@ class TestTime:
             rows = graph.tensor("views.rows", (self.seen(x.shape[0]),), "int32")
             graph.add(LeastSure(scores=plain, target=target, place=place, rows=rows))
         views = self.spread(graph, x, rows)
-        with graph.under("views."):
+        # No name of a layer has a slash.
+        with graph.under("views/"):
             found = forward(views)
         return self._average(graph, found, x.shape[0], plain, place)
 

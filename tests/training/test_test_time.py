@@ -124,11 +124,24 @@ def test_a_share_is_of_those_with_the_closest_scores(
 
 @pytest.mark.parametrize(
     ("share", "count", "seen"),
-    [(0.25, 2000, 500), (0.07, 100, 7), (0.07, 101, 8), (0.01, 3, 1), (1.0, 12, 12)],
+    [(0.25, 2000, 500), (0.07, 100, 7), (0.07, 101, 8), (0.01, 3, 1), (1e-9, 9, 1), (1.0, 12, 12)],
 )
 def test_a_share_is_rounded_up(share: float, count: int, seen: int) -> None:
     assert views_of("mirror", share).seen(count) == seen
     assert views_of("none", share).seen(count) == count
+
+
+def test_the_same_layers_come_twice_whatever_their_names(reference: Backend) -> None:
+    """A layer inside one that is called ``views`` has the name of another behind it."""
+    one = "conv2d: {filters: 2, kernel_size: 1, name: one}"
+    layers = f"[sequential: {{name: views, layers: [{one}]}}, {one}, flatten, dense: {{units: 10}}]"
+    text = f"data: {{dataset: mnist}}\nlayers: {layers}\n"
+    rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+    network = build_network(parse_config(text + rest, "x.yaml"), describe("mnist"))
+    views = views_of("mirror", 0.5)
+    graph = network.evaluate_graph(4, "x", 4, 1, Preprocessing((1.0,), (0.0,)), views)
+    names = [tensor.name for op in graph.ops for tensor in op.tensors(op.outputs)]
+    assert {"views.one.y", "one.y", "views/one.y", "views/views.one.y"} <= {*names}
 
 
 def test_a_share_needs_two_classes(reference: Backend) -> None:
