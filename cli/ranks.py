@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = "dnnstack.gpus"
 ADVICE = "start all ranks with the same command, on machines with the same program and processor"
+BACKEND = "the backend"
+# Where a device is chosen automatically, one rank may have a GPU of its own and another none.
+OWN_GPU = "to compute on GPUs, start no more ranks on a machine than it has"
+SPECIAL = {BACKEND: f"--device cpu makes all compute on the CPU; {OWN_GPU}"}
 
 
 def option(command: Callable[..., object]) -> Callable[..., object]:
@@ -147,7 +151,7 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     text = hashlib.sha256(effective_yaml(config).encode()).hexdigest()[:12]
     return {
         "dnnstack": f"{version('dnnstack')} (code {mark})",
-        "the backend": backend.name,
+        BACKEND: backend.name,
         **backend.versions(),
         "the config's mark": text,
         "the number of pieces of a sum": str(backend.pieces),
@@ -176,7 +180,7 @@ def company(
     from ..training.ranks.servers import AsyncLead
 
     def lead(trained_on: str) -> Company:
-        team.agree(facts(config, backend), ADVICE)
+        team.agree(facts(config, backend), ADVICE, SPECIAL)
         team.tell(trained_on)
         return AsyncLead(team) if config.is_asynchronous else Lead(team)
 
@@ -221,6 +225,7 @@ def follow(
     Exits at once, silently, where the first rank says why this one ends.
     """
     from ..backends.select import open_backend
+    from ..common.errors import BackendUnavailableError
     from ..configs import load_config
     from ..training.assemble import data_folder
     from ..training.ranks.follower import follow as obey
@@ -229,8 +234,11 @@ def follow(
     with team.together():
         config = load_config(reference, overrides, plugins.opened(plugin)).config
         count = threads(config.run.threads, team)
-        backend = open_backend(config.run.device, count, capture=not no_graph)
-    team.agree(facts(config, backend), ADVICE)
+        try:
+            backend = open_backend(config.run.device, count, capture=not no_graph)
+        except BackendUnavailableError as error:
+            raise BackendUnavailableError(f"{error}; {OWN_GPU}") from None
+    team.agree(facts(config, backend), ADVICE, SPECIAL)
     root = data_folder(config, data_dir, config.data.root, team.hear())
     obey(team, config, backend, root, downloading.policy(offline))
     return 0

@@ -10,7 +10,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
@@ -91,15 +91,22 @@ def _write_as(
             sync_folder(os.path.dirname(target) or os.curdir)
 
 
-@contextlib.contextmanager
-def naming(path: Path | str) -> Iterator[None]:
-    """Let an OSError of a descriptor, or of a temporary file, say which file it is about."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from None
+class naming:
+    """Let an OSError of a descriptor, or of a temporary file, say which file it is about.
+
+    No generator: in Python 3.12 its frame, the error and all frames around it would hold each other
+    until the next collection, with the GPU memory that these frames use.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
 
 def temporary_name(target: Path | str) -> str:

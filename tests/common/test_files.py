@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import hashlib
 import os
 import stat
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -315,6 +317,25 @@ def test_what_is_deleted_where_others_may_write_too(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == left | new
     files.remove_abandoned(tmp_path, "a")
     assert set(os.listdir(tmp_path)) == left | {f".b.{ended}.89abcdef.tmp"}
+
+
+def test_a_missing_file_keeps_nothing_of_who_asks(tmp_path: Path) -> None:
+    """What the frames of the asking functions hold, such as GPU memory, is freed with them."""
+
+    class Held:
+        pass
+
+    def ask() -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(OSError):
+            files.read_regular(tmp_path / "missing", 10)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert ask()() is None
+    finally:
+        gc.enable()
 
 
 def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ PACKAGED = [
     "alexnet.yaml",
     "cifar10-airbench-muon.yaml",
     "cifar10-airbench.yaml",
+    "cifar10-fast.yaml",
     "cifar10-quick.yaml",
     "cifar10-resnet20.yaml",
     "cifar10-resnet9.yaml",

@@ -133,7 +133,7 @@ def average_views(d: Draft, weights: tuple[float, ...], *shape: int) -> None:
 def views_of_rows(d: Draft, rows: list[int], *shape: int) -> None:
     chosen = (View(), View(True, -1, 1))
     y = d.out("y", len(chosen) * len(rows), *shape[1:])
-    given = d.given("rows", np.array(rows, np.int32), "data")
+    given = d.given("rows", np.array(rows, np.int32))
     d.graph.add(Views(x=d.floats("x", *shape), rows=given, y=y, views=chosen))
 
 
@@ -143,7 +143,7 @@ def average_of_rows(d: Draft, weights: tuple[float, ...], place: list[int], clas
         AverageViews(
             x=d.floats("x", len(weights) * count, classes),
             scores=d.floats("scores", *shape),
-            place=d.given("place", np.array(place, np.int32), "data"),
+            place=d.given("place", np.array(place, np.int32)),
             y=d.out("y", *shape),
             weights=weights,
         )
@@ -154,8 +154,8 @@ def least_sure(d: Draft, scores: list[list[float]], target: list[int], most: int
     n = len(scores)
     d.graph.add(
         LeastSure(
-            scores=d.given("scores", np.array(scores, np.float32), "data"),
-            target=d.given("target", np.array(target, np.int32), "data"),
+            scores=d.given("scores", np.array(scores, np.float32)),
+            target=d.given("target", np.array(target, np.int32)),
             place=d.out("place", n, dtype="int32"),
             rows=d.out("rows", most, dtype="int32"),
         )

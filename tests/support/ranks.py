@@ -45,7 +45,7 @@ layers:
 loss: cross_entropy
 train: {max_steps: 14, log_every: 3, validate_every_epochs: 1, accumulate: 4}
 checkpoint: {every_steps: 5, keep: 5}
-run: {threads: 1, tune: false}
+run: {device: cpu, threads: 1, tune: false}
 """
 SGD = """
 optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01, clip_norm: 0.5,

@@ -228,8 +228,13 @@ class Team:
             raise Told from failed
         raise RanksError(*_lines(self.named(wrong[0]), told[wrong[0]], len(wrong) - 1))
 
-    def agree(self, facts: Mapping[str, str], advice: str) -> None:
-        """Compare facts, by name, with rank 0's; where one differs, none goes on."""
+    def agree(
+        self, facts: Mapping[str, str], advice: str, special: Mapping[str, str] | None = None
+    ) -> None:
+        """Compare facts, by name, with rank 0's; where one differs, none goes on.
+
+        ``special``: advice for the facts of these names, in place of ``advice``.
+        """
         every = [json.loads(text) for text in self.exchange(json.dumps(dict(facts)))]
         for rank, found in enumerate(every):
             for name, value in every[0].items():
@@ -237,7 +242,8 @@ class Team:
                     self.parted = True
                     text = (
                         f"{self.named(rank)}: {name} is {printable(str(found.get(name)))}, but "
-                        f"{printable(str(value))} on {self.named(0)}; {advice}"
+                        f"{printable(str(value))} on {self.named(0)}; "
+                        f"{(special or {}).get(name, advice)}"
                     )
                     raise RanksError(text) if self.rank == 0 else Told()
 

@@ -113,7 +113,7 @@ def test_seeds_of_a_network_without_random_numbers_share_it(tiny: Tiny, counting
 
 def test_another_tuning_is_another_executable(tiny: Tiny, counting: Counting) -> None:
     """As for a trial that goes on with the choices of its checkpoint."""
-    keeping, session = Keeping(counting), session_of(tiny(), counting)
+    keeping, session = Keeping(counting), session_of(tiny("run.tune=true"), counting)
     graphs = {graph.name: graph for graph in (session.graph("train"), session.graph("evaluate"))}
     choices = session.executable.tuning
     session.close()

@@ -212,6 +212,14 @@ OTHER_PARAMETERS = (
     "import sys, dnnstack.training.ranks.leader as f; f.checksum = lambda arrays: 1; "
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
+NO_GPU = """
+import sys, dnnstack.backends.select as s
+from dnnstack.cli.main import main
+from dnnstack.common.errors import BackendUnavailableError
+def none(capture): raise BackendUnavailableError("device 'cuda': none is left")
+s._cuda = none
+sys.exit(main())
+"""
 DIES = (
     "import os, sys, dnnstack.training.ranks.follower as f; "
     "f.make_plan = lambda *_, **__: os.kill(os.getpid(), 9); "
@@ -256,6 +264,17 @@ def test_a_rank_that_computes_otherwise_is_named(folder: Path, name: str) -> Non
     before, behind = WRONG[name]
     done = beside(folder, first, [*before, *first, *behind])
     refused(done, f": {name} is ", " on rank 0 on ", "; start all ranks with the same command")
+    assert not (folder / "runs").exists()
+
+
+def test_a_rank_without_a_gpu_is_told_what_to_do(folder: Path) -> None:
+    """Where the device is chosen automatically, it computes otherwise; else it has none."""
+    first = command(1, "--config", "net.yaml")
+    done = beside(folder, first, [*first, "--device", "numpy"])
+    more = "start no more ranks on a machine than it has"
+    refused(done, ": the backend is numpy, but onednn on rank 0 on ", "; --device cpu makes", more)
+    done = beside(folder, first, [sys.executable, "-c", NO_GPU, *first[3:], "--device", "cuda"])
+    refused(done, ": device 'cuda': none is left; ", more)
     assert not (folder / "runs").exists()
 
 
@@ -307,7 +326,8 @@ def test_missing_data_is_named(folder: Path, lacking: int) -> None:
     (folder / "empty").mkdir()
     folders = "{train: pictures/train, test: pictures/test, size: 4}"
     pictures = f"data={{dataset: {{image_folder: {folders}}}, batch_size: 4}}"
-    given = ("--config", "mlp.yaml", "--set", pictures, "--set", "train.epochs=1")
+    given = ("--config", "mlp.yaml", "--device", "cpu", "--set", "train.epochs=1")
+    given += ("--set", pictures)
     first = command(1, *given, "--data-dir", str(folder / "full"))
     second = command(1, *given, "--data-dir", str(folder / "empty"))
     done = beside(folder, first if lacking else second, second)

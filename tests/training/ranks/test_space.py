@@ -38,7 +38,7 @@ layers:
 loss: cross_entropy
 train: {max_steps: 14, log_every: 3, accumulate: 2}
 checkpoint: {every_steps: 5, keep: 5}
-run: {threads: 1, tune: false}
+run: {device: cpu, threads: 1, tune: false}
 """
 
 
