@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,7 @@ class Meter:
     total: int
     device: Callable[[], int] | None = None
     samples: list[dict[str, int]] = field(default_factory=list)
+    opened: list[Counter[str]] = field(default_factory=list)
     _next: int = 0
 
     def done(self, count: int) -> None:
@@ -79,14 +81,14 @@ class Meter:
             if thread.name == "checkpoint":
                 # The write that is under way has a thread, descriptors and files.
                 thread.join()
-        names = os.listdir("/proc/self/fd")
+        opened = _opened()
         status = dict(
             line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
         )
         sample = {
             "operations": count,
             "rss_kb": int(status["VmRSS"].split()[0]),
-            "descriptors": len(names),
+            "descriptors": opened.total(),
             "threads": int(status["Threads"]),
             "files": 0,
             "bytes": 0,
@@ -98,6 +100,24 @@ class Meter:
         if self.device is not None:
             sample["device_kb"] = self.device() // 1024
         self.samples.append(sample)
+        self.opened.append(opened)
+
+    def came_and_went(self) -> dict[str, int]:
+        """What the descriptors are of which one sample has more than another."""
+        every = set().union(*self.opened)
+        counts = {name: [each[name] for each in self.opened] for name in every}
+        return {name: max(n) - min(n) for name, n in sorted(counts.items()) if max(n) > min(n)}
+
+
+def _opened() -> Counter[str]:
+    """What the descriptors of this process name, and how often; of a pipe that it is one."""
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        name = "the listing itself"
+        with contextlib.suppress(FileNotFoundError):
+            name = os.readlink(f"/proc/self/fd/{number}").partition(":[")[0]
+        found[name] += 1
+    return found
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
@@ -160,7 +180,8 @@ def soak(scenario: str, count: int, device: str, folder: Path) -> dict[str, Any]
     meter = Meter(folder, count, memory)
     begin = time.perf_counter()
     SCENARIOS[scenario](backend, count, folder, meter)
-    return figures(scenario, meter.samples, time.perf_counter() - begin)
+    found = figures(scenario, meter.samples, time.perf_counter() - begin)
+    return {**found, "came_and_went": meter.came_and_went()}
 
 
 def _config(folder: Path, *overrides: str) -> Any:

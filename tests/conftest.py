@@ -58,8 +58,11 @@ def _quiet_machine() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _default_loudness() -> None:
-    """No test hears less because a command that ran before it in this process set a level."""
+    """No test hears less because a command that ran before it in this process was to be quiet."""
     logging.getLogger("dnnstack").setLevel(logging.NOTSET)
+    console = sys.modules.get("dnnstack.cli.console")
+    if console is not None:
+        console._quiet = False
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -112,3 +112,12 @@ def test_growth_of_device_memory_is_found(tmp_path: Path, each: int, grew: list[
     for done in range(401):
         meter.done(done)
     assert soak.figures("checkpoints", meter.samples, 1.0)["grew"] == grew
+
+
+def test_what_came_and_went_is_named(tmp_path: Path) -> None:
+    meter = soak.Meter(tmp_path, 3)
+    meter.done(1)
+    with (tmp_path / "open").open("w"):
+        meter.done(2)
+    meter.done(3)
+    assert meter.came_and_went() == {str(tmp_path / "open"): 1}
