@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 
-from .tensor_convs import COMPILER, HERE, SOURCES
+from . import emulated_build
+from .emulated_build import SOURCES
 
 
 def library(
@@ -21,21 +21,7 @@ def library(
     for file in outside:
         source = (SOURCES / "sources" / file).read_text("utf-8")
         (folder / file).write_text(source.replace("extern __shared__", "extern"), "utf-8")
-    found = folder / f"{name}.so"
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
-    # Static numbers of a template would else be those of the library that was loaded first.
-    options += ["-fno-gnu-unique"]
-    options += ["-fsanitize=alignment", "-fno-sanitize-recover=all", "-ffp-contract=off"]
-    options += [f"-D{each}={value}" for each, value in defines.items()]
-    source = [
-        f"-I{folder}",
-        *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
-        str(HERE / f"{name}.cpp"),
-        "-o",
-        str(found),
-    ]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
-    return ctypes.CDLL(str(found))
+    return emulated_build.library(name, folder, defines, emulated_build.EXACT)
 
 
 def stored(values: np.ndarray, bf16: bool) -> np.ndarray:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import random
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,17 +20,14 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
     warpgroup_filter_tilings,
 )
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
-from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, cupy
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 
+from . import emulated_build
 from .op_draft import Draft
 
-HERE = Path(__file__).with_name("emulated")
-SOURCES = Path(kernels.__file__).parents[1]
-COMPILER = shutil.which("g++")
 # So many tilings of a geometry are drawn from.
 FURTHER = 60
 AnyOfThem = Tiling | FilterTiling | WarpgroupTiling | WarpgroupFilterTiling
@@ -150,18 +145,7 @@ class Emulated:
         values = {"SUMS": 0} | values
         values["BFLOAT"] = int(drawn.bf16)
         self._pooled = values["POOLED"]
-        library = folder / f"{self.file}.so"
-        assert COMPILER is not None
-        subprocess.run(
-            [
-                *(COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"),
-                *(f"-D{name}={value}" for name, value in values.items()),
-                *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
-                *(str(HERE / f"{self.file}.cpp"), "-o", str(library)),
-            ],
-            check=True,
-        )
-        self._library = ctypes.CDLL(str(library))
+        self._library = emulated_build.library(self.file, folder, values)
 
     def sizes(self) -> tuple[int, int, int]:
         """Bytes of shared memory, threads, units."""

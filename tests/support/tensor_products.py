@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import random
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import MatMul
 
+from . import emulated_build
 from .op_draft import Draft
-from .tensor_convs import COMPILER, HERE, SOURCES, numbers
+from .tensor_convs import numbers
 
 # Numbers behind the end of a matrix, which a wrong load would find.
 BEYOND = 64
@@ -118,18 +118,7 @@ class EmulatedProduct:
     def __init__(self, drawn: DrawnProduct, folder: Path, **defines: int) -> None:
         self.drawn = drawn
         values = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
-        library = folder / "tensor_dense.so"
-        assert COMPILER is not None
-        subprocess.run(
-            [
-                *(COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"),
-                *(f"-D{name}={value}" for name, value in (values | defines).items()),
-                *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
-                *(str(HERE / "tensor_dense.cpp"), "-o", str(library)),
-            ],
-            check=True,
-        )
-        self._library = ctypes.CDLL(str(library))
+        self._library = emulated_build.library("tensor_dense", folder, values | defines)
 
     def sizes(self) -> tuple[int, int, int]:
         """Bytes of shared memory, threads, stages."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.fused.dense_tail import LINES, ROWS, SPAN, _rows
 from dnnstack.backends.cuda.libraries.layout import _from_bfloat
 
-from ....support.tensor_convs import COMPILER, HERE, SOURCES
+from ....support import emulated_build
+from ....support.emulated_build import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 # hidden, stride, classes, rows of a block, bfloat16, whether the loss is a mean
@@ -29,13 +29,7 @@ class Emulated:
         hidden, stride, classes, rows, bf16, _ = case
         values = {"HIDDEN": hidden, "STRIDE": stride, "CLASSES": classes, "ROWS": rows}
         values |= {"KIND": 0, "SPAN": SPAN, "LINES": LINES, "BFLOAT": int(bf16)}
-        path = folder / "dense_tail.so"
-        options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique"]
-        options += [f"-D{name}={value}" for name, value in values.items()]
-        options += [f"-I{SOURCES / part}" for part in ("sources", "fused")]
-        source = [str(HERE / "dense_tail.cpp"), "-o", str(path)]
-        subprocess.run([str(COMPILER), *options, *source], check=True)
-        self.library = ctypes.CDLL(str(path))
+        self.library = emulated_build.library("dense_tail", folder, values)
 
     def run(self, name, *arguments):
         getattr(self.library, name)(*map(self._passed, arguments))

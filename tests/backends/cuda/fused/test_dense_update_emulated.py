@@ -13,7 +13,7 @@ import pytest
 from dnnstack.backends.cuda.fused.update_tilings import update_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200
 
-from ....support.tensor_convs import COMPILER
+from ....support.emulated_build import COMPILER
 from ....support.weight_updates import Emulated, Layer, draw
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 
+from ....support import emulated_build
+from ....support.emulated_build import COMPILER
 from ....support.first_convs import Drawn
-from ....support.tensor_convs import COMPILER, HERE, SOURCES, convolved, numbers, pooled, spread
+from ....support.tensor_convs import convolved, numbers, pooled, spread
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 LOOSE = {False: 1e-3, True: 6e-3}
@@ -24,18 +25,9 @@ needs_compiler = pytest.mark.skipif(
 
 class Emulated:
     def __init__(self, drawn, folder):
-        self.drawn, library = drawn, folder / "tensor_first.so"
+        self.drawn = drawn
         values = drawn.values | {"BFLOAT": int(drawn.bf16)}
-        subprocess.run(
-            [
-                *(COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"),
-                *(f"-D{name}={value}" for name, value in values.items()),
-                *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
-                *(str(HERE / "tensor_first.cpp"), "-o", str(library)),
-            ],
-            check=True,
-        )
-        self._library = ctypes.CDLL(str(library))
+        self._library = emulated_build.library("tensor_first", folder, values)
 
     def stored(self, values):
         dtype = BFLOAT if self.drawn.bf16 else FLOAT

@@ -22,8 +22,9 @@ from dnnstack.graph.ops import (
     Scale,
 )
 
+from ....support.emulated_build import COMPILER
 from ....support.op_draft import Draft
-from ....support.tensor_convs import COMPILER, Emulated, computed, draw, numbers
+from ....support.tensor_convs import Emulated, computed, draw, numbers
 from .test_tensor_conv_emulated import close, gradient_of_filters
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}

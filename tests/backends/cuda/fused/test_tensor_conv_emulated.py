@@ -15,8 +15,8 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import WarpgroupFilte
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.graph.geometry import Window
 
+from ....support.emulated_build import COMPILER
 from ....support.tensor_convs import (
-    COMPILER,
     Drawn,
     Emulated,
     convolved,

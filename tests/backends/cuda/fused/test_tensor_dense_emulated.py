@@ -15,7 +15,7 @@ from dnnstack.backends.cuda.fused.dense_tilings import dense_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
 
-from ....support.tensor_convs import COMPILER
+from ....support.emulated_build import COMPILER
 from ....support.tensor_products import EmulatedProduct, draw_product, operands, product
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))

@@ -18,9 +18,10 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.ops import ACTIVATIONS, FROM_OUTPUT, ActivationBackward, BiasGrad, Conv2d
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, pointer
 from ....support.op_draft import Draft
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "3"))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from dnnstack.graph.ops import ACTIVATIONS
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 BLOCKS = 3

@@ -27,10 +27,11 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 

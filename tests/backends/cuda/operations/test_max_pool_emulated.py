@@ -13,8 +13,9 @@ from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Pool2d, Pool2dBackward
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 BLOCKS = 3

@@ -9,8 +9,9 @@ import pytest
 from dnnstack.backends.cuda.operations.muon import _FILTER
 from dnnstack.backends.cuda.operations.optimizers import PIECE
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 # Rows, numbers in a row, and in a row of the matrix: flat in several pieces, tall, small.

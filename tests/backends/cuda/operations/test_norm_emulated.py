@@ -11,8 +11,9 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.operations.norm import EIGHT, FOUR, _Lines
 from dnnstack.graph.ops import ACTIVATIONS
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 # rows, channels, channels that are stored, whether in bfloat16, the activation behind the norm.

@@ -13,7 +13,7 @@ from dnnstack.backends.collectives import added_in_pairs
 from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.cuda.operations.peers import THREADS
 
-from ....support.tensor_convs import COMPILER, HERE, SOURCES
+from ....support.emulated_build import COMPILER, HERE, SOURCES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 CALLS = 5

@@ -11,8 +11,8 @@ import pytest
 from dnnstack.backends.collectives import added_in_pairs
 from dnnstack.backends.cuda.binding.store import TILE
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, stored
-from ....support.tensor_convs import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 POINTERS = (

@@ -13,7 +13,7 @@ from dnnstack.backends.cuda.binding.store import TILE
 from dnnstack.backends.cuda.libraries.layout import _to_bfloat
 from dnnstack.graph.graph import Tensor
 
-from ....support.tensor_convs import COMPILER, HERE, SOURCES
+from ....support.emulated_build import COMPILER, HERE, SOURCES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 RATE, STEPS = np.float32(0.3), 5

@@ -9,9 +9,10 @@ import pytest
 from dnnstack.backends.cuda.operations.convolution import TURNED
 from dnnstack.backends.reference.kernels import KERNELS
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases import CASES
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 

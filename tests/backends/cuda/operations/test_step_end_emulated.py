@@ -13,8 +13,9 @@ from dnnstack.backends.cuda.binding.store import TILE
 from dnnstack.backends.cuda.operations.sgd import LINES, RULE, SPAN
 from dnnstack.graph.graph import Tensor
 
+from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, stored
-from ....support.tensor_convs import COMPILER, numbers
+from ....support.tensor_convs import numbers
 from ....support.weight_updates import aligned
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import random
-import subprocess
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from dnnstack.backends.cuda.operations.whiten import BLOCKS, LARGEST, patch_sums
 from dnnstack.layers.whitening import Whiten, host_sums
 from dnnstack.training.preprocessing import Prepared, Preprocessing
 
-from ....support.tensor_convs import COMPILER, HERE, SOURCES
+from ....support import emulated_build
+from ....support.emulated_build import COMPILER
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -22,11 +22,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = tmp_path_factory.mktemp("whiten") / "whiten.so"
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-DBFLOAT=0"]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / "whiten.cpp"), "-o", str(path)]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
-    return ctypes.CDLL(str(path))
+    return emulated_build.library("whiten", tmp_path_factory.mktemp("whiten"), {"BFLOAT": 0})
 
 
 @pytest.fixture
