@@ -100,9 +100,10 @@ def _unknown(target: str, runs: Path) -> str:
 
     for path in (runs / target, Path(target)):
         if is_run(path):
+            drawn = f"in {path}/curves.png, and " if (path / "curves.png").exists() else ""
             return (
                 f"{path}: is a single run; report shows sweeps and compressed networks; how "
-                f"a run went is in {path}/curves.png, and told by dnnstack eval --run {path}"
+                f"a run went is {drawn}told by dnnstack eval --run {path}"
             )
         if path.is_file():
             return f"{path}: is not a compressed network (.dnnz)"

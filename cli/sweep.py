@@ -164,4 +164,8 @@ def sweep(
             elif any(trial.values is not None for trial in sweep.journal.read()):
                 progress.remark(f"next        dnnstack report {quoted(str(path))}")
         progress.check_output()
+        states = {trial.state for trial in sweep.journal.read()}
+        if states == {"failed"} and not stop.requested():
+            console.error(f"{printable(path)}: every trial failed")
+            return 1
     return stop.exit_status

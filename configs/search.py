@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _RANGE = ("low", "high", "log", "step", "when")
 _LIST = ("values", "when")
 # What the sweep sets itself, or what is no setting of a trial.
 _OWN = ("name", "run.dir", "plugins")
+# What all trials share.
+_SHARED = ("run", "run.device", "run.threads")
 _MOST_STEPS = 10_000
 LARGEST_GRID = 100_000
 
@@ -137,6 +139,9 @@ def load_search(
         data = loaded.config.data
         if data.fold is None and not data.validation:
             reader.note(node, "objective", "is measured on validation, but data.validation is 0")
+        ends = (e.ends() for e in search.dimensions if e.key == "data.validation")
+        if data.fold is None and 0 in chain.from_iterable(ends):
+            reader.note(node, "keys.data.validation", "0 leaves nothing to measure objectives on")
     if reader.problems:
         raise_problems(label, reader.problems)
     return loaded, search
@@ -152,13 +157,16 @@ class _Reader:
     def note(self, node: Node, path: str, message: str) -> None:
         """A problem of the value at ``path`` in the block, which is ``node``."""
         found: Node | None = node
-        found = found.child(path) if found is not None and found.child(path) else found
+        for part in path.split(".", 1) if path.startswith("keys.") else [path]:
+            found = found.child(part) if found is not None and found.child(part) else found
         assert found is not None
         self._at(found.key_place or found.place, path, message)
 
     def search(self, node: Node, seed: int) -> Search:
         """The search; problems are noted."""
         block = self._mapping(node, "", _KEYS)
+        if not isinstance(node.value, dict):
+            return Search(())
         given = {key: block[key] for key in block if key in _KEYS}
         if "keys" not in given:
             self._at(node.place, "keys", "is missing: the keys to search, each with its values")
@@ -215,6 +223,10 @@ class _Reader:
                     place = changed if changed.rank else place
                     of_key = "unknown key" in reason or "is not a key" in reason
                     text = reason if of_key else f"{value!r} does not fit: {reason}"
+                    if each.step and not each.whole and "whole number" in reason:
+                        text = f"steps of {each.step:g} lead to {text}"
+                    elif not of_key and not each.values and "number" not in reason:
+                        text = f"{text}; this key needs a list of values, not a range"
                     self._at(place, f"keys.{each.key}", text)
                     break
 
@@ -228,8 +240,12 @@ class _Reader:
         self.names = tuple(node.value)
         for key, value in node.value.items():
             path, found = f"keys.{key}", None
+            place = value.key_place or value.place
             if key in _OWN:
-                self._at(value.key_place or value.place, path, "the sweep sets it itself")
+                self._at(place, path, "the sweep sets it itself")
+            elif key in _SHARED:
+                text = "all trials share the device and its threads; search other keys of run"
+                self._at(place, path, text)
             elif (found := self._dimension(key, value, path, known, sampler)) is not None:
                 yield found
             known[key] = found
@@ -253,6 +269,9 @@ class _Reader:
     def _listed(
         self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
     ) -> Dimension | None:
+        if any(map(_is_range, [node, *node.items])):
+            self._at(node.place, path, "a range stands under its key, not in a list or in values")
+            return None
         if not node.items:
             self._at(
                 node.place, path, f"expected a list of at least one value (got {node.described()})"
@@ -285,7 +304,7 @@ class _Reader:
                 numbers[name] = number
         flag = options.get("log")
         if flag is not None and not isinstance(flag.value, bool):
-            self._at(flag.place, f"{path}.log", "expected true or false")
+            self._at(flag.place, f"{path}.log", f"expected true or false (got {flag.described()})")
         if len(self.problems) > before:
             return None
         low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
@@ -341,12 +360,8 @@ class _Reader:
 
     def _mapping(self, node: Node, path: str, keys: Sequence[str]) -> dict[str, Node]:
         if not isinstance(node.value, dict):
-            listed = ", ".join(keys)
-            self._at(
-                node.place,
-                path,
-                f"expected a mapping with the keys {listed} (got {node.described()})",
-            )
+            text = f"expected a mapping with the keys {', '.join(keys)} (got {node.described()})"
+            self._at(node.place, path, text)
             return {}
         for key, value in node.value.items():
             if key not in keys:
@@ -379,3 +394,7 @@ class _Reader:
 
     def _at(self, place: Place, path: str, message: str) -> None:
         self.problems.append(Problem(place, f"{BLOCK}.{path}" if path else BLOCK, message))
+
+
+def _is_range(node: Node) -> bool:
+    return isinstance(node.value, dict) and {"low", "high"} <= node.value.keys() <= {*_RANGE}

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from dnnstack.backends.ahead import NVIDIA_DRIVER
 from dnnstack.backends.keeping import Keeping
@@ -28,6 +29,7 @@ from dnnstack.configs.plugins import NONE
 from dnnstack.configs.search import load_search
 from dnnstack.datasets import Downloads
 
+from ..support.mnist_files import write
 from .conftest import TINY
 
 Child = Callable[..., Any]
@@ -50,6 +52,7 @@ search:
   sampler: random
   keys: {optimizer.lr: {low: 0.003, high: 0.3, log: true}}
 """
+SHORT = "data.validation=20"
 JOURNAL = Path("runs/tiny-sweep/trials.jsonl")
 
 
@@ -346,3 +349,41 @@ def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path
     trials = json.loads(done.stdout)["trials"]
     assert [trial["state"] for trial in trials] == ["complete"] * 2
     assert all(trial["values"][1] == trial["seconds"] > 0 for trial in trials)
+
+
+def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in: Run, tmp_path: Path) -> None:
+    search = "search:\n  sampler: grid\n  keys: {run.precision: [bf16, fp32]}\n"
+    done = run_in(_folder(tmp_path, "one", search), *SWEEP)
+    assert done.returncode == 0, done.stderr
+    assert "trial-1: failed: precision 'bf16'" in done.stdout
+    assert "trial-2: accuracy " in done.stdout
+
+
+def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None:
+    """If no trial asks for other data, the sweep ends instead."""
+    for key, status in (("data.dataset: [mnist, strokes]", 0), ("optimizer.lr: [0.1]", 1)):
+        search = f"search:\n  sampler: grid\n  keys: {{{key}}}\n"
+        folder = _folder(tmp_path, str(status), search)
+        words = ("--set", "data.dataset=mnist") if status else ()
+        done = run_in(folder, *SWEEP, *words, "--data-dir", str(tmp_path), "--set", SHORT)
+        assert done.returncode == status, done.stderr
+        assert ("trial-1: failed: " in done.stdout) == (not status)
+
+
+def test_a_sweep_of_failures_alone_fails(run_in: Run, tmp_path: Path) -> None:
+    search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [39, 40]}\n"
+    done = run_in(_folder(tmp_path, "fails", search), *SWEEP)
+    assert done.returncode == 1
+    assert done.stderr.endswith("dnnstack: error: runs/tiny-sweep: every trial failed\n")
+
+
+def test_the_test_set_is_not_read(run_in: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    pictures = rng.integers(0, 256, (120, 28, 28)), np.arange(120) % 10
+    write(tmp_path, *pictures)
+    assert not list((tmp_path / "mnist").glob("t10k*"))
+    search = "search:\n  sampler: grid\n  keys: {optimizer.lr: [0.1, 0.2]}\n"
+    words = ("--set", "data.dataset=mnist", "--data-dir", str(tmp_path), "--set", SHORT)
+    done = run_in(_folder(tmp_path, "one", search), *SWEEP, *words)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials, 2 complete" in done.stdout

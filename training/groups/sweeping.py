@@ -10,7 +10,14 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ...common.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError
+from ...common.errors import (
+    BackendUnavailableError,
+    CheckpointError,
+    ConfigError,
+    DatasetError,
+    NonFiniteError,
+    ShapeError,
+)
 from ...common.files import atomic_write
 from ...common.locks import Lock
 from ...common.records import dataclass
@@ -248,6 +255,12 @@ class Sweep:
             with nullcontext() if resumed is None else closing(resumed):
                 done, pruned = train(trial, resumed, lambda: worse(self._reports(outcome(run))))
         except (NonFiniteError, ConfigError, ShapeError) as error:
+            return self._result(trial, outcome(run), "failed", str(error))
+        except (BackendUnavailableError, DatasetError) as error:
+            # Where nothing of the kind is searched, no other trial would fare better.
+            kind = "run." if isinstance(error, BackendUnavailableError) else "data"
+            if not any(key.startswith(kind) for key in trial.params):
+                raise
             return self._result(trial, outcome(run), "failed", str(error))
         found = outcome(run)
         if done.state == "finished":
