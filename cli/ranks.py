@@ -28,7 +28,7 @@ _GPUS = "dnnstack.gpus"
 ADVICE = "start all ranks with the same command, on machines with the same program and processor"
 BACKEND = "the backend"
 # Where a device is chosen automatically, one rank may have a GPU of its own and another none.
-OWN_GPU = "to compute on GPUs, start no more ranks on a machine than it has"
+OWN_GPU = "to compute on GPUs, a machine needs one for each of its ranks"
 SPECIAL = {BACKEND: f"--device cpu makes all compute on the CPU; {OWN_GPU}"}
 
 

@@ -141,7 +141,7 @@ def load_search(
             reader.note(node, "objective", "is measured on validation, but data.validation is 0")
         ends = (e.ends() for e in search.dimensions if e.key == "data.validation")
         if data.fold is None and 0 in chain.from_iterable(ends):
-            reader.note(node, "keys.data.validation", "0 leaves nothing to measure objectives on")
+            reader.note(node, "keys.data.validation", "0 leaves no validation to measure")
     if reader.problems:
         raise_problems(label, reader.problems)
     return loaded, search
@@ -224,7 +224,7 @@ class _Reader:
                     of_key = "unknown key" in reason or "is not a key" in reason
                     text = reason if of_key else f"{value!r} does not fit: {reason}"
                     if each.step and not each.whole and "whole number" in reason:
-                        text = f"steps of {each.step:g} lead to {text}"
+                        text = f"steps of {each.step:g} lead to {value!r}: {reason}"
                     elif not of_key and not each.values and "number" not in reason:
                         text = f"{text}; this key needs a list of values, not a range"
                     self._at(place, f"keys.{each.key}", text)
@@ -270,7 +270,7 @@ class _Reader:
         self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
     ) -> Dimension | None:
         if any(map(_is_range, [node, *node.items])):
-            self._at(node.place, path, "a range stands under its key, not in a list or in values")
+            self._at(node.place, path, "write a range directly under its key, without a list")
             return None
         if not node.items:
             self._at(

@@ -159,9 +159,9 @@ ONE = "  trials: 2\n  keys:\n    "
         (
             f"{ONE}optimizer.lr: {{values: {{low: 1, high: 2}}}}\n",
             2,
-            "a range stands under its key",
+            "write a range directly under its key",
         ),
-        (f"{ONE}optimizer.lr: [{{low: 1, high: 2}}]\n", 2, "a range stands under its key"),
+        (f"{ONE}optimizer.lr: [{{low: 1, high: 2}}]\n", 2, "write a range directly under its key"),
         (f"{ONE}optimizer.lr: {{values: {{a: 2}}}}\n", 2, "at least one value (got a m"),
         (
             f"{ONE}schedule: {{low: 1, high: 2}}\n",
@@ -171,11 +171,11 @@ ONE = "  trials: 2\n  keys:\n    "
         (
             f"{ONE}layers.dense_1.units: {{low: 4, high: 20, step: 2.5}}\n",
             2,
-            "steps of 2.5 lead to 19.0 does not fit: ",
+            "steps of 2.5 lead to 19.0: ",
         ),
         (f"{ONE}optimizer.lr: {{low: 1, high: 2, log: 3}}\n", 2, "true or false (got 3)"),
         (f"{ONE}run.device: [cpu, numpy]\n", 2, "all trials share the device and its threads"),
-        (f"{ONE}data.validation: [0, 8]\n", 2, "0 leaves nothing to measure objectives on"),
+        (f"{ONE}data.validation: [0, 8]\n", 2, "0 leaves no validation to measure"),
         (f"{ONE}optimizer.lr: []\n", 2, "expected a list of at least one value"),
         (
             f"{ONE}optimizer.lr: {{lo: 1, high: 2}}\n",

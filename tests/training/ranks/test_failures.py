@@ -271,7 +271,7 @@ def test_a_rank_without_a_gpu_is_told_what_to_do(folder: Path) -> None:
     """Where the device is chosen automatically, it computes otherwise; else it has none."""
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [*first, "--device", "numpy"])
-    more = "start no more ranks on a machine than it has"
+    more = "a machine needs one for each of its ranks"
     refused(done, ": the backend is numpy, but onednn on rank 0 on ", "; --device cpu makes", more)
     done = beside(folder, first, [sys.executable, "-c", NO_GPU, *first[3:], "--device", "cuda"])
     refused(done, ": device 'cuda': none is left; ", more)
