@@ -361,9 +361,10 @@ def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in: Run, tmp_path:
 
 def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None:
     """If no trial asks for other data, the sweep ends instead."""
-    for key, status in (("data.dataset: [mnist, strokes]", 0), ("optimizer.lr: [0.1]", 1)):
+    cases = {"data.dataset: [mnist, strokes]": 0, "optimizer.lr: [1]": 1, "data.batch_size: [8]": 1}
+    for number, (key, status) in enumerate(cases.items()):
         search = f"search:\n  sampler: grid\n  keys: {{{key}}}\n"
-        folder = _folder(tmp_path, str(status), search)
+        folder = _folder(tmp_path, str(number), search)
         words = ("--set", "data.dataset=mnist") if status else ()
         done = run_in(folder, *SWEEP, *words, "--data-dir", str(tmp_path), "--set", SHORT)
         assert done.returncode == status, done.stderr

@@ -325,14 +325,14 @@ DATA = (
     Mutant(
         "sweeps: a trial that cannot run here ends the sweep",
         "training/groups/sweeping.py",
-        "if not any(key.startswith(kind) for key in trial.params):",
+        'if not any(key == "data" or key.startswith(kinds) for key in trial.params):',
         "if True:",
         ("cli/test_sweep.py::test_a_trial_that_this_machine_cannot_run_fails_alone",),
     ),
     Mutant(
         "sweeps: data that is missing for all is told by each trial",
         "training/groups/sweeping.py",
-        "if not any(key.startswith(kind) for key in trial.params):",
+        'if not any(key == "data" or key.startswith(kinds) for key in trial.params):',
         "if False:",
         ("cli/test_sweep.py::test_data_that_a_trial_asks_for_in_vain",),
     ),

@@ -258,8 +258,9 @@ class Sweep:
             return self._result(trial, outcome(run), "failed", str(error))
         except (BackendUnavailableError, DatasetError) as error:
             # Where nothing of the kind is searched, no other trial would fare better.
-            kind = "run." if isinstance(error, BackendUnavailableError) else "data"
-            if not any(key.startswith(kind) for key in trial.params):
+            data = isinstance(error, DatasetError)
+            kinds = ("data.dataset", "data.root") if data else ("run.",)
+            if not any(key == "data" or key.startswith(kinds) for key in trial.params):
                 raise
             return self._result(trial, outcome(run), "failed", str(error))
         found = outcome(run)
