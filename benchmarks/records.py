@@ -4,8 +4,10 @@
     python3 benchmarks/records.py mnist --folder records --data-dir ~/data
     python3 benchmarks/records.py cifar10 --folder records --data-dir ~/data
 
-``lenet``: the most accurate lenet.yaml; ``mnist``: the fastest way to 99.0%; ``cifar10``: the
-accuracy of cifar10-airbench-muon.yaml in fewer seconds. Each takes ``--seconds``, in shares:
+``lenet``: the most accurate lenet.yaml; ``mnist``: the fastest way to 99.0% of the test set, for
+which 98.8% of the held-out pictures are wanted, because these are harder by a quarter of a point;
+``cifar10``: the accuracy of cifar10-airbench-muon.yaml in fewer seconds. Each takes ``--seconds``,
+in shares:
 
 1. warm: choose the fastest calls for every combination of shapes, so that no trial has to;
 2. search: ``dnnstack sweep``;
@@ -44,7 +46,7 @@ from records_fit import fitted
 from records_parts import PARTS, TINY, noise, shapes, small_set
 
 # Of the seconds of a part, when each step ends at the latest.
-ENDS = {"warm": 0.2, "search": 0.5, "choose": 0.7, "judge": 1.0}
+ENDS = {"warm": 0.2, "search": 0.55, "choose": 0.75, "judge": 1.0}
 # As accurate as the present recipe is what is not shown to be less accurate by more than this.
 MARGIN = 0.0005
 # Trials that a function of all keys can be fitted to.
@@ -197,7 +199,7 @@ class Bench:
 
         ranked = sorted(trials, key=accuracy, reverse=True)
         if self.part.fits and len(trials) >= FITTED:
-            points, told = fitted(trials, self.options.candidates)
+            points, told = fitted(trials, self.options.candidates, self.part.costs)
             say(f"fit: {len(trials)} trials, {told}")
             found = []
             for number, params in enumerate(points, 1):

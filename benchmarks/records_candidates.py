@@ -56,7 +56,7 @@ def show(part: Part, compared: Sequence[Candidate]) -> None:
     from dnnstack.training.intervals import wilson
 
     first, last = compared[0], compared[-1]
-    goal = part.goal or first.accuracy
+    goal = part.tested or part.goal or first.accuracy
     print(
         "\n| recipe | seeds | test accuracy, mean | deviation | least, most | of the first seed, "
         f"95% interval | at least {100 * goal:.2f}% | seconds, median | least, most | whitening, "

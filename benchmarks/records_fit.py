@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 # Penalties of coefficients that are tried; points at which the function is looked at; how far from
 # the middle these lie, of the way to the outermost trials.
 PENALTIES, POINTS, REACH = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 100_000, 0.9
+# Trials that are worse than the median by more than so many times what a quarter is worse by say
+# where a training fails, which such a function cannot follow.
+OUTLYING = 3.0
 # Candidates differ by so much of the range of a key, in root mean square.
 APART = 0.25
 
@@ -90,31 +93,48 @@ def fit(places: Floats, found: Floats) -> tuple[Callable[[Floats], tuple[Floats,
     return function, f"error {error:.4f} at trials left out, {explained:.0%} explained"
 
 
-def fitted(trials: Sequence[Mapping[str, Any]], count: int) -> tuple[list[dict[str, Any]], str]:
+def fitted(
+    trials: Sequence[Mapping[str, Any]], count: int, costs: Sequence[str] = ()
+) -> tuple[list[dict[str, Any]], str]:
     """The parameters of the most promising points, and a line on the function.
 
     trials: the complete ones, of equal keys. Promising: by the function less its standard error,
-    so that nothing far from all trials is taken.
+    so that nothing far from all trials is taken. ``costs``: keys on which the seconds depend; each
+    combination of their values has as many points, so that the fastest can be chosen.
     """
     every = {key: [trial["params"][key] for trial in trials] for key in trials[0]["params"]}
     fixed = {key: values[0] for key, values in every.items() if len({*map(str, values)}) == 1}
     keys = {key: Key(values) for key, values in every.items() if key not in fixed}
     places = np.array([[k.place(t["params"][n]) for n, k in keys.items()] for t in trials])
-    function, told = fit(places, np.array([float(trial["values"][0]) for trial in trials]))
+    accuracies = np.array([float(trial["values"][0]) for trial in trials])
+    quarter, middle = np.quantile(accuracies, [0.25, 0.5])
+    sound = accuracies >= middle - OUTLYING * (middle - quarter)
+    function, told = fit(places[sound], accuracies[sound])
+    told = f"{sound.sum()} of them sound, {told}"
     points = np.random.default_rng(1).uniform(-REACH, REACH, (POINTS, len(keys)))
     points = np.column_stack([key.real(points[:, i]) for i, key in enumerate(keys.values())])
-    values, errors = function(points)
-    taken: list[Floats] = []
-    for at in np.argsort(errors - values):
-        gaps = [np.sqrt(np.mean((points[at] - other) ** 2)) / 2 for other in taken]
-        if all(gap > APART for gap in gaps):
-            taken.append(points[at])
-        if len(taken) == count:
-            break
-    best, error = function(np.array(taken[:1]))
+    dear = [name for name in keys if name in costs]
+    given = sorted({tuple(trial["params"][name] for name in dear) for trial in trials})
+    taken: list[tuple[float, Floats, dict[str, Any]]] = []
+    for values in given:
+        for name, value in zip(dear, values, strict=True):
+            points[:, [*keys].index(name)] = keys[name].place(value)
+        found, errors = function(points)
+        near: list[Floats] = []
+        for at in np.argsort(errors - found):
+            gaps = [np.sqrt(np.mean((points[at] - other) ** 2)) / 2 for other in near]
+            if all(gap > APART for gap in gaps):
+                near.append(points[at].copy())
+                chosen = dict(zip(dear, values, strict=True))
+                taken.append((float(found[at] - errors[at]), near[-1], chosen))
+            if len(near) == -(-count // len(given)):
+                break
+    taken = sorted(taken, key=lambda each: -each[0])[:count]
+    best, error = function(taken[0][1][None])
     told += f"; there {best[0]:.4f} +- {error[0]:.4f}"
     return [
         fixed
-        | {name: key.value(place) for (name, key), place in zip(keys.items(), each, strict=True)}
-        for each in taken
+        | {name: key.value(place) for (name, key), place in zip(keys.items(), at, strict=True)}
+        | chosen
+        for _, at, chosen in taken
     ], told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf
@@ -48,7 +47,6 @@ REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
 REFUSABLE = ("overlap", "apart", "quiet")
 _LISTED = 6
-_COMPILING = threading.RLock()
 
 
 class CudaBackend:
@@ -95,8 +93,9 @@ class CudaBackend:
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
-        # Of several threads the first one searches, and the others take what it has found.
-        with _COMPILING:
+        # Of several threads the first one searches, and the others take what it has found. None of
+        # them captures meanwhile, for modules are loaded and handles made.
+        with CAPTURING:
             return self._compiled(sections, options or Options())
 
     def _compiled(self, sections: Mapping[str, Graph], options: Options) -> CudaExecutable:

@@ -30,6 +30,7 @@ from .binding.store import Buffer, Store
 from .failures import AFTER, allocating, explained, launch_all
 from .libraries.layout import BFLOAT
 from .libraries.runtime import (
+    CAPTURING,
     captured,
     captured_seconds,
     copy_flat,
@@ -167,7 +168,9 @@ class CudaExecutable:
             while steps:
                 times = self._held(sections, count, steps)
                 if (sections, times) not in self._captured:
-                    self._captured[sections, times] = self._record_in_turn(sections, times)
+                    # First launches load modules, which breaks captures of other threads.
+                    with CAPTURING:
+                        self._captured[sections, times] = self._record_in_turn(sections, times)
                 self._captured[sections, times].launch(device().stream)
                 steps -= times
 
@@ -215,7 +218,8 @@ class CudaExecutable:
             while steps:
                 times = self._together(section, steps)
                 if (section, times) not in self._captured:
-                    self._captured[section, times] = self._record(section, times)
+                    with CAPTURING:
+                        self._captured[section, times] = self._record(section, times)
                 feeds.load(section)
                 self._captured[section, times].launch(stream)
                 steps -= times
