@@ -64,6 +64,8 @@ class Bench:
         from dnnstack.datasets import data_root, load
 
         self.part, self.options, self.name = PARTS[name], options, name
+        if options.goal is not None:
+            self.part = replace(self.part, goal=options.goal)
         self.config = config
         self._begin = begin
         config.write_text("\n".join(path.read_text() for path in self.part.search))
@@ -323,6 +325,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="of choosing, a seed each")
     parser.add_argument("--judged", type=int, help="seeds on the test set")
     parser.add_argument("--first", type=int, default=1, help="the first of these")
+    parser.add_argument("--goal", type=float, help="accuracy on held-out pictures to be reached")
     parser.add_argument("--chosen", type=Path, help="a config to judge, without a search")
     parser.add_argument(
         "--compare", type=Path, nargs="+", help="configs to choose from, without a search"
