@@ -76,6 +76,18 @@ def own_streams(device: str) -> Iterator[None]:
         yield
 
 
+def room(device: str) -> int:
+    """How many more trainings fit, each with as much memory as this process uses on the device.
+
+    ``device``: a backend's name. On a CPU the system decides, and the answer is 0.
+    """
+    if device != "cuda":
+        return 0
+    from .cuda.memory_plan import free_bytes, used_bytes
+
+    return free_bytes() // max(1, used_bytes())
+
+
 def _cuda(capture: bool) -> Backend:
     """The GPU, which a thread may have opened already."""
     opening = taken(capture)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +50,8 @@ option: Decorator = all_of(
         type=click.IntRange(min=1, max=1024),
         metavar="N",
         help="With --seeds or --folds: train N runs at a time, each in a process with its share of "
-        "the cores; default: 1.",
+        "the cores; default: 1, but on a GPU several of them in this process once the first run "
+        "has shown that it takes less time.",
     ),
     together.option,
 )
@@ -81,7 +83,7 @@ def planned(
 
 def train(
     wanted: Planned,
-    workers: int,
+    workers: int | None,
     in_one_process: bool,
     reference: str,
     overrides: tuple[str, ...],
@@ -121,7 +123,7 @@ def train(
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 base = load_config(reference, overrides, plugins.opened(plugin))
             check_planned(wanted, base.config)
-            count, data = min(workers, wanted.count), Shelf()
+            count, data = min(workers or 1, wanted.count), Shelf()
             threads = base.config.run.threads or max(1, available_threads() // count)
             backend = opened() if count == 1 or in_one_process else None
             if backend is not None and in_one_process:
@@ -177,22 +179,35 @@ def train(
                 progress.remark("")
                 progress.remark(f"{member.name}: run {place} of {count}")
 
-            if backend is None or count > 1:
+            ended, failed, side_by_side = Ended(), set[str](), backend is None or count > 1
+            if not side_by_side:
+                with closing(train_members(path, alone, console.note, begins)) as runs:
+                    for member, done in runs:
+                        if not isinstance(done, Summary):
+                            console.error(f"{member.name}: {done}")
+                            failed.add(member.name)
+                            continue
+                        if not console.is_quiet():
+                            progress.say(summary(done))
+                        ended.interrupted = done.state == "interrupted"
+                        ended.missed |= done.state == "finished" and done.goal is False
+                        if workers is None and done.state == "finished" and backend is not None:
+                            left = together.left_of(path, failed)
+                            count = together.worth(backend.name, len(left), done.training_seconds)
+                        if count > 1:
+                            progress.remark("")
+                            what = f"{left[0]} to {left[-1]}, {count} of them at a time"
+                            progress.remark(f"together    {what}, for that takes less time")
+                            side_by_side = True
+                            break
+                ended.failed = bool(failed)
+            if side_by_side:
                 name = None if backend is None else backend.name
-                ended = train_side_by_side(
-                    path, count, lambda: partial(one, device=opened(threads)), stop, name
+                rest = train_side_by_side(
+                    path, count, lambda: partial(one, device=opened(threads)), stop, name, failed
                 )
-            else:
-                ended = Ended()
-                for member, done in train_members(path, alone, console.note, begins):
-                    if not isinstance(done, Summary):
-                        console.error(f"{member.name}: {done}")
-                        ended.failed = True
-                        continue
-                    if not console.is_quiet():
-                        progress.say(summary(done))
-                    ended.interrupted = done.state == "interrupted"
-                    ended.missed |= done.state == "finished" and done.goal is False
+                # It looks at all runs of the group.
+                ended = replace(rest, failed=rest.failed or bool(failed))
             if ended.interrupted:
                 progress.say(again(str(path)))
                 return stop.exit_status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +50,20 @@ def train_side_by_side(
     opened: Callable[[], Train],
     stop: StopSignals,
     together: str | None = None,
+    without: Collection[str] = (),
 ) -> Ended:
     """Train the runs of a group that have not finished, ``count`` at a time.
 
     ``opened`` is called in each process, and gives what trains a run there. ``together``: in
-    threads of this process instead, on the device of this name. Raises DnnstackError.
+    threads of this process instead, on the device of this name. Runs ``without`` stay as they are.
+    Raises DnnstackError.
     """
     held = lock_group(path)
     with nullcontext() if held is None else held, _claims(together) as claims:
         members = read_group(path).members
+        for number, member in enumerate(members):
+            if member.name in without:
+                claims.take(number)
         screen = _Screen(path, members)
 
         def work(say: Say, ends: Callable[[], bool]) -> None:

@@ -137,7 +137,7 @@ def train(
         words += [] if workers is None else ["--workers", str(workers)]
         words += ["--together"] * together
         return many.train(
-            wanted, workers or 1, together, reference, (*overrides, *flags), plugin, resume,
+            wanted, workers, together, reference, (*overrides, *flags), plugin, resume,
             no_graph, data_dir, offline,
             "" if console.is_quiet() else ENDING,
             lambda path: _again([*code, *where, *words], reference, overrides, flags, path),

@@ -245,3 +245,8 @@ def free_bytes() -> int:
     """What the device has free, with what CuPy holds in reserve."""
     free, _ = cupy().cuda.runtime.memGetInfo()
     return int(free) + int(cupy().get_default_memory_pool().free_bytes())
+
+
+def used_bytes() -> int:
+    """What the arrays of this process take on the device."""
+    return int(cupy().get_default_memory_pool().used_bytes())

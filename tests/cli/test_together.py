@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.cli.signals import StopSignals
-from dnnstack.cli.together import Together, check_together
+from dnnstack.cli.together import Together, check_together, worth
 from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.training.groups.claims import Taken
@@ -214,3 +214,99 @@ def test_an_error_of_the_screen_ends_all_in_order() -> None:
         _run(work, heard)
     assert sorted(ended) == ["training 1", "training 2"]
     assert sys.getswitchinterval() == interval
+
+
+# The first run is followed by the others, as on a GPU where they take long enough.
+_SPREADS = """
+import sys
+from dnnstack.cli import run, together
+asked = []
+def worth(device, left, seconds):
+    asked.append((device, left, seconds > 0))
+    return 2 if left <= {most} else 1
+together.worth = worth
+from dnnstack.training.groups import planned
+members = planned.Planned.members
+def failing(self, config):
+    first, second, *others = members(self, config)
+    bad = [planned.Member(each.name, (*each.settings, *{fails})) for each in (first, second)]
+    return (*bad, *others)
+planned.Planned.members = failing
+status = run()
+print("asked", asked)
+sys.exit(status)
+"""
+
+
+def _spread(
+    folder: Path, environment: dict[str, str], most: int, *argv: str, fails: str = ""
+) -> tuple[int, str, list[str]]:
+    script = _SPREADS.format(most=most, fails=[fails] if fails else [])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *argv],
+        cwd=folder,
+        env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    *lines, last = done.stdout.splitlines()
+    return done.returncode, done.stderr + "\n".join(lines), [last]
+
+
+def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
+    run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    alone = run(*TRAIN, "--seeds", "4")
+    assert alone.returncode == 0, alone.stderr
+    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "4")
+    assert status == 0, text
+    assert asked == ["asked [('numpy', 3, True)]"]
+    assert "together    seed-2 to seed-4, 2 of them at a time" in text
+    assert text.count(": finished, accuracy ") == 3
+    left = _left(tiny / "runs/tiny-seeds-2")
+    assert len(left) == 4
+    assert left == _left(tiny / "runs/tiny-seeds")
+    # As many as are asked for stay so.
+    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "4", "--workers", "1")
+    assert (status, asked) == (0, ["asked []"]), text
+    assert "together" not in text
+
+
+def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
+    environment: dict[str, str], tiny: Path
+) -> None:
+    # The first two diverge.
+    settings = "optimizer={type: sgd, lr: 1.0e+30}"
+    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "5", fails=settings)
+    assert status == 1, text
+    assert (text.count("seed-1: "), text.count("seed-2: ")) == (2, 2)
+    assert text.count(": finished, accuracy ") == 2
+    assert "together    seed-4 to seed-5, 2 of them at a time" in text
+    assert asked == ["asked [('numpy', 2, True)]"]
+
+
+@pytest.mark.parametrize(
+    ("device", "left", "seconds", "room", "count"),
+    [
+        ("cuda", 7, 2.0, 0, 1),
+        ("cuda", 7, 2.2, 9, 4),
+        ("cuda", 7, 2.0, 9, 1),
+        ("cuda", 5, 9.0, 9, 3),
+        ("cuda", 5, 9.0, 2, 2),
+        ("cuda", 5, 9.0, 1, 1),
+        ("cuda", 1, 90.0, 9, 1),
+        ("cuda", 2, 90.0, 9, 2),
+        ("onednn", 7, 90.0, 9, 1),
+    ],
+)
+def test_how_many_runs_are_worth_to_be_trained_together(
+    device: str,
+    left: int,
+    seconds: float,
+    room: int,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
+    assert worth(device, left, seconds) == count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +108,7 @@ def train_members(
     notice: Callable[[str], None],
     begins: Callable[[int, int, Member], object] = lambda *place: None,
     claims: Claims | Taken | None = None,
-) -> Iterator[tuple[Member, Summary | NonFiniteError]]:
+) -> Generator[tuple[Member, Summary | NonFiniteError]]:
     """Train the runs of a group that have not finished, one after the other.
 
     A run that was begun goes on from its newest checkpoint. ``begins`` is told the number of each,
