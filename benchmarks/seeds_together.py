@@ -1,7 +1,7 @@
 """`train --seeds N` one after the other, and with --workers K --together: seconds of the clock.
 
     python3 benchmarks/seeds_together.py --data-dir ~/data
-    python3 benchmarks/seeds_together.py --cases "lenet.yaml train.epochs=20" --seeds 8
+    python3 benchmarks/seeds_together.py --cases "lenet.yaml train.epochs=20" --seeds 8 --automatic
 
 A case is a config and its settings. One training warms it up, which chooses the calls; then the
 ways take turns, so many rounds. The seconds are those of the whole command, with starting, reading
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--workers", type=int, nargs="+", default=[4])
+    parser.add_argument("--automatic", action="store_true", help="and as it chooses by itself")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=600.0, help="no round begins later")
     parser.add_argument("--data-dir", type=Path)
@@ -70,6 +71,8 @@ def main() -> None:
     ways = {"in turn": [*seeds, "--workers", "1"]}
     for count in options.workers:
         ways[f"{count} together"] = [*seeds, "--workers", str(count), "--together"]
+    if options.automatic:
+        ways["by itself"] = seeds
     for case in options.cases:
         train(options, case, [])
         found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
