@@ -20,6 +20,7 @@ from .signals import StopSignals
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
+    from ..configs import LoadedConfig
     from ..training.groups.group import Member
     from ..training.groups.planned import Planned
     from ..training.listener import Listener
@@ -192,8 +193,9 @@ def train(
                         ended.interrupted = done.state == "interrupted"
                         ended.missed |= done.state == "finished" and done.goal is False
                         if workers is None and done.state == "finished" and backend is not None:
-                            left = together.left_of(path, failed)
-                            count = together.worth(backend.name, len(left), done.training_seconds)
+                            left, seconds = together.left_of(path, failed), done.training_seconds
+                            layers = partial(_layers, base, data_dir)
+                            count = together.worth(backend.name, len(left), seconds, layers)
                         if count > 1:
                             progress.remark("")
                             what = f"{left[0]} to {left[-1]}, {count} of them at a time"
@@ -224,3 +226,13 @@ def train(
             progress.remark(f"next        {shlex.join(words)}")
         progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status
+
+
+def _layers(loaded: LoadedConfig, data_dir: Path | None) -> int:
+    """Layers of the config's network, those inside of others included."""
+    from ..layers.composite import walk
+    from ..training.assemble import build_network, data_folder, describe_data
+
+    config = loaded.config
+    info = describe_data(config, data_folder(config, data_dir, config.data.root))
+    return sum(1 for _ in walk(build_network(config, info).layers))

@@ -24,10 +24,11 @@ _SWITCH = 5e-4
 
 MOST = 4
 """Trainings side by side, unless told otherwise."""
-WORTH = 15.0
-"""Seconds of training in turn from which on runs are trained side by side. On an H100 four at a
-time took at least an eighth less, for every network that was tried, but began up to two seconds
-later."""
+SMALL = 16
+"""Layers of a network whose runs begin quickly beside each other."""
+WORTH = {True: 4.0, False: 15.0}
+"""Seconds of training in turn from which on runs are trained side by side, of small networks and of
+others: what they gain is then more than they lose while each of them is compiled and captured."""
 
 option = click.option(
     "--together",
@@ -134,12 +135,13 @@ def left_of(group: Path, failed: Collection[str] = ()) -> list[str]:
     return [name for name in names if name not in failed and not outcome(group / name).finished]
 
 
-def worth(device: str, left: int, seconds: float) -> int:
+def worth(device: str, left: int, seconds: float, layers: Callable[[], int]) -> int:
     """How many of the runs that are left to train at a time, each of so many seconds of training.
 
-    One, unless it is a GPU that has room for several, and their training takes long enough.
+    One, unless it is a GPU that has room for several, and their training takes long enough, which
+    depends on the number of the network's ``layers``.
     """
-    if device != "cuda" or left < 2 or left * seconds < WORTH:
+    if device != "cuda" or left < 2 or left * seconds < WORTH[layers() <= SMALL]:
         return 1
     from ..backends.select import room
 

@@ -221,8 +221,8 @@ _SPREADS = """
 import sys
 from dnnstack.cli import run, together
 asked = []
-def worth(device, left, seconds):
-    asked.append((device, left, seconds > 0))
+def worth(device, left, seconds, layers):
+    asked.append((device, left, seconds > 0, layers()))
     return 2 if left <= {most} else 1
 together.worth = worth
 from dnnstack.training.groups import planned
@@ -261,7 +261,7 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
     assert alone.returncode == 0, alone.stderr
     status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "4")
     assert status == 0, text
-    assert asked == ["asked [('numpy', 3, True)]"]
+    assert asked == ["asked [('numpy', 3, True, 6)]"]
     assert "together    seed-2 to seed-4, 2 of them at a time" in text
     assert text.count(": finished, accuracy ") == 3
     left = _left(tiny / "runs/tiny-seeds-2")
@@ -283,30 +283,33 @@ def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
     assert (text.count("seed-1: "), text.count("seed-2: ")) == (2, 2)
     assert text.count(": finished, accuracy ") == 2
     assert "together    seed-4 to seed-5, 2 of them at a time" in text
-    assert asked == ["asked [('numpy', 2, True)]"]
+    assert asked == ["asked [('numpy', 2, True, 6)]"]
 
 
 @pytest.mark.parametrize(
-    ("device", "left", "seconds", "room", "count"),
+    ("device", "left", "seconds", "layers", "room", "count"),
     [
-        ("cuda", 7, 2.0, 0, 1),
-        ("cuda", 7, 2.2, 9, 4),
-        ("cuda", 7, 2.0, 9, 1),
-        ("cuda", 5, 9.0, 9, 3),
-        ("cuda", 5, 9.0, 2, 2),
-        ("cuda", 5, 9.0, 1, 1),
-        ("cuda", 1, 90.0, 9, 1),
-        ("cuda", 2, 90.0, 9, 2),
-        ("onednn", 7, 90.0, 9, 1),
+        ("cuda", 7, 2.2, 17, 9, 4),
+        ("cuda", 7, 2.0, 17, 9, 1),
+        ("cuda", 7, 2.0, 16, 9, 4),
+        ("cuda", 7, 0.5, 16, 9, 1),
+        ("cuda", 5, 9.0, 9, 9, 3),
+        ("cuda", 5, 9.0, 9, 2, 2),
+        ("cuda", 5, 9.0, 9, 1, 1),
+        ("cuda", 5, 9.0, 9, 0, 1),
+        ("cuda", 1, 90.0, 9, 9, 1),
+        ("cuda", 2, 90.0, 9, 9, 2),
+        ("onednn", 7, 90.0, 9, 9, 1),
     ],
 )
 def test_how_many_runs_are_worth_to_be_trained_together(
     device: str,
     left: int,
     seconds: float,
+    layers: int,
     room: int,
     count: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
-    assert worth(device, left, seconds) == count
+    assert worth(device, left, seconds, lambda: layers) == count
