@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .dimension import last_of
 from .document import Node, Problem
 from .find import packaged_searches
 from .load import LoadedConfig, load_beside
+from .overrides import exclude_each_other
 from .plugins import NONE, Plugins
 from .sampler import read_sampler
 from .validate import SEARCH, raise_problems
@@ -69,10 +70,10 @@ class Search:
         beyond = islice(self._combinations({}, self.dimensions), LARGEST_GRID, None)
         return next(beyond, None) is not None
 
-    def needed(self, dimension: Dimension) -> dict[str, Any]:
-        """Values of other keys with which this one is set, in the order of the keys."""
+    def needed(self, *dimensions: Dimension) -> dict[str, Any]:
+        """Values of other keys with which these are set, in the order of the keys."""
         found: dict[str, Any] = {}
-        wanted = [dimension]
+        wanted = [*dimensions]
         for each in reversed(self.dimensions):
             asked = [one.when[each.key] for one in wanted if each.key in one.when]
             if asked:
@@ -80,6 +81,12 @@ class Search:
                 found[each.key] = (common or asked[0])[0]
                 wanted.append(each)
         return dict(reversed(found.items()))
+
+    def can_meet(self, *dimensions: Dimension) -> bool:
+        """Whether a trial can have all of these keys."""
+        needed = self.needed(*dimensions)
+        above = [each for each in self.dimensions if each.key in needed]
+        return all(each.holds(needed) for each in (*above, *dimensions))
 
     def _combinations(
         self, chosen: dict[str, Any], left: Sequence[Dimension]
@@ -135,6 +142,7 @@ def load_search(
         text = f"make more than {LARGEST_GRID:,} combinations, too many for a grid"
         reader.note(node, "keys", f"{text}; use fewer values, or the sampler random")
     reader.try_values(node, search, fits)
+    reader.try_pairs(node, search)
     # Beside accuracy or loss, the seconds may be those of the whole training.
     alone = search.objective == ("seconds",)
     if clean and alone and loaded.config.train.goal is None:
@@ -235,6 +243,13 @@ class _Reader(BlockReader):
                         text = f"{text}; this key needs a list of values, not a range"
                     self.at(place, f"keys.{each.key}", text)
                     break
+
+    def try_pairs(self, node: Node, search: Search) -> None:
+        """Note keys of which a config has one alone, if a trial can have both."""
+        for one, other in combinations(search.dimensions, 2):
+            if exclude_each_other(one.key, other.key) and search.can_meet(one, other):
+                text = f"cannot be set beside {one.key}, which is searched too"
+                self.note(node, f"keys.{other.key}", f"{text}; search one of them, or use 'when'")
 
     def _dimensions(self, node: Node | None, sampler: str) -> Iterator[Dimension]:
         if node is None:

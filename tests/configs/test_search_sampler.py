@@ -1,4 +1,4 @@
-"""The sampler of a search with its options."""
+"""The sampler of a search with its options, and keys that exclude each other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from dnnstack.common.errors import ConfigError
+from dnnstack.configs.overrides import exclude_each_other
 from dnnstack.configs.search import Search, load_search
 
-from .test_search import HEAD, START, load
+from .test_search import HEAD, ONE, START, load
 
 KEYS = "  trials: 2\n  keys: {optimizer.lr: [0.1]}\n"
 
@@ -112,3 +113,50 @@ def test_overrides(tmp_path: Path) -> None:
     path.write_text(f"{HEAD}  sampler: nsgaii\n{KEYS}", encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"s.yaml:{START}:12: search.sampler: did you mean"):
         load_search(path, ("search.seed=1",))
+
+
+def test_keys_that_exclude_each_other(tmp_path: Path) -> None:
+    block = f"{ONE}train.max_steps: [100, 200]\n    train.epochs: {{low: 1, high: 3}}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, block)
+    assert str(caught.value) == (
+        f"{tmp_path / 's.yaml'}:{START + 3}:5: search.keys.train.epochs: cannot be set beside "
+        "train.max_steps, which is searched too; search one of them, or use 'when'"
+    )
+    # Beside a value that does not fit by itself.
+    with pytest.raises(ConfigError, match="2 errors") as caught:
+        load(tmp_path, block.replace("low: 1", "low: -1"))
+    assert "-1 does not fit: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meet"),
+    [
+        ("seed: 1", "seed: 2", False),
+        ("seed: [1, 2]", "seed: [2, 3]", True),
+        ("seed: 1", "data.batch_size: 8", True),
+        # The batch size is there with seed 3 alone.
+        ("seed: 1", "data.batch_size: 16", False),
+        ("data.batch_size: 16", "seed: 1", False),
+    ],
+)
+def test_conditions_keep_keys_apart(tmp_path: Path, first: str, second: str, meet: bool) -> None:
+    batch = "{values: [16], when: {seed: 3}}" if "16" in first + second else "[8, 9]"
+    block = f"""\
+{ONE}seed: [1, 2, 3]
+    data.batch_size: {batch}
+    train.epochs: {{values: [1, 2], when: {{{first}}}}}
+    train.max_steps: {{values: [10], when: {{{second}}}}}
+"""
+    if meet:
+        with pytest.raises(ConfigError, match="max_steps: cannot be set beside"):
+            load(tmp_path, block)
+    else:
+        assert len(load(tmp_path, block).dimensions) == 4
+
+
+def test_the_same_words_elsewhere_do_not_exclude_each_other() -> None:
+    assert exclude_each_other("train.max_steps", "train.epochs")
+    assert not exclude_each_other("train.max_steps", "checkpoint.epochs")
+    assert not exclude_each_other("train.epochs", "train.epochs")
+    assert not exclude_each_other("train.epochs", "train.goal")

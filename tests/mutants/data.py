@@ -317,6 +317,13 @@ DATA = (
         ("configs/test_search.py::test_mistakes_have_their_place",),
     ),
     Mutant(
+        "searches: keys that conditions keep apart are refused",
+        "configs/search.py",
+        "exclude_each_other(one.key, other.key) and search.can_meet(one, other)",
+        "exclude_each_other(one.key, other.key)",
+        ("configs/test_search_sampler.py::test_conditions_keep_keys_apart",),
+    ),
+    Mutant(
         "searches: no validation is found out by the trials",
         "configs/search.py",
         "if data.fold is None and 0 in chain.from_iterable(ends):",
