@@ -46,6 +46,12 @@ def is_of_plugins(assignment: str) -> bool:
     return assignment.partition("=")[0].strip().partition(".")[0].strip() == "plugins"
 
 
+def exclude_each_other(one: str, other: str) -> bool:
+    """Whether a mapping has only one of the keys at these two paths."""
+    (above, _, first), (beside, _, second) = one.rpartition("."), other.rpartition(".")
+    return above == beside and {first, second} in _EXCLUSIVE
+
+
 def apply_override(
     root: Node,
     assignment: str,

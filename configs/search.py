@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import ConfigError
 from ..common.options import is_number, is_whole
 from ..common.records import dataclass
+from .block_reader import BlockReader
 from .conditions import Known, read_conditions
 from .dimension import Dimension as Dimension
 from .dimension import last_of
-from .document import Node, Place, Problem
+from .document import Node, Problem
 from .find import packaged_searches
 from .load import LoadedConfig, load_beside
+from .overrides import exclude_each_other
 from .plugins import NONE, Plugins
-from .suggest import did_you_mean
+from .sampler import read_sampler
 from .validate import SEARCH, raise_problems
 
 BLOCK = SEARCH
 OBJECTIVES = ("accuracy", "loss", "seconds")
-SAMPLERS = ("tpe", "random", "grid")
 _KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)
 _PRUNE = ("after_trials", "after_validations")
 _RANGE = ("low", "high", "log", "step", "when")
@@ -41,7 +42,8 @@ LARGEST_GRID = 100_000
 class Search:
     """What to search for, where, and how long; a budget of None has no limit.
 
-    ``prune``: trials and validations before which none is ended early; None: never.
+    ``prune``: trials and validations before which none is ended early; None: never. The last three
+    are options of samplers; ``multivariate``: None leaves it to Optuna.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -52,6 +54,9 @@ class Search:
     seconds: float | None = None
     epochs: float | None = None
     prune: tuple[int, int] | None = None
+    startup_trials: int = 10
+    multivariate: bool | None = None
+    population: int = 50
 
     def grid(self) -> list[dict[str, Any]]:
         """The combinations of a grid, each once, the last key changing fastest.
@@ -65,10 +70,10 @@ class Search:
         beyond = islice(self._combinations({}, self.dimensions), LARGEST_GRID, None)
         return next(beyond, None) is not None
 
-    def needed(self, dimension: Dimension) -> dict[str, Any]:
-        """Values of other keys with which this one is set, in the order of the keys."""
+    def needed(self, *dimensions: Dimension) -> dict[str, Any]:
+        """Values of other keys with which these are set, in the order of the keys."""
         found: dict[str, Any] = {}
-        wanted = [dimension]
+        wanted = [*dimensions]
         for each in reversed(self.dimensions):
             asked = [one.when[each.key] for one in wanted if each.key in one.when]
             if asked:
@@ -76,6 +81,12 @@ class Search:
                 found[each.key] = (common or asked[0])[0]
                 wanted.append(each)
         return dict(reversed(found.items()))
+
+    def can_meet(self, *dimensions: Dimension) -> bool:
+        """Whether a trial can have all of these keys."""
+        needed = self.needed(*dimensions)
+        above = [each for each in self.dimensions if each.key in needed]
+        return all(each.holds(needed) for each in (*above, *dimensions))
 
     def _combinations(
         self, chosen: dict[str, Any], left: Sequence[Dimension]
@@ -131,6 +142,7 @@ def load_search(
         text = f"make more than {LARGEST_GRID:,} combinations, too many for a grid"
         reader.note(node, "keys", f"{text}; use fewer values, or the sampler random")
     reader.try_values(node, search, fits)
+    reader.try_pairs(node, search)
     # Beside accuracy or loss, the seconds may be those of the whole training.
     alone = search.objective == ("seconds",)
     if clean and alone and loaded.config.train.goal is None:
@@ -147,11 +159,11 @@ def load_search(
     return loaded, search
 
 
-class _Reader:
+class _Reader(BlockReader):
     """Turns the nodes of a block into a search, and notes every problem."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        super().__init__(BLOCK)
         self.names: tuple[str, ...] = ()
 
     def note(self, node: Node, path: str, message: str) -> None:
@@ -160,38 +172,40 @@ class _Reader:
         for part in path.split(".", 1) if path.startswith("keys.") else [path]:
             found = found.child(part) if found is not None and found.child(part) else found
         assert found is not None
-        self._at(found.key_place or found.place, path, message)
+        self.at(found.key_place or found.place, path, message)
 
     def search(self, node: Node, seed: int) -> Search:
         """The search; problems are noted."""
-        block = self._mapping(node, "", _KEYS)
+        block = self.mapping(node, "", _KEYS)
         if not isinstance(node.value, dict):
             return Search(())
         given = {key: block[key] for key in block if key in _KEYS}
         if "keys" not in given:
-            self._at(node.place, "keys", "is missing: the keys to search, each with its values")
+            self.at(node.place, "keys", "is missing: the keys to search, each with its values")
         budget = [key for key in ("trials", "seconds", "epochs") if key in given]
-        sampler = self._word(given.get("sampler"), "sampler", SAMPLERS) or "tpe"
+        draws = read_sampler(given.get("sampler"), self)
+        sampler = draws.pop("sampler", "tpe")
         if not budget and sampler != "grid":
-            self._at(node.place, "trials", "is missing: give a budget of trials, seconds or epochs")
+            self.at(node.place, "trials", "is missing: give a budget of trials, seconds or epochs")
         dimensions = tuple(self._dimensions(given.get("keys"), sampler))
         prune = self._prune(given.get("prune"))
         objective = self._objective(given.get("objective"))
         if prune is not None and len(objective) > 1:
-            self._at(given["prune"].place, "prune", "compares trials by one objective, not by two")
+            self.at(given["prune"].place, "prune", "compares trials by one objective, not by two")
         if prune is not None and objective == ("seconds",):
-            self._at(given["prune"].place, "prune", "needs the objective accuracy or loss")
-        whole = self._number(given.get("seed"), "seed", 0, True)
-        trials = self._number(given.get("trials"), "trials", 1, True)
+            self.at(given["prune"].place, "prune", "needs the objective accuracy or loss")
+        whole = self.number(given.get("seed"), "seed", 0, True)
+        trials = self.number(given.get("trials"), "trials", 1, True)
         return Search(
             dimensions,
             objective,
             sampler,
             seed if whole is None else int(whole),
             None if trials is None else int(trials),
-            self._number(given.get("seconds"), "seconds", 0),
-            self._number(given.get("epochs"), "epochs", 0),
+            self.number(given.get("seconds"), "seconds", 0),
+            self.number(given.get("epochs"), "epochs", 0),
             prune,
+            **draws,
         )
 
     def try_values(self, node: Node, search: Search, fits: Callable[[Sequence[str]], None]) -> None:
@@ -227,14 +241,21 @@ class _Reader:
                         text = f"steps of {each.step:g} lead to {value!r}: {reason}"
                     elif not of_key and not each.values and "number" not in reason:
                         text = f"{text}; this key needs a list of values, not a range"
-                    self._at(place, f"keys.{each.key}", text)
+                    self.at(place, f"keys.{each.key}", text)
                     break
+
+    def try_pairs(self, node: Node, search: Search) -> None:
+        """Note keys of which a config has one alone, if a trial can have both."""
+        for one, other in combinations(search.dimensions, 2):
+            if exclude_each_other(one.key, other.key) and search.can_meet(one, other):
+                text = f"cannot be set beside {one.key}, which is searched too"
+                self.note(node, f"keys.{other.key}", f"{text}; search one of them, or use 'when'")
 
     def _dimensions(self, node: Node | None, sampler: str) -> Iterator[Dimension]:
         if node is None:
             return
         if not isinstance(node.value, dict) or not node.value:
-            self._at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
+            self.at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
             return
         known: dict[str, Dimension | None] = {}
         self.names = tuple(node.value)
@@ -242,10 +263,10 @@ class _Reader:
             path, found = f"keys.{key}", None
             place = value.key_place or value.place
             if key in _OWN:
-                self._at(place, path, "the sweep sets it itself")
+                self.at(place, path, "the sweep sets it itself")
             elif key in _SHARED:
                 text = "all trials share the device and its threads; search other keys of run"
-                self._at(place, path, text)
+                self.at(place, path, text)
             elif (found := self._dimension(key, value, path, known, sampler)) is not None:
                 yield found
             known[key] = found
@@ -257,11 +278,11 @@ class _Reader:
             return self._listed(key, node, path, {})
         if not isinstance(node.value, dict):
             expected = "expected a list of values or a range {low, high}"
-            self._at(node.place, path, f"{expected} (got {node.described()})")
+            self.at(node.place, path, f"{expected} (got {node.described()})")
             return None
         listed = "values" in node.value
-        options = self._mapping(node, path, _LIST if listed else _RANGE)
-        when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self._at)
+        options = self.mapping(node, path, _LIST if listed else _RANGE)
+        when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self.at)
         if listed:
             return self._listed(key, options["values"], f"{path}.values", when)
         return self._range(key, node, options, path, when, sampler)
@@ -270,10 +291,10 @@ class _Reader:
         self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
     ) -> Dimension | None:
         if any(map(_is_range, [node, *node.items])):
-            self._at(node.place, path, "write a range directly under its key, without a list")
+            self.at(node.place, path, "write a range directly under its key, without a list")
             return None
         if not node.items:
-            self._at(
+            self.at(
                 node.place, path, f"expected a list of at least one value (got {node.described()})"
             )
             return None
@@ -294,40 +315,37 @@ class _Reader:
             value = options.get(name)
             if value is None:
                 if name != "step":
-                    self._at(node.place, f"{path}.{name}", "is missing; a range has low and high")
+                    self.at(node.place, f"{path}.{name}", "is missing; a range has low and high")
                 continue
             number: Any = value.value
             if not is_number(number) or not math.isfinite(number):
                 got, kind = value.described(), "finite " * is_number(number)
-                self._at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
+                self.at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
             else:
                 numbers[name] = number
-        flag = options.get("log")
-        if flag is not None and not isinstance(flag.value, bool):
-            self._at(flag.place, f"{path}.log", f"expected true or false (got {flag.described()})")
+        log = self.flag(options.get("log"), f"{path}.log") is True
         if len(self.problems) > before:
             return None
         low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
-        log = flag is not None and flag.value is True
         whole = all(is_whole(number) for number in numbers.values())
         if low >= high:
             place = node.place_with("low", "high")
-            self._at(place, path, f"the range is empty: low {low} is not below high {high}")
+            self.at(place, path, f"the range is empty: low {low} is not below high {high}")
         elif log and low <= 0:
-            self._at(
+            self.at(
                 options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
             )
         elif "step" in numbers and step <= 0:
-            self._at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
+            self.at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
         elif log and "step" in numbers:
-            self._at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
+            self.at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
         elif step > high - low:
             text = f"a step of {step} is larger than the range, {low} to {high}"
-            self._at(options["step"].place, f"{path}.step", text)
+            self.at(options["step"].place, f"{path}.step", text)
         elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
-            self._at(node.place, path, "a grid needs a list of values, or a range with a step")
+            self.at(node.place, path, "a grid needs a list of values, or a range with a step")
         elif step and (high - low) / step > _MOST_STEPS:
-            self._at(options["step"].place, f"{path}.step", f"makes more than {_MOST_STEPS} values")
+            self.at(options["step"].place, f"{path}.step", f"makes more than {_MOST_STEPS} values")
         else:
             step = step or (1 if whole else 0)
             last = last_of(low, high, step) if step else high
@@ -339,10 +357,10 @@ class _Reader:
         if node is None:
             return ("accuracy",)
         items = node.items if isinstance(node.value, list) else [node]
-        found = [self._word(item, "objective", OBJECTIVES) for item in items]
+        found = [self.word(item, "objective", OBJECTIVES) for item in items]
         names = tuple(word for word in found if word)
         if not items or len(items) > 2 or len(set(names)) < len(names):
-            self._at(node.place, "objective", "expected one objective, or two different ones")
+            self.at(node.place, "objective", "expected one objective, or two different ones")
         return names or ("accuracy",)
 
     def _prune(self, node: Node | None) -> tuple[int, int] | None:
@@ -350,50 +368,13 @@ class _Reader:
             return None
         if node.value is True:
             return 5, 1
-        options = self._mapping(node, "prune", _PRUNE)
+        options = self.mapping(node, "prune", _PRUNE)
         numbers = [
-            self._number(options.get(name), f"prune.{name}", least, True)
+            self.number(options.get(name), f"prune.{name}", least, True)
             for name, least in zip(_PRUNE, (1, 0), strict=True)
         ]
         first, second = numbers
         return 5 if first is None else int(first), 1 if second is None else int(second)
-
-    def _mapping(self, node: Node, path: str, keys: Sequence[str]) -> dict[str, Node]:
-        if not isinstance(node.value, dict):
-            text = f"expected a mapping with the keys {', '.join(keys)} (got {node.described()})"
-            self._at(node.place, path, text)
-            return {}
-        for key, value in node.value.items():
-            if key not in keys:
-                text = did_you_mean(key, keys, f"expected one of {', '.join(keys)}")
-                place = value.key_place or value.place
-                self._at(place, f"{path}.{key}" if path else key, f"unknown key; {text}")
-        return node.value
-
-    def _word(self, node: Node | None, path: str, known: Sequence[str]) -> str | None:
-        if node is None:
-            return None
-        if node.value in known:
-            return str(node.value)
-        text = did_you_mean(node.text, known, f"expected one of {', '.join(known)}")
-        self._at(node.place, path, f"{text} (got {node.described()})")
-        return None
-
-    def _number(
-        self, node: Node | None, path: str, least: int, whole: bool = False
-    ) -> float | None:
-        if node is None:
-            return None
-        value: Any = node.value
-        right = is_whole(value) if whole else is_number(value)
-        if right and (value >= least if whole else value > least) and value < 2**63:
-            return value  # type: ignore[no-any-return]
-        kind = f"a whole number of at least {least}" if whole else f"a number above {least}"
-        self._at(node.place, path, f"expected {kind} (got {node.described()})")
-        return None
-
-    def _at(self, place: Place, path: str, message: str) -> None:
-        self.problems.append(Problem(place, f"{BLOCK}.{path}" if path else BLOCK, message))
 
 
 def _is_range(node: Node) -> bool:

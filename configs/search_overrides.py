@@ -35,6 +35,8 @@ def apply_to_block(
     value.key_place = place
     first, *rest = parts
     if rest:
+        if first == "sampler":
+            _expand_word(node.child(first))
         node = _inside(node, first, place)
         if first == _KEYS:
             *own, last = rest
@@ -42,6 +44,13 @@ def apply_to_block(
                 node, rest = _inside(node, key, place), [last]
         first = ".".join(rest)
     _mapping(node)[first] = value
+
+
+def _expand_word(word: Node | None) -> None:
+    """A sampler that is a word alone gets room for options."""
+    if word is not None and isinstance(word.value, str):
+        kind = Node(word.value, word.place, word.text, key_place=word.key_place)
+        word.value = {"type": kind}
 
 
 def _inside(node: Node, key: str, place: Place) -> Node:

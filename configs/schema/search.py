@@ -47,6 +47,33 @@ _PRUNE = {
     },
     "additionalProperties": False,
 }
+_STARTUP = {
+    "type": "integer",
+    "minimum": 1,
+    "default": 10,
+    "description": "Trials that are drawn at random before any is learned from.",
+}
+_MULTIVARIATE = {
+    "type": "boolean",
+    "description": "Draw keys that occur in the same trials together; default: as Optuna does.",
+}
+_POPULATION = {
+    "type": "integer",
+    "minimum": 2,
+    "default": 50,
+    "description": "Complete trials of a generation.",
+}
+
+
+def _sampler(name: str, **options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"type": {"const": name}, **options},
+        "required": ["type"],
+        "additionalProperties": False,
+    }
+
+
 SEARCH_SCHEMA: dict[str, Any] = {
     "description": "What dnnstack sweep searches; a config with it is for sweep alone.",
     "type": "object",
@@ -64,8 +91,14 @@ SEARCH_SCHEMA: dict[str, Any] = {
             "default": "accuracy",
         },
         "sampler": {
-            "description": "How values are drawn.",
-            "enum": ["tpe", "random", "grid"],
+            "description": "How values are drawn; a mapping has options, too.",
+            "anyOf": [
+                {"enum": ["tpe", "random", "nsga2", "grid"]},
+                _sampler("tpe", startup_trials=_STARTUP, multivariate=_MULTIVARIATE),
+                _sampler("random"),
+                _sampler("nsga2", population=_POPULATION),
+                _sampler("grid"),
+            ],
             "default": "tpe",
         },
         "seed": {

@@ -56,27 +56,27 @@ SHORT = "data.validation=20"
 JOURNAL = Path("runs/tiny-sweep/trials.jsonl")
 
 
-def _folder(parent: Path, name: str, search: str = SEARCH, epochs: int = 1) -> Path:
+def folder_of(parent: Path, name: str, search: str = SEARCH, epochs: int = 1) -> Path:
     (parent / name).mkdir()
     text = TINY.replace("epochs: 2", f"epochs: {epochs}") + search
     (parent / name / "tiny.yaml").write_text(text, encoding="utf-8")
     return parent / name
 
 
-def _trials(folder: Path) -> list[dict[str, Any]]:
+def lines_of(folder: Path) -> list[dict[str, Any]]:
     """The lines of the journal, without times."""
     lines = (folder / JOURNAL).read_text("utf-8").splitlines()
     return [{**json.loads(line), "seconds": 0} for line in lines]
 
 
 def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
-    whole = _folder(tmp_path, "whole")
+    whole = folder_of(tmp_path, "whole")
     count = tmp_path / "count"
     done = child(whole, *SWEEP, kill_at=0, count_file=str(count))
     assert done.status == 0, done.text
-    expected = _trials(whole)
+    expected = lines_of(whole)
     assert len(expected) == 10
-    killed, points = _folder(tmp_path, "killed"), int(count.read_text("utf-8"))
+    killed, points = folder_of(tmp_path, "killed"), int(count.read_text("utf-8"))
     rng = random.Random(19)
     for _ in range(KILLS):
         again = ("--resume",) if (killed / "runs/tiny-sweep/group.json").exists() else ()
@@ -84,7 +84,7 @@ def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path)
         assert ended.status in (0, -signal.SIGKILL), ended.text
     done = child(killed, *SWEEP, "--resume")
     assert done.status == 0, done.text
-    assert _trials(killed) == expected
+    assert lines_of(killed) == expected
     best = "runs/tiny-sweep/best.yaml"
     assert (killed / best).read_bytes() == (whole / best).read_bytes()
     assert load_config(killed / best).config.name == "tiny-best"
@@ -94,7 +94,7 @@ def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path)
 
 
 def test_trials_of_a_process_share_what_is_compiled(tmp_path: Path) -> None:
-    base, search = load_search(_folder(tmp_path, "kept") / "tiny.yaml", ["run.device=numpy"])
+    base, search = load_search(folder_of(tmp_path, "kept") / "tiny.yaml", ["run.device=numpy"])
     job = Job((), lambda: NONE, base, search, True, None, Downloads(offline=True), 1)
     assert isinstance(job.device(print), Keeping)
 
@@ -109,7 +109,7 @@ def _workers(process: int) -> list[int]:
         return []
 
 
-def _kill(process: subprocess.Popen[str], rng: random.Random) -> int:
+def kill_some(process: subprocess.Popen[str], rng: random.Random) -> int:
     """Kill the sweep or some of its workers, each after a while; how many were killed."""
     assert process.stdout is not None
     process.stdout.readline()
@@ -131,9 +131,9 @@ def _kill(process: subprocess.Popen[str], rng: random.Random) -> int:
 def _assert_whole(folder: Path, whole: Path) -> None:
     """Every trial was begun once and ended once, with the numbers of an undisturbed sweep."""
     found, expected = (
-        {t["trial"]: t for t in _trials(f) if t["event"] == "end"} for f in (folder, whole)
+        {t["trial"]: t for t in lines_of(f) if t["event"] == "end"} for f in (folder, whole)
     )
-    events = [(each["event"], each["trial"]) for each in _trials(folder)]
+    events = [(each["event"], each["trial"]) for each in lines_of(folder)]
     assert sorted(events) == sorted((event, n) for event in ("begin", "end") for n in expected)
     assert found == expected
     for run in sorted((whole / "runs/tiny-sweep").glob("trial-*/metrics.csv")):
@@ -153,13 +153,13 @@ def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
 ) -> None:
     # Longer trials are hit more often; a few kills need not take their time.
     epochs = 12 if KILLS > 3 else 5
-    whole = _folder(tmp_path, "whole", RANDOM, epochs)
+    whole = folder_of(tmp_path, "whole", RANDOM, epochs)
     done = child(whole, *WORKERS, "2")
     assert done.status == 0, done.text
     rng, kills = random.Random(7), 0
     command = [sys.executable, "-m", "dnnstack.cli", *WORKERS]
     for attempt in itertools.count():
-        folder = _folder(tmp_path, f"killed-{attempt}", RANDOM, epochs)
+        folder = folder_of(tmp_path, f"killed-{attempt}", RANDOM, epochs)
         for _ in range(3):
             again = ("--resume",) if (folder / "runs/tiny-sweep/group.json").exists() else ()
             with subprocess.Popen(
@@ -170,7 +170,7 @@ def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
                 stderr=subprocess.DEVNULL,
                 text=True,
             ) as process:
-                kills += _kill(process, rng)
+                kills += kill_some(process, rng)
                 # Workers of a sweep that is gone write to this pipe until they have ended.
                 process.communicate(timeout=300)
             if kills >= KILLS:
@@ -186,7 +186,7 @@ def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
 def test_a_signal_ends_all_workers_in_order(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    folder = _folder(tmp_path, "whole", RANDOM, epochs=100_000)
+    folder = folder_of(tmp_path, "whole", RANDOM, epochs=100_000)
     with subprocess.Popen(
         [sys.executable, "-m", "dnnstack.cli", *WORKERS, "2"],
         cwd=folder,
@@ -215,7 +215,7 @@ def test_a_signal_ends_all_workers_in_order(
 def test_processes_started_by_hand_share_the_trials(
     environment: dict[str, str], run_in: Run, tmp_path: Path
 ) -> None:
-    folder = _folder(tmp_path, "two", SEARCH.replace("trials: 5", "trials: 1"))
+    folder = folder_of(tmp_path, "two", SEARCH.replace("trials: 5", "trials: 1"))
     assert run_in(folder, *SWEEP).returncode == 0
     text = (folder / "tiny.yaml").read_text("utf-8")
     (folder / "tiny.yaml").write_text(text.replace("trials: 1", "trials: 6"), encoding="utf-8")
@@ -231,7 +231,7 @@ def test_processes_started_by_hand_share_the_trials(
         assert "open" not in states
     assert [worker.returncode for worker in workers] == [0, 0]
     for event in ("begin", "end"):
-        numbers = [each["trial"] for each in _trials(folder) if each["event"] == event]
+        numbers = [each["trial"] for each in lines_of(folder) if each["event"] == event]
         assert sorted(numbers) == list(range(6))
     listed = json.loads(run_in(folder, "runs", "--sweep", "tiny-sweep", "--json").stdout)
     assert (listed["kind"], len(listed["runs"])) == ("sweep", 6)
@@ -239,7 +239,7 @@ def test_processes_started_by_hand_share_the_trials(
 
 def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [5, 40]}\n"
-    done = run_in(_folder(tmp_path, "fails", search), *SWEEP)
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
     assert done.returncode == 0, done.stderr
     assert "trial-1: accuracy " in done.stdout
     assert "trial-2: failed: " in done.stdout
@@ -257,7 +257,7 @@ def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: P
 def test_a_sweep_goes_on_with_its_own_config_only(
     run_in: Run, tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
-    folder = _folder(tmp_path, "other", SEARCH.replace("trials: 5", "trials: 1"))
+    folder = folder_of(tmp_path, "other", SEARCH.replace("trials: 5", "trials: 1"))
     assert run_in(folder, *SWEEP).returncode == 0
     text = (folder / "tiny.yaml").read_text("utf-8")
     (folder / "tiny.yaml").write_text(text.replace(*change, 1), encoding="utf-8")
@@ -278,13 +278,13 @@ def test_every_objective_and_budget(
     child: Child, tmp_path: Path, objective: str, budget: str, trials: int
 ) -> None:
     search = f"search: {{objective: {objective}, {budget}, keys: {{optimizer.lr: [0.1]}}}}\n"
-    folder = _folder(tmp_path, "goal", search, epochs=2)
+    folder = folder_of(tmp_path, "goal", search, epochs=2)
     text = (folder / "tiny.yaml").read_text("utf-8")
     goal = text.replace("epochs: 2", "epochs: 2, goal: {accuracy: 0.05}", 1)
     (folder / "tiny.yaml").write_text(goal, encoding="utf-8")
     done = child(folder, *SWEEP)
     assert done.status == 0, done.text
-    ended = [each for each in _trials(folder) if each["event"] == "end"]
+    ended = [each for each in lines_of(folder) if each["event"] == "end"]
     assert [(each["trial"], each["state"]) for each in ended] == [
         (n, "complete") for n in range(trials)
     ]
@@ -301,7 +301,7 @@ def test_every_objective_and_budget(
 
 
 def test_a_mistake_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
-    folder = _folder(tmp_path, "bad", SEARCH.replace("high: 0.3", "high: 0.001"))
+    folder = folder_of(tmp_path, "bad", SEARCH.replace("high: 0.3", "high: 0.001"))
     done = run_in(folder, *SWEEP)
     assert done.returncode == 1
     assert "tiny.yaml:19:19: search.keys.optimizer.lr: the range is empty" in done.stderr
@@ -313,7 +313,7 @@ def test_a_config_from_a_pipe_is_read_once(
 ) -> None:
     """And so one that is changed while a sweep or seeds train is not read again."""
     search = "search: {trials: 2, keys: {optimizer.lr: [0.1, 0.2]}}\n"
-    folder = _folder(tmp_path, "piped", search)
+    folder = folder_of(tmp_path, "piped", search)
     (folder / "plain.yaml").write_text(TINY, encoding="utf-8")
     rest = "--device numpy --threads 1 --set name=tiny --set train.epochs=1"
     for line in (
@@ -331,7 +331,7 @@ def test_a_config_from_a_pipe_is_read_once(
 @pytest.mark.skipif(NVIDIA_DRIVER.exists(), reason="this machine may have a GPU")
 def test_a_missing_gpu_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
     """Also where each worker opens the device for itself."""
-    folder = _folder(tmp_path, "one")
+    folder = folder_of(tmp_path, "one")
     words = ("sweep", "--config", "tiny.yaml", "--device", "cuda", "--workers", "2")
     done = run_in(folder, *words)
     assert done.returncode == 1, done.stderr
@@ -343,7 +343,7 @@ def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path
     """Without a goal none is missed, and every trial counts."""
     search = SEARCH.replace("  prune: {after_trials: 2, after_validations: 0}\n", "")
     search = search.replace("trials: 5", "trials: 2\n  objective: [accuracy, seconds]")
-    folder = _folder(tmp_path, "one", search)
+    folder = folder_of(tmp_path, "one", search)
     done = run_in(folder, *SWEEP, "--json")
     assert done.returncode == 0, done.stderr
     trials = json.loads(done.stdout)["trials"]
@@ -353,7 +353,7 @@ def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path
 
 def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {run.precision: [bf16, fp32]}\n"
-    done = run_in(_folder(tmp_path, "one", search), *SWEEP)
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP)
     assert done.returncode == 0, done.stderr
     assert "trial-1: failed: precision 'bf16'" in done.stdout
     assert "trial-2: accuracy " in done.stdout
@@ -364,7 +364,7 @@ def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None
     cases = {"data.dataset: [mnist, strokes]": 0, "optimizer.lr: [1]": 1, "data.batch_size: [8]": 1}
     for number, (key, status) in enumerate(cases.items()):
         search = f"search:\n  sampler: grid\n  keys: {{{key}}}\n"
-        folder = _folder(tmp_path, str(number), search)
+        folder = folder_of(tmp_path, str(number), search)
         words = ("--set", "data.dataset=mnist") if status else ()
         done = run_in(folder, *SWEEP, *words, "--data-dir", str(tmp_path), "--set", SHORT)
         assert done.returncode == status, done.stderr
@@ -373,7 +373,7 @@ def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None
 
 def test_a_sweep_of_failures_alone_fails(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [39, 40]}\n"
-    done = run_in(_folder(tmp_path, "fails", search), *SWEEP)
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
     assert done.returncode == 1
     assert done.stderr.endswith("dnnstack: error: runs/tiny-sweep: every trial failed\n")
 
@@ -385,6 +385,6 @@ def test_the_test_set_is_not_read(run_in: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "mnist").glob("t10k*"))
     search = "search:\n  sampler: grid\n  keys: {optimizer.lr: [0.1, 0.2]}\n"
     words = ("--set", "data.dataset=mnist", "--data-dir", str(tmp_path), "--set", SHORT)
-    done = run_in(_folder(tmp_path, "one", search), *SWEEP, *words)
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, *words)
     assert done.returncode == 0, done.stderr
     assert "2 trials, 2 complete" in done.stdout

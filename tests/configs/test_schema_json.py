@@ -110,9 +110,20 @@ def test_searches_fit() -> None:
         "keys: {optimizer.lr: [0.1]}, trials: none",
         "keys: {optimizer.lr: [0.1]}, trails: 200",
         "keys: {optimizer.lr: {low: 0.1}}",
+        "keys: {optimizer.lr: [0.1]}, sampler: nsgaii",
+        "keys: {optimizer.lr: [0.1]}, sampler: {population: 9}",
+        "keys: {optimizer.lr: [0.1]}, sampler: {type: tpe, population: 9}",
+        "keys: {optimizer.lr: [0.1]}, sampler: {type: nsga2, population: 1}",
     ):
         assert not accepts(SCHEMA, read(f"{GOOD}search: {{{wrong}}}"))
-    assert accepts(SCHEMA, read(f"{GOOD}search: {{keys: {{optimizer.lr: [0.1]}}, trials: 1}}"))
+    for more in (
+        "trials: 1",
+        "sampler: nsga2",
+        "sampler: {type: tpe, startup_trials: 20, multivariate: true}",
+        "sampler: {type: nsga2, population: 20}",
+        "sampler: {type: grid}",
+    ):
+        assert accepts(SCHEMA, read(f"{GOOD}search: {{keys: {{optimizer.lr: [0.1]}}, {more}}}"))
 
 
 @pytest.mark.parametrize("name", packaged_configs())

@@ -1,4 +1,4 @@
-"""Faults in random numbers, data sets, downloads and caches."""
+"""Faults in random numbers, data sets, downloads, caches, searches and their samplers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _CIFAR = "datasets/test_cifar.py"
 _FETCHING = "datasets/download/test_fetching.py"
 _HOSTILE = "datasets/download/test_hostile.py"
 _PICTURES = "datasets/test_pictures.py"
+_TRIALS = "training/groups/test_sampling.py"
 
 DATA = (
     Mutant(
@@ -316,11 +317,46 @@ DATA = (
         ("configs/test_search.py::test_mistakes_have_their_place",),
     ),
     Mutant(
+        "searches: keys that conditions keep apart are refused",
+        "configs/search.py",
+        "exclude_each_other(one.key, other.key) and search.can_meet(one, other)",
+        "exclude_each_other(one.key, other.key)",
+        ("configs/test_search_sampler.py::test_conditions_keep_keys_apart",),
+    ),
+    Mutant(
         "searches: no validation is found out by the trials",
         "configs/search.py",
         "if data.fold is None and 0 in chain.from_iterable(ends):",
         "if False:",
         ("configs/test_search.py::test_mistakes_have_their_place",),
+    ),
+    Mutant(
+        "sweeps: the generation of a trial is not recorded",
+        "training/groups/journal.py",
+        "self._append(line if trial.generation is None else ",
+        "self._append(line if True else ",
+        (f"{_TRIALS}::test_a_journal_keeps_generations",),
+    ),
+    Mutant(
+        "sweeps: recorded generations are not looked at",
+        "training/groups/sampling.py",
+        "return dict.fromkeys(_GENERATION, one.generation)",
+        "return {}",
+        (f"{_TRIALS}::test_generations_follow_each_other",),
+    ),
+    Mutant(
+        "sweeps: many generations are one call within the other",
+        "training/groups/sampling.py",
+        'if search.sampler == "nsga2":\n        _select_parents(',
+        "if False:\n        _select_parents(",
+        (f"{_TRIALS}::test_many_generations_are_not_too_deep_a_recursion",),
+    ),
+    Mutant(
+        "sweeps: one that was begun without options of samplers does not go on",
+        "training/groups/sweeping.py",
+        "if found[option] == getattr(Search(()), option):",
+        "if False:",
+        (f"{_TRIALS}::test_a_sweep_of_an_older_version_goes_on",),
     ),
     Mutant(
         "sweeps: a trial that cannot run here ends the sweep",

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ class _Line:
     seconds: Finite = 0.0
     epochs: Finite = 0.0
     why: Name = ""
+    generation: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Trial:
     """A trial of a sweep. number: from 0; ``state``: None until it has ended.
 
     ``values``: of the objectives, of a complete one; ``reports``: of its validations, (step,
-    value); ``why``: it was pruned or failed.
+    value); ``why``: it was pruned or failed; ``generation``: that of the sampler nsga2.
     """
 
     number: int
@@ -57,6 +59,7 @@ class Trial:
     seconds: float = 0.0
     epochs: float = 0.0
     why: str = ""
+    generation: int | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +68,7 @@ class Trial:
 
     def ended(self) -> Ended:
         """What the sampler sees of it."""
-        return Ended(self.params, self.values, self.reports)
+        return Ended(self.params, self.values, self.reports, self.generation)
 
 
 class Journal:
@@ -114,14 +117,15 @@ class Journal:
             with suppress(ValueError):
                 line = from_json(text, _Line) if text.endswith(b"\n") else None
                 if line is not None and line.event == "begin":
-                    found.setdefault(line.trial, Trial(line.trial, line.params or {}))
+                    begun = Trial(line.trial, line.params or {}, generation=line.generation)
+                    found.setdefault(line.trial, begun)
                 elif line is not None and line.trial in found:
                     begun = found[line.trial]
                     # What was ended once stays so.
                     if begun.state is None and line.state is not None:
-                        found[line.trial] = Trial(
-                            line.trial, begun.params, line.state, line.values, line.reports,
-                            line.seconds, line.epochs, line.why,
+                        found[line.trial] = replace(
+                            begun, state=line.state, values=line.values, reports=line.reports,
+                            seconds=line.seconds, epochs=line.epochs, why=line.why,
                         )  # fmt: skip
         return [found[number] for number in sorted(found)]
 
@@ -134,7 +138,8 @@ class Journal:
 
     def begin(self, trial: Trial) -> None:
         """Note a new trial; only inside ``alone``."""
-        self._append({"event": "begin", "trial": trial.number, "params": dict(trial.params)})
+        line = {"event": "begin", "trial": trial.number, "params": dict(trial.params)}
+        self._append(line if trial.generation is None else line | {"generation": trial.generation})
 
     def end(self, trial: Trial) -> None:
         """Note how a trial ended; only inside ``alone``."""

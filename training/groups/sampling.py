@@ -26,8 +26,18 @@ _DIRECTIONS: dict[str, _Direction] = {
 }
 ENOUGH = 10
 """Complete trials below which the importance of keys is left unsaid."""
+# Where Optuna notes the generation of a trial: from version 4.3 on, and before.
+_GENERATION = ("NSGAIISampler:generation", "nsga2:generation")
 # Optuna wants a date; its samplers and pruners do not look at it.
 _SOME_DAY = datetime(2000, 1, 1)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The values of a new trial. ``generation``: from 0, if the sampler is nsga2."""
+
+    params: Mapping[str, Any]
+    generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Ended:
     params: Mapping[str, Any]
     values: tuple[float, ...] | None
     reports: tuple[tuple[int, float], ...] = ()
+    generation: int | None = None
 
 
 def need_optuna() -> None:
@@ -55,31 +66,65 @@ def sample(
     number: int,
     before: Sequence[Ended],
     under_way: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+) -> Drawn:
     """The values of trial ``number``, from 0: a function of the search, the number and the rest.
 
-    The sampler is seeded anew for every trial, so that it needs no state of its own. It keeps away
-    from the values of trials that are ``under_way``, as if these were bad.
+    The sampler is seeded anew for every trial, so that it needs no state of its own but the
+    generations of earlier trials. tpe keeps away from the values of trials that are ``under_way``,
+    as if these were bad.
     """
     if search.sampler == "grid":
-        return search.grid()[number]
-    import optuna
-
+        return Drawn(search.grid()[number])
     seed = stream(search.seed, "sweep", str(number)).low
-    if search.sampler == "random":
-        sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed=seed)
-    else:
-        with warnings.catch_warnings():
-            # Some versions say that this argument is new.
-            warnings.simplefilter("ignore")
-            liar = bool(under_way)
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=liar)
-    trial = study(search, before, sampler, under_way).ask()
+    sampler = _sampler(search, seed, bool(under_way))
+    made = study(search, before, sampler, under_way)
+    if search.sampler == "nsga2":
+        _select_parents(sampler, made)
+    trial = made.ask()
     chosen: dict[str, Any] = {}
     for each in search.dimensions:
         if each.holds(chosen):
             chosen[each.key] = _suggested(trial, each)
-    return chosen
+    return Drawn(chosen, _generation(made.get_trials(deepcopy=False)[trial.number]))
+
+
+def _sampler(search: Search, seed: int, others: bool) -> optuna.samplers.BaseSampler:
+    """That of the search, whose seed is this; ``others``: trials are under way."""
+    from optuna import samplers
+
+    if search.sampler == "random":
+        return samplers.RandomSampler(seed=seed)
+    if search.sampler == "nsga2":
+        return samplers.NSGAIISampler(seed=seed, population_size=search.population)
+    together = search.multivariate
+    # In groups of keys, because not all trials have those with a condition.
+    options: dict[str, Any] = {}
+    if together is not None:
+        options = {"multivariate": together, "group": together}
+    with warnings.catch_warnings():
+        # Some versions say that these arguments are new.
+        warnings.simplefilter("ignore")
+        return samplers.TPESampler(
+            seed=seed, n_startup_trials=search.startup_trials, constant_liar=others, **options
+        )
+
+
+def _select_parents(sampler: Any, made: optuna.Study) -> None:
+    """Select the parents of each generation, from the first one on.
+
+    Optuna would do so from the last one back, one call within the other, too deep for many.
+    """
+    # Before version 4.3 it went forward itself.
+    select = getattr(sampler, "get_parent_population", None)
+    found = [_generation(trial) or 0 for trial in made.get_trials(deepcopy=False)]
+    if select is not None:
+        for generation in range(1, max(found, default=0) + 1):
+            select(made, generation)
+
+
+def _generation(trial: optuna.trial.FrozenTrial) -> int | None:
+    found = (trial.system_attrs[key] for key in _GENERATION if key in trial.system_attrs)
+    return next(found, None)
 
 
 def ends_early(
@@ -122,12 +167,21 @@ def study(
             state=states.PRUNED if one.values is None else states.COMPLETE,
             values=None if one.values is None else list(one.values),
             intermediate_values=dict(one.reports) if len(directions) == 1 else {},
+            system_attrs=_noted(one, len(before)),
             **_chosen(search, one.params),
         )
         made.add_trial(trial)
     for params in under_way:
         made.add_trial(optuna.trial.create_trial(state=states.RUNNING, **_chosen(search, params)))
     return made
+
+
+def _noted(one: Ended, most: int) -> dict[str, Any]:
+    """What nsga2 has noted of a trial, one of ``most``."""
+    # Each generation is as large as its population: a greater number is none of ours.
+    if one.generation is None or one.generation > most:
+        return {}
+    return dict.fromkeys(_GENERATION, one.generation)
 
 
 def _chosen(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:

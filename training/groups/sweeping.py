@@ -23,6 +23,7 @@ from ...common.locks import Lock
 from ...common.records import dataclass
 from ...common.typed_json import from_json
 from ...configs import RunConfig, effective_yaml
+from ...configs.sampler import OPTIONS
 from ...configs.search import Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
@@ -72,7 +73,12 @@ def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path
 
 def _written(search: Search) -> str:
     """What decides the trials, as text: all but the budget."""
-    return json.dumps(asdict(replace(search, trials=None, seconds=None, epochs=None)))
+    found = asdict(replace(search, trials=None, seconds=None, epochs=None))
+    # A sweep that was begun by a version without these goes on.
+    for option in OPTIONS:
+        if found[option] == getattr(Search(()), option):
+            del found[option]
+    return json.dumps(found)
 
 
 def read_search(path: Path) -> Search:
@@ -192,8 +198,8 @@ class Sweep:
                 return None
             number = trials[-1].number + 1 if trials else 0
             known = [trial.ended() for trial in _useful(ended)]
-            params = sample(self.search, number, known, [trial.params for trial in under_way])
-            trial = Trial(number, params)
+            drawn = sample(self.search, number, known, [trial.params for trial in under_way])
+            trial = Trial(number, drawn.params, generation=drawn.generation)
             held = journal.claim(trial)
             if held is None:
                 raise CheckpointError(f"{self.path}: {trial.name} is held by another process")

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from dnnstack.common.errors import CheckpointError
 from dnnstack.common.locks import lock
+from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.training.groups.group import read_group
 from dnnstack.training.groups.journal import TRIALS, Journal, Trial
 from dnnstack.training.groups.sampling import Ended, ends_early, front, need_optuna, sample
-from dnnstack.training.groups.sweeping import Sweep
+from dnnstack.training.groups.sweeping import Sweep, begin_sweep, go_on_with, read_search
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 WIDTH = Dimension("units", 8, 64, step=8, whole=True)
 KIND = Dimension("schedule", values=("fixed", {"type": "poly", "power": 2}))
 POWER = Dimension("power", 1, 3, whole=True, when={"schedule": ({"type": "poly", "power": 2},)})
 SEARCH = Search((RATE, WIDTH, KIND, POWER), trials=30)
+TWO = replace(SEARCH, objective=("accuracy", "loss"), sampler="nsga2", population=4)
 
 
 @pytest.fixture(autouse=True)
@@ -33,31 +42,149 @@ def trials(search: Search, count: int, first: tuple[Ended, ...] = ()) -> list[En
     """Trials one after the other; the better, the nearer the rate is to 0.1."""
     found = list(first)
     while len(found) < count:
-        chosen = sample(search, len(found), found)
-        found.append(Ended(chosen, (-abs(chosen["optimizer.lr"] - 0.1),)))
+        drawn = sample(search, len(found), found)
+        rate, width = drawn.params["optimizer.lr"], drawn.params["units"]
+        values = (-abs(math.log10(rate) + 1), float(width))[: len(search.objective)]
+        found.append(Ended(drawn.params, values, generation=drawn.generation))
     return found
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_trial_depends_on_its_number_and_those_before_it_alone(sampler: str) -> None:
-    search = Search(SEARCH.dimensions, sampler=sampler, trials=30)
+@pytest.mark.parametrize(
+    "search",
+    [
+        SEARCH,
+        replace(SEARCH, sampler="random"),
+        replace(SEARCH, startup_trials=5, multivariate=True),
+        replace(SEARCH, objective=("accuracy", "loss"), multivariate=True),
+        replace(SEARCH, sampler="nsga2", population=4),
+        TWO,
+    ],
+    ids=["tpe", "random", "together", "together-two", "nsga2", "nsga2-two"],
+)
+def test_a_trial_depends_on_its_number_and_those_before_it_alone(search: Search) -> None:
     found = trials(search, 25)
     assert trials(search, 25, tuple(found[:13])) == found
-    assert trials(Search(SEARCH.dimensions, sampler=sampler, seed=2), 3) != found[:3]
+    assert trials(replace(search, seed=2), 3) != found[:3]
     for each in found:
         assert 1e-3 <= each.params["optimizer.lr"] <= 1
         assert each.params["units"] in WIDTH.grid()
         assert ("power" in each.params) == (each.params["schedule"] != "fixed")
-    assert len({each.params["optimizer.lr"] for each in found}) == 25
+    # Children of nsga2 may have the rate of a parent.
+    different = len({each.params["optimizer.lr"] for each in found})
+    assert different == 25 or (search.sampler == "nsga2" and different > search.population)
+
+
+def test_other_processes_draw_the_same(tmp_path: Path) -> None:
+    """Optuna keeps groups of keys in sets, whose order is another one in every process."""
+    script = tmp_path / "draw.py"
+    script.write_text(
+        "import json\n"
+        "from dnnstack.configs.search import Dimension, Search\n"
+        "from dnnstack.training.groups.sampling import Ended, need_optuna, sample\n"
+        "need_optuna()\n"
+        "keys = [Dimension(name, 0, 1) for name in 'abcdef']\n"
+        "some = Dimension('h', 0, 1, when={'g': (2,)})\n"
+        "search = Search((*keys, Dimension('g', values=(1, 2)), some), multivariate=True)\n"
+        "found = []\n"
+        "for n in range(14):\n"
+        "    drawn = sample(search, n, found).params\n"
+        "    found.append(Ended(drawn, (sum(drawn.values()),)))\n"
+        "print(json.dumps(drawn))\n",
+        encoding="utf-8",
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONHASHSEED": number},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for number in "123"
+    }
+    assert len(said) == 1
+
+
+def test_generations_follow_each_other() -> None:
+    """Each as soon as the one before has as many complete trials as the population."""
+    found = trials(TWO, 11)
+    assert [each.generation for each in found] == [0] * 4 + [1] * 4 + [2] * 3
+    # Those that ended early are not counted.
+    early = [
+        replace(each, values=None if n in (1, 2) else each.values, generation=0)
+        for n, each in enumerate(found)
+    ]
+    assert sample(TWO, 5, early[:5]).generation == 0
+    assert sample(TWO, 6, early[:6]).generation == 1
+    # From the second one on, values come from the best of those before, but for mutations.
+    before = {each.params["optimizer.lr"] for each in found[:4]}
+    assert sum(each.params["optimizer.lr"] in before for each in found[4:8]) >= 2
+    # Without what was noted, all would be the first one.
+    assert sample(TWO, 11, [replace(each, generation=None) for each in found]).generation == 0
+    assert sample(replace(TWO, population=12), 11, found[:4]).generation == 0
+    assert sample(replace(TWO, sampler="tpe"), 3, found[:3]).generation is None
+
+
+def test_the_children_of_a_generation_are_better() -> None:
+    search = replace(TWO, objective=("accuracy",), population=10)
+    found = trials(search, 60)
+    first, last = (
+        sum(each.values[0] for each in found if each.generation == n and each.values)
+        for n in (0, 5)
+    )
+    assert last > first / 2
+
+
+def test_many_generations_are_not_too_deep_a_recursion() -> None:
+    search = Search((RATE,), ("accuracy",), "nsga2", population=2)
+    found = [Ended({"optimizer.lr": 0.1}, (0.5,), generation=n // 2) for n in range(1200)]
+    assert sample(search, 1200, found).generation == 600
+    # A number that somebody else wrote.
+    strange = [*found[:9], replace(found[9], generation=2**53)]
+    assert sample(search, 10, strange).generation == 4
+
+
+def test_the_first_trials_are_random() -> None:
+    later = replace(SEARCH, startup_trials=20)
+    found = trials(SEARCH, 12)
+    assert trials(later, 12)[:10] == found[:10]
+    assert trials(later, 12)[10:] != found[10:]
+
+
+def test_keys_are_drawn_together_or_each_alone() -> None:
+    search = replace(SEARCH, startup_trials=2)
+    found = tuple(trials(search, 20))
+    together, alone = (
+        sample(replace(search, multivariate=flag), 20, found) for flag in (True, False)
+    )
+    assert together != alone
+
+
+def test_a_sweep_of_an_older_version_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record of the search has no options of samplers."""
+    monkeypatch.chdir(tmp_path)
+    config = load_config("lenet.yaml").config
+    path = begin_sweep(config, SEARCH)
+    written = json.loads(read_group(path).search)
+    assert not {"startup_trials", "multivariate", "population"} & written.keys()
+    assert go_on_with(config, replace(SEARCH, trials=40), str(path)) == path
+    other = replace(TWO, dimensions=(RATE,), trials=None)
+    path = begin_sweep(config, other)
+    assert json.loads(read_group(path).search)["population"] == 4
+    assert read_search(path) == other
+    for changed in (replace(other, population=5), replace(other, multivariate=False)):
+        with pytest.raises(CheckpointError, match="search: the keys"):
+            go_on_with(config, changed, str(path))
 
 
 def test_a_grid_is_gone_through_once() -> None:
     search = Search((WIDTH, Dimension("b", values=(1, 2))), sampler="grid")
-    found = [sample(search, number, []) for number in range(16)]
+    found = [sample(search, number, []).params for number in range(16)]
     assert found[:3] == [{"units": 8, "b": 1}, {"units": 8, "b": 2}, {"units": 16, "b": 1}]
     assert len({tuple(each.values()) for each in found}) == 16 == len(search.grid())
     when = Search((KIND, replace(POWER, step=1), Dimension("b", values=(1, 2))), sampler="grid")
-    assert [sample(when, number, []) for number in range(8)] == when.grid()
+    assert [sample(when, number, []).params for number in range(8)] == when.grid()
     assert ["power" in each for each in when.grid()] == [False] * 2 + [True] * 6
 
 
@@ -110,6 +237,25 @@ def test_a_journal_with_torn_and_foreign_lines(tmp_path: Path) -> None:
     again.release()
 
 
+def test_a_journal_keeps_generations(tmp_path: Path) -> None:
+    journal, noted = Journal(tmp_path), Trial(1, {"a": 2}, generation=3)
+    with journal.alone():
+        journal.begin(Trial(0, {"a": 1}))
+        journal.begin(noted)
+    assert "generation" not in (tmp_path / TRIALS).read_text("utf-8").splitlines()[0]
+    assert [each.generation for each in journal.read()] == [None, 3]
+    done = replace(noted, state="complete", values=(0.5,))
+    with journal.alone():
+        journal.end(done)
+    assert journal.read()[1] == done
+    assert done.ended().generation == 3
+    for wrong in ('"3"', "-1", "1.5", "1e300", "[1]"):
+        line = f'{{"event": "begin", "trial": 2, "params": {{}}, "generation": {wrong}}}\n'
+        with (tmp_path / TRIALS).open("a", encoding="utf-8") as file:
+            file.write(line)
+    assert [each.number for each in journal.read()] == [0, 1]
+
+
 def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> None:
     """The process was killed between the record of the end and the deletion of its lock."""
     sweep = Sweep(tmp_path, Search((RATE,), trials=1))
@@ -136,7 +282,9 @@ def test_trials_under_way_change_what_is_drawn_next(objective: tuple[str, ...]) 
         for n in range(1, 16)
     ]
     near = {"optimizer.lr": 0.15}
-    alone, beside = (sample(search, 15, before, way)["optimizer.lr"] for way in ((), [near] * 5))
+    alone, beside = (
+        sample(search, 15, before, way).params["optimizer.lr"] for way in ((), [near] * 5)
+    )
     assert alone != beside
-    assert beside == sample(search, 15, before, [near] * 5)["optimizer.lr"]
-    assert alone == sample(search, 15, before)["optimizer.lr"]
+    assert beside == sample(search, 15, before, [near] * 5).params["optimizer.lr"]
+    assert alone == sample(search, 15, before).params["optimizer.lr"]

@@ -1,0 +1,67 @@
+"""Sweeps with the sampler nsga2, whose trials are of generations."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .test_sweep import KILLS, SWEEP, WORKERS, folder_of, kill_some, lines_of
+
+Child = Callable[..., Any]
+GENETIC = """\
+search:
+  trials: 5
+  objective: [accuracy, loss]
+  sampler: {type: nsga2, population: 2}
+  keys:
+    optimizer.lr: {low: 0.003, high: 0.3, log: true}
+    optimizer.momentum: {low: 0.0, high: 0.9}
+"""
+
+
+def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
+    whole, count = folder_of(tmp_path, "whole", GENETIC), tmp_path / "count"
+    done = child(whole, *SWEEP, kill_at=0, count_file=str(count))
+    assert done.status == 0, done.text
+    expected = lines_of(whole)
+    begun = [line["generation"] for line in expected if line["event"] == "begin"]
+    assert begun == [0, 0, 1, 1, 2]
+    killed, points = folder_of(tmp_path, "killed", GENETIC), int(count.read_text("utf-8"))
+    rng = random.Random(11)
+    for _ in range(KILLS):
+        again = ("--resume",) if (killed / "runs/tiny-sweep/group.json").exists() else ()
+        ended = child(killed, *SWEEP, *again, kill_at=rng.randrange(1, points // 3))
+        assert ended.status in (0, -signal.SIGKILL), ended.text
+    done = child(killed, *SWEEP, "--resume")
+    assert done.status == 0, done.text
+    assert lines_of(killed) == expected
+
+
+def test_kills_of_workers_lose_no_trial_of_a_generation(
+    child: Child, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Which are the parents depends on the order of the ends."""
+    folder = folder_of(tmp_path, "one", GENETIC.replace("trials: 5", "trials: 8"), epochs=5)
+    with subprocess.Popen(
+        [sys.executable, "-m", "dnnstack.cli", *WORKERS, "2"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        kill_some(process, random.Random(3))
+        process.communicate(timeout=300)
+    done = child(folder, *WORKERS, "2", "--resume")
+    assert done.status == 0, done.text
+    lines = lines_of(folder)
+    events = [(line["event"], line["trial"]) for line in lines]
+    assert sorted(events) == sorted((e, n) for e in ("begin", "end") for n in range(8))
+    begun = {line["trial"]: line["generation"] for line in lines if line["event"] == "begin"}
+    assert all(generation <= trial // 2 for trial, generation in begun.items())
+    assert begun[7] >= 2

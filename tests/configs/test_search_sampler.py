@@ -1,0 +1,162 @@
+"""The sampler of a search with its options, and keys that exclude each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs.overrides import exclude_each_other
+from dnnstack.configs.search import Search, load_search
+
+from .test_search import HEAD, ONE, START, load
+
+KEYS = "  trials: 2\n  keys: {optimizer.lr: [0.1]}\n"
+
+
+def options(search: Search) -> tuple[Any, ...]:
+    return search.sampler, search.startup_trials, search.multivariate, search.population
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("tpe", ("tpe", 10, None, 50)),
+        ("nsga2", ("nsga2", 10, None, 50)),
+        ("{type: tpe}", ("tpe", 10, None, 50)),
+        ("{type: tpe, startup_trials: 20, multivariate: true}", ("tpe", 20, True, 50)),
+        ("{multivariate: false, type: tpe}", ("tpe", 10, False, 50)),
+        ("{type: nsga2, population: 2}", ("nsga2", 10, None, 2)),
+        ("{type: random}", ("random", 10, None, 50)),
+        ("{type: grid}", ("grid", 10, None, 50)),
+    ],
+)
+def test_a_word_or_a_mapping(
+    tmp_path: Path, written: str, expected: tuple[str, int, bool | None, int]
+) -> None:
+    assert options(load(tmp_path, f"  sampler: {written}\n{KEYS}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "column", "message"),
+    [
+        ("nsgaii", 12, "sampler: did you mean 'nsga2'? (got 'nsgaii')"),
+        ("cma", 12, "sampler: expected one of tpe, random, nsga2, grid (got 'cma')"),
+        ("[tpe]", 12, "sampler: expected one of tpe, random, nsga2, grid (got ['tpe'])"),
+        ("{}", 12, "sampler.type: is missing: one of tpe, random, nsga2, grid"),
+        ("{population: 9}", 12, "sampler.type: is missing: one of tpe, random, nsga2, grid"),
+        ("{type: tbe}", 19, "sampler.type: did you mean 'tpe'? (got 'tbe')"),
+        ("{type: [tpe]}", 19, "sampler.type: expected one of tpe, random, nsga2, grid"),
+        (
+            "{type: nsga2, popluation: 9}",
+            26,
+            "sampler.popluation: unknown key; did you mean 'population'?",
+        ),
+        (
+            "{type: tpe, gamma: 9}",
+            24,
+            "sampler.gamma: unknown key; expected one of type, startup_trials, multivariate, pop",
+        ),
+        ("{type: tpe, population: 9}", 24, "sampler.population: is an option of nsga2, not of tpe"),
+        (
+            "{type: random, startup_trials: 9}",
+            27,
+            "sampler.startup_trials: is an option of tpe, not of random",
+        ),
+        (
+            "{type: nsga2, population: 1}",
+            38,
+            "sampler.population: expected a whole number of at least 2 (got 1)",
+        ),
+        (
+            "{type: tpe, startup_trials: 2.5}",
+            40,
+            "sampler.startup_trials: expected a whole number of at least 1 (got 2.5)",
+        ),
+        (
+            "{type: tpe, multivariate: 1}",
+            38,
+            "sampler.multivariate: expected true or false (got 1)",
+        ),
+    ],
+)
+def test_mistakes_have_their_place(tmp_path: Path, written: str, column: int, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"  sampler: {written}\n{KEYS}")
+    assert f"{tmp_path / 's.yaml'}:{START}:{column}: search.{message}" in str(caught.value)
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    written = "{type: tqe, startup_trials: x, multivariate: 3, population: 0, seed: 1}"
+    with pytest.raises(ConfigError, match="5 errors"):
+        load(tmp_path, f"  sampler: {written}\n{KEYS}")
+
+
+def test_a_grid_in_a_mapping_needs_no_budget(tmp_path: Path) -> None:
+    block = "  sampler: {type: grid}\n  keys: {optimizer.lr: [0.1, 0.2]}\n"
+    assert len(load(tmp_path, block).grid()) == 2
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    for written in ("nsga2", "{type: nsga2, population: 7}"):
+        path.write_text(f"{HEAD}  sampler: {written}\n{KEYS}", encoding="utf-8")
+        found = load_search(path, ("search.sampler.population=20",))[1]
+        assert options(found) == ("nsga2", 10, None, 20)
+        changes = ("search.sampler.type=tpe", "search.sampler.multivariate=true")
+        if written == "nsga2":
+            assert options(load_search(path, changes)[1]) == ("tpe", 10, True, 50)
+        assert load_search(path, ("search.sampler=random",))[1].sampler == "random"
+    with pytest.raises(ConfigError, match=r"--set search.sampler.population=1: search.sampler.pop"):
+        load_search(path, ("search.sampler.population=1",))
+    path.write_text(f"{HEAD}  sampler: nsgaii\n{KEYS}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"s.yaml:{START}:12: search.sampler: did you mean"):
+        load_search(path, ("search.seed=1",))
+
+
+def test_keys_that_exclude_each_other(tmp_path: Path) -> None:
+    block = f"{ONE}train.max_steps: [100, 200]\n    train.epochs: {{low: 1, high: 3}}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, block)
+    assert str(caught.value) == (
+        f"{tmp_path / 's.yaml'}:{START + 3}:5: search.keys.train.epochs: cannot be set beside "
+        "train.max_steps, which is searched too; search one of them, or use 'when'"
+    )
+    # Beside a value that does not fit by itself.
+    with pytest.raises(ConfigError, match="2 errors") as caught:
+        load(tmp_path, block.replace("low: 1", "low: -1"))
+    assert "-1 does not fit: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meet"),
+    [
+        ("seed: 1", "seed: 2", False),
+        ("seed: [1, 2]", "seed: [2, 3]", True),
+        ("seed: 1", "data.batch_size: 8", True),
+        # The batch size is there with seed 3 alone.
+        ("seed: 1", "data.batch_size: 16", False),
+        ("data.batch_size: 16", "seed: 1", False),
+    ],
+)
+def test_conditions_keep_keys_apart(tmp_path: Path, first: str, second: str, meet: bool) -> None:
+    batch = "{values: [16], when: {seed: 3}}" if "16" in first + second else "[8, 9]"
+    block = f"""\
+{ONE}seed: [1, 2, 3]
+    data.batch_size: {batch}
+    train.epochs: {{values: [1, 2], when: {{{first}}}}}
+    train.max_steps: {{values: [10], when: {{{second}}}}}
+"""
+    if meet:
+        with pytest.raises(ConfigError, match="max_steps: cannot be set beside"):
+            load(tmp_path, block)
+    else:
+        assert len(load(tmp_path, block).dimensions) == 4
+
+
+def test_the_same_words_elsewhere_do_not_exclude_each_other() -> None:
+    assert exclude_each_other("train.max_steps", "train.epochs")
+    assert not exclude_each_other("train.max_steps", "checkpoint.epochs")
+    assert not exclude_each_other("train.epochs", "train.epochs")
+    assert not exclude_each_other("train.epochs", "train.goal")
