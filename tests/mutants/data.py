@@ -13,6 +13,7 @@ _CIFAR = "datasets/test_cifar.py"
 _FETCHING = "datasets/download/test_fetching.py"
 _HOSTILE = "datasets/download/test_hostile.py"
 _PICTURES = "datasets/test_pictures.py"
+_MEASURED = "training/test_measured.py"
 _TRIALS = "training/groups/test_sampling.py"
 
 DATA = (
@@ -29,6 +30,13 @@ DATA = (
         "return np.concatenate(drawn)[order]",
         "return np.concatenate(drawn)",
         (f"{_BALANCE}::test_every_class_is_drawn_equally_often",),
+    ),
+    Mutant(
+        "statistics: those of other pictures of the set are kept",
+        "training/pixel_statistics.py",
+        "kept[0]() is images and np.array_equal(kept[1], index)",
+        "kept[0]() is images",
+        (f"{_MEASURED}::test_pictures_that_nobody_can_change_are_measured_once",),
     ),
     Mutant(
         "survey: a colour is known from the pictures that are asked about",

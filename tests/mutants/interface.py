@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .mutant import Mutant
 
+_TOGETHER = "cli/test_together.py"
 _YAML = "configs/test_yaml.py"
 _ERRORS = "configs/test_errors.py"
 _OVERRIDES = "configs/test_overrides.py"
@@ -269,5 +270,19 @@ INTERFACE = (
         "np.bincount(labels * self._classes + answers",
         "np.bincount(labels + answers * self._classes",
         ("training/test_evaluation.py::test_a_tally_counts_as_one_does_by_hand",),
+    ),
+    Mutant(
+        "seeds: a run that has failed is trained again beside the others",
+        "cli/side_by_side.py",
+        "if member.name in without:",
+        "if member.name in ():",
+        (f"{_TOGETHER}::test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others",),
+    ),
+    Mutant(
+        "seeds: together however short they are",
+        "cli/together.py",
+        "left * seconds < WORTH[layers() <= SMALL]",
+        "seconds <= 0",
+        (f"{_TOGETHER}::test_how_many_runs_are_worth_to_be_trained_together",),
     ),
 )

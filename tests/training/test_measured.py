@@ -9,6 +9,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.datasets import describe, load, split_validation
 from dnnstack.reports.training_text import beginning
+from dnnstack.training import pixel_statistics
 from dnnstack.training.assemble import preprocessing
 from dnnstack.training.augmentation import mean_pixel
 from dnnstack.training.listener import Listener, Started
@@ -86,3 +87,30 @@ def test_the_mean_pixel() -> None:
     assert mean_pixel(scaling) == (125, 0, 255)
     near = scaling(np.array(mean_pixel(scaling), np.uint8)[:, None, None])
     assert abs(near[0, 0, 0]) < 0.5 / 255 / 0.25 + 1e-6
+
+
+def test_pictures_that_nobody_can_change_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    measured = pixel_statistics._measured
+
+    def counting(images: np.ndarray, index: np.ndarray) -> pixel_statistics.Found:
+        counted.append(len(index))
+        return measured(images, index)
+
+    monkeypatch.setattr(pixel_statistics, "_measured", counting)
+    find = pixel_statistics.mean_and_deviation
+    images = np.random.default_rng(1).integers(0, 256, (9, 1, 2, 2), np.uint8)
+    index = np.arange(6, dtype=np.int32)
+    before = find(images, index)
+    images[0] = 255 - images[0]
+    assert find(images, index) == measured(images, index) != before
+    assert counted == [6, 6]
+    images.setflags(write=False)
+    assert find(images, index) == find(images, index.copy()) == measured(images, index)
+    assert counted == [6, 6, 6]
+    # Others of them, and other pictures.
+    index[0] = 7
+    assert find(images, index) == measured(images, index)
+    other = images[::-1]
+    assert find(other, index) == measured(other, index)
+    assert counted == [6] * 5
