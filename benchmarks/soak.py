@@ -19,6 +19,7 @@ a few per cent of it.
 from __future__ import annotations
 
 import argparse
+import gc
 import contextlib
 import itertools
 import json
@@ -81,6 +82,8 @@ class Meter:
             if thread.name == "checkpoint":
                 # The write that is under way has a thread, descriptors and files.
                 thread.join()
+        # Sessions that lie in cycles keep files of theirs until the collector happens to run.
+        gc.collect()
         opened = _opened()
         status = dict(
             line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()

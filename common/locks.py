@@ -30,9 +30,27 @@ class Lock:
     The system releases it with the process, however that ends, so a stale file never blocks.
     """
 
-    def __init__(self, descriptor: int, path: Path, keep: bool = True) -> None:
+    def __init__(self, descriptor: int, path: Path, keep: bool = True, text: bytes = b"") -> None:
         self._descriptor: int | None = descriptor
-        self._path, self._keep = path, keep
+        self._path, self._keep, self._text = path, keep, text
+
+    def also_taken_by(self) -> str:
+        """Who has taken this lock after this process, by the file's text; "" if nobody is named.
+
+        That can be where the system keeps the locks of a shared folder on each machine alone.
+        """
+        try:
+            # Opened anew, for what another machine wrote may not be seen through an old descriptor.
+            descriptor = open_regular(self._path)
+        except OSError:
+            return ""
+        text = b""
+        try:
+            with contextlib.suppress(OSError):
+                text = os.read(descriptor, _LONGEST)
+        finally:
+            close_read(descriptor)
+        return "" if text == self._text else _holder(text)
 
     def release(self) -> None:
         """Release the lock; a second call does nothing. The file is emptied, or deleted."""
@@ -74,10 +92,16 @@ def lock(path: Path | str, keep: bool = True) -> Lock:
         except OSError:
             close_read(descriptor)
             raise
+    own = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return Lock(descriptor, target, keep)
+        os.pwrite(descriptor, own, 0)
+    return Lock(descriptor, target, keep, own)
+
+
+def _holder(text: bytes) -> str:
+    """Whom the text of a lock's file names; "" if nobody."""
+    return text.decode("utf-8", "replace").strip() if _HOLDER.fullmatch(text) else ""
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -107,7 +131,7 @@ def _locked(target: Path) -> int:
         with contextlib.suppress(OSError):
             text = os.read(descriptor, _LONGEST)
         close_read(descriptor)
-        holder = text.decode("utf-8", "replace").strip() if _HOLDER.fullmatch(text) else ""
+        holder = _holder(text)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise LockedError(
                 f"{target} is locked by {holder or 'another process'}; "

@@ -92,11 +92,12 @@ def data_root(
 
     pictures: a folder of the user's own pictures. If ``data.root`` contains it, ``data.root`` comes
     before the environment, which says where the known data sets are, unless the run was trained
-    with another folder.
+    with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
     beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
-    if flag is None and beside and trained_on in ("", str(own.absolute())):
+    elsewhere = Path(trained_on).is_dir() and trained_on not in ("", str(own.absolute()))
+    if flag is None and beside and not elsewhere:
         _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
         return own
     folder, source = _data_root(flag, config_root, trained_on)

@@ -55,6 +55,21 @@ def test_the_text_in_a_lock_file_decides_nothing(tmp_path: Path) -> None:
     lock(path).release()
 
 
+def test_who_has_taken_a_lock_as_well_is_told(tmp_path: Path) -> None:
+    """As another machine writes it, where each keeps its own locks."""
+    path = tmp_path / "lock"
+    with lock(path) as held:
+        assert held.also_taken_by() == ""
+        # What says nothing of another process: that is no reason to end a training.
+        for text in ("", "text", f"pid {os.getpid()} o"):
+            path.write_text(text)
+            assert held.also_taken_by() == ""
+        path.write_text(f"pid {os.getpid()} on elsewhere\n")
+        assert held.also_taken_by() == f"pid {os.getpid()} on elsewhere"
+        path.unlink()
+        assert held.also_taken_by() == ""
+
+
 def test_a_link_is_no_lock(tmp_path: Path) -> None:
     """It would empty whatever its user may write."""
     precious = tmp_path / "precious"

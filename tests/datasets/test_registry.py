@@ -49,5 +49,12 @@ def test_data_root_takes_the_first_that_is_set(
     assert data_root() == cache / "data"
     assert data_root(None, "config", str(tmp_path)) == tmp_path
     assert data_root(None, "config", str(tmp_path / "gone")) == Path("config")
+    (tmp_path / "own/pictures").mkdir(parents=True)
+    monkeypatch.setenv("DNNSTACK_DATA", str(tmp_path / "environment"))
+    own = str(tmp_path / "own")
+    assert data_root(None, own, str(tmp_path), "pictures") == tmp_path / "environment"
+    # As on another machine, which has the same folder elsewhere.
+    assert data_root(None, own, str(tmp_path / "gone"), "pictures") == tmp_path / "own"
     monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.delenv("DNNSTACK_DATA")
     assert data_root(None, "~/sets") == Path("/home/somebody/sets")

@@ -376,4 +376,18 @@ RECORDS = (
         "if deaths < 4 * most:",
         ("cli/test_workers.py::test_a_trial_that_crashes_again_and_again_is_given_up",),
     ),
+    Mutant(
+        "sweeps: every process gets every trial",
+        "training/groups/journal.py",
+        "            return lock(self._lock_of(trial), keep=False)",
+        "            return Lock(os.open(os.devnull, os.O_RDWR), self._lock_of(trial), keep=False)",
+        ("cli/test_machines.py::test_two_machines_share_a_sweep[1]",),
+    ),
+    Mutant(
+        "sweeps: nobody asks whether another process has the trial, too",
+        "training/groups/sweeping.py",
+        "                    self.journal.check_own(trial, held)\n",
+        "",
+        (f"{_TRIALS}::test_a_trial_that_two_processes_have_is_an_error",),
+    ),
 )

@@ -165,6 +165,20 @@ class Journal:
         except OSError as error:
             raise _failed(self._lock_of(trial), error) from None
 
+    def check_own(self, trial: Trial, held: Lock) -> None:
+        """Raise CheckpointError if another process has this trial, too; only inside ``alone``.
+
+        Locks do not prevent that where each machine keeps its own.
+        """
+        other = held.also_taken_by()
+        ended = any(each.number == trial.number and each.state for each in self.read())
+        if other or ended:
+            raise CheckpointError(
+                f"{self._folder / trial.name}: was also trained by {other or 'another process'}, "
+                "so locks in this folder do not reach from one machine to the other; work on this "
+                "sweep on one machine at a time, or share the folder in another way"
+            )
+
     def is_held(self, trial: Trial) -> bool:
         """Whether a process has this trial now."""
         return is_locked(self._lock_of(trial))

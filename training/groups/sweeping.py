@@ -171,6 +171,7 @@ class Sweep:
                 if found is None:
                     return
                 with self.journal.alone(self.stop_requested):
+                    self.journal.check_own(trial, held)
                     self.journal.end(found)
                     ended(found)
             yield found

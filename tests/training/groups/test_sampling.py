@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from dnnstack.common.errors import CheckpointError
+from dnnstack.common.errors import CheckpointError, NonFiniteError
 from dnnstack.common.locks import lock
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
@@ -271,6 +271,24 @@ def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> 
         assert left.exists()
     assert list(sweep.run(never, never)) == []
     assert not left.exists()
+
+
+@pytest.mark.parametrize("other", ["pid 7 on elsewhere", ""])
+def test_a_trial_that_two_processes_have_is_an_error(tmp_path: Path, other: str) -> None:
+    """As where another machine keeps locks of its own: it has the trial still, or has ended it."""
+    sweep = Sweep(tmp_path, Search((RATE,), trials=1))
+
+    def train(trial: Trial, *rest: Any) -> NoReturn:
+        if other:
+            (tmp_path / f"{trial.name}.lock").write_text(f"{other}\n", encoding="ascii")
+        else:
+            sweep.journal.end(replace(trial, state="failed", why="elsewhere"))
+        raise NonFiniteError("here")
+
+    said = f"{tmp_path}/trial-1: was also trained by {other or 'another process'}, so locks"
+    with pytest.raises(CheckpointError, match=said):
+        list(sweep.run(train, never))
+    assert [each.why for each in sweep.journal.read()] == ["" if other else "elsewhere"]
 
 
 @pytest.mark.parametrize("objective", [("accuracy",), ("accuracy", "seconds")])
