@@ -19,8 +19,8 @@ a few per cent of it.
 from __future__ import annotations
 
 import argparse
-import gc
 import contextlib
+import gc
 import itertools
 import json
 import os
