@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ..configs import LoadedConfig
     from ..training.groups.group import Member
     from ..training.groups.planned import Planned
-    from ..training.listener import Listener
+    from ..training.listener import Listener, Summary
     from ..training.records.resume import Resume
+    from .side_by_side import Ended
 
 option: Decorator = all_of(
     click.option(
@@ -51,8 +52,8 @@ option: Decorator = all_of(
         type=click.IntRange(min=1, max=1024),
         metavar="N",
         help="With --seeds or --folds: train N runs at a time, each in a process with its share of "
-        "the cores; default: 1, but on a GPU several of them in this process once the first run "
-        "has shown that it takes less time.",
+        "the cores; default: 1, but on a GPU several of them in this process if the first run "
+        "shows that the others take long enough.",
     ),
     together.option,
 )
@@ -98,18 +99,17 @@ def train(
 ) -> int:
     """Train the runs of a group and print their table; ``again`` gives the command to go on."""
     from ..backends.keeping import Keeping
-    from ..common.errors import Interrupted
+    from ..common.errors import DnnstackError, Interrupted
     from ..common.text import versions_text
     from ..configs import load_config
     from ..fitting import fit, open_device
     from ..reports.drawings import Drawings
     from ..reports.group_text import as_text
-    from ..reports.training_text import summary
-    from ..training.groups.planned import check_planned, settings_of, train_members
+    from ..training.groups.group import lock_group
+    from ..training.groups.planned import check_planned, settings_of
     from ..training.groups.shelf import Shelf
     from ..training.groups.statistics import report_group
     from ..training.interrupt import NOTHING_SAVED
-    from ..training.listener import Summary
     from . import downloading, progress
     from .side_by_side import Ended, train_side_by_side
     from .sweep_work import read_data, try_device
@@ -176,40 +176,30 @@ def train(
                 with closing(progress.listener()) as listener:
                     return one(member, resumed, listener, stop.requested, backend)
 
-            def begins(place: int, count: int, member: Member) -> None:
-                progress.remark("")
-                progress.remark(f"{member.name}: run {place} of {count}")
-
-            ended, failed, side_by_side = Ended(), set[str](), backend is None or count > 1
-            if not side_by_side:
-                with closing(train_members(path, alone, console.note, begins)) as runs:
-                    for member, done in runs:
-                        if not isinstance(done, Summary):
-                            console.error(f"{member.name}: {done}")
-                            failed.add(member.name)
-                            continue
-                        if not console.is_quiet():
-                            progress.say(summary(done))
-                        ended.interrupted = done.state == "interrupted"
-                        ended.missed |= done.state == "finished" and done.goal is False
-                        if workers is None and done.state == "finished" and backend is not None:
-                            left, seconds = together.left_of(path, failed), done.training_seconds
-                            layers = partial(_layers, base, data_dir)
-                            count = together.worth(backend.name, len(left), seconds, layers)
-                        if count > 1:
-                            progress.remark("")
-                            what = f"{left[0]} to {left[-1]}, {count} of them at a time"
-                            progress.remark(f"together    {what}, for that takes less time")
-                            side_by_side = True
-                            break
-                ended.failed = bool(failed)
-            if side_by_side:
-                name = None if backend is None else backend.name
-                rest = train_side_by_side(
-                    path, count, lambda: partial(one, device=opened(threads)), stop, name, failed
-                )
-                # It looks at all runs of the group.
-                ended = replace(rest, failed=rest.failed or bool(failed))
+            failed, spreads = set[str](), workers is None and backend is not None
+            layers = partial(_layers, base, data_dir)
+            held = lock_group(path)
+            with nullcontext() if held is None else held:
+                ended = Ended()
+                if backend is not None and count == 1:
+                    device = backend.name if spreads else ""
+                    spread = partial(together.worth, device, path, failed, layers)
+                    ended, count = _in_turn(path, alone, failed, spread)
+                if backend is None or count > 1:
+                    where = None if backend is None else backend.name
+                    try:
+                        rest = train_side_by_side(
+                            path, count, lambda: partial(one, device=opened(threads)), stop, where,
+                            failed,
+                        )  # fmt: skip
+                    except DnnstackError as error:
+                        if not spreads or isinstance(error, Interrupted):
+                            raise
+                        # Nobody has asked for it, and alone there is more memory.
+                        console.note(f"{error}; the runs left are trained one after the other")
+                        rest, _ = _in_turn(path, alone, failed, lambda: (1, []))
+                    missed, bad = ended.missed or rest.missed, bool(failed) or rest.failed
+                    ended = replace(rest, missed=missed, failed=bad)
             if ended.interrupted:
                 progress.say(again(str(path)))
                 return stop.exit_status
@@ -226,6 +216,53 @@ def train(
             progress.remark(f"next        {shlex.join(words)}")
         progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status
+
+
+def _in_turn(
+    path: Path,
+    train: Callable[[Member, Resume | None], Summary],
+    failed: set[str],
+    spread: Callable[[], tuple[int, list[str]]],
+) -> tuple[Ended, int]:
+    """How the runs ended that were trained one after the other, and how many to train at a time
+    from then on; the names of those that fail are added to ``failed``.
+
+    ``spread`` is asked before each run, and gives this number and the names of the runs left.
+    """
+    from ..reports.training_text import summary
+    from ..training.groups.claims import Taken
+    from ..training.groups.planned import train_members
+    from ..training.listener import Summary
+    from . import progress
+    from .side_by_side import Ended
+
+    def begins(place: int, count: int, member: Member) -> None:
+        progress.remark("")
+        progress.remark(f"{member.name}: run {place} of {count}")
+
+    ended = Ended()
+    # The group is locked already.
+    with closing(train_members(path, train, console.note, begins, Taken())) as runs:
+        while not ended.interrupted:
+            count, left = spread()
+            if count > 1:
+                progress.remark("")
+                what = f"the {len(left)} runs left, {count} at a time"
+                progress.remark(f"together    {what}; --workers 1 trains them in turn")
+                return ended, count
+            place = next(runs, None)
+            if place is None:
+                break
+            member, done = place
+            if not isinstance(done, Summary):
+                console.error(f"{member.name}: {done}")
+                failed.add(member.name)
+                continue
+            if not console.is_quiet():
+                progress.say(summary(done))
+            ended.interrupted = done.state == "interrupted"
+            ended.missed |= done.state == "finished" and done.goal is False
+    return replace(ended, failed=bool(failed)), 1
 
 
 def _layers(loaded: LoadedConfig, data_dir: Path | None) -> int:

@@ -15,7 +15,7 @@ from ..common.errors import Interrupted
 from ..common.printable import printable
 from ..reports.training_text import duration
 from ..training.groups.claims import Claims, Taken
-from ..training.groups.group import Member, lock_group, read_group
+from ..training.groups.group import Member, read_group
 from ..training.groups.outcome import Outcome, outcome
 from ..training.groups.planned import train_members
 from ..training.listener import Listener, Summary
@@ -52,14 +52,13 @@ def train_side_by_side(
     together: str | None = None,
     without: Collection[str] = (),
 ) -> Ended:
-    """Train the runs of a group that have not finished, ``count`` at a time.
+    """Train the runs of a locked group that have not finished, ``count`` at a time.
 
     ``opened`` is called in each process, and gives what trains a run there. ``together``: in
     threads of this process instead, on the device of this name. Runs ``without`` stay as they are.
     Raises DnnstackError.
     """
-    held = lock_group(path)
-    with nullcontext() if held is None else held, _claims(together) as claims:
+    with _claims(together) as claims:
         members = read_group(path).members
         for number, member in enumerate(members):
             if member.name in without:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import click
@@ -94,6 +95,11 @@ def sweep(
     with StopSignals("" if console.is_quiet() else ENDING) as stop:
         with stop.raising(Interrupted(NOTHING_SAVED)):
             base, search = load_search(reference, changes, lambda: plugins.opened(plugin))
+        if search.sampler == "nsga2" and (search.trials or math.inf) <= search.population:
+            console.note(
+                f"nsga2 draws the first {search.population} trials at random, so all "
+                f"{search.trials} of this search; use more, or a smaller search.sampler.population"
+            )
         count = count_of_workers(workers, base.config, search)
         job = Job(
             changes, lambda: plugins.opened(plugin), base, search, not no_graph, data_dir,

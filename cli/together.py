@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean
 
 import click
 
@@ -126,28 +127,34 @@ def _line(fault: BaseException) -> str:
     return " ".join(text.split("\n"))
 
 
-def left_of(group: Path, failed: Collection[str] = ()) -> list[str]:
-    """The names of a group's runs that have not finished, without those that have failed."""
+def worth(
+    device: str, group: Path, failed: Collection[str], layers: Callable[[], int]
+) -> tuple[int, list[str]]:
+    """How many of a group's runs to train at a time from now on, and the names of those left.
+
+    One, unless it is a GPU that has room for several, and the training that is left takes long
+    enough, by the time of the runs that have finished; how long depends on the number of the
+    network's ``layers``. Runs that have ``failed`` are not left.
+    """
+    if device != "cuda":
+        return 1, []
+    from ..backends.select import room
     from ..training.groups.group import read_group
     from ..training.groups.outcome import outcome
 
     names = [member.name for member in read_group(group).members]
-    return [name for name in names if name not in failed and not outcome(group / name).finished]
-
-
-def worth(device: str, left: int, seconds: float, layers: Callable[[], int]) -> int:
-    """How many of the runs that are left to train at a time, each of so many seconds of training.
-
-    One, unless it is a GPU that has room for several, and their training takes long enough, which
-    depends on the number of the network's ``layers``.
-    """
-    if device != "cuda" or left < 2 or left * seconds < WORTH[layers() <= SMALL]:
-        return 1
-    from ..backends.select import room
-
+    found = {name: outcome(group / name) for name in names if name not in failed}
+    seconds = [each.seconds for each in found.values() if each.finished]
+    left = {name: each.seconds for name, each in found.items() if not each.finished}
+    if not seconds or len(left) < 2:
+        return 1, [*left]
+    remaining = sum(max(0.0, mean(seconds) - spent) for spent in left.values())
+    if remaining < WORTH[layers() <= SMALL]:
+        return 1, [*left]
     most = min(MOST, room(device))
     # As many at a time in the last turn as in the others, if that is possible.
-    return 1 if most < 2 else math.ceil(left / math.ceil(left / most))
+    count = 1 if most < 2 else math.ceil(len(left) / math.ceil(len(left) / most))
+    return count, [*left]
 
 
 def check_together(device: str, workers: int | None) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..common.errors import DnnstackError, TrainingError
+from ..common.errors import DnnstackError, Interrupted, TrainingError
 from . import console
 from .errors import told
 from .signals import StopSignals, held_back
@@ -219,6 +219,9 @@ def _become(
         try:
             # An orphan ends as if it had been asked to.
             work(say, lambda: stop.requested() or os.getppid() != parent)
+            status = stop.exit_status
+        except Interrupted:
+            # Asked to end before it had anything to save.
             status = stop.exit_status
         except Exception as error:
             text = told(error)

@@ -49,6 +49,8 @@ class BlockReader:
         if right and (value >= least if whole else value > least) and value < 2**63:
             return value  # type: ignore[no-any-return]
         kind = f"a whole number of at least {least}" if whole else f"a number above {least}"
+        if right and value > least:
+            kind += " and below 2^63"
         self.at(node.place, path, f"expected {kind} (got {node.described()})")
         return None
 

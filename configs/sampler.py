@@ -14,6 +14,7 @@ SAMPLERS: dict[str, tuple[str, ...]] = {
     "grid": (),
 }
 """The options of each."""
+DEFAULT = "tpe"
 OPTIONS = tuple(option for options in SAMPLERS.values() for option in options)
 _LEAST = {"startup_trials": 1, "population": 2}
 
@@ -26,9 +27,7 @@ def read_sampler(node: Node | None, reader: BlockReader) -> dict[str, Any]:
         word = reader.word(node, "sampler", (*SAMPLERS,))
         return {"sampler": word} if word else {}
     given = reader.mapping(node, "sampler", ("type", *OPTIONS))
-    if "type" not in given:
-        reader.at(node.place, "sampler.type", f"is missing: one of {', '.join(SAMPLERS)}")
-    word = reader.word(given.get("type"), "sampler.type", (*SAMPLERS,))
+    word = reader.word(given["type"], "sampler.type", (*SAMPLERS,)) if "type" in given else DEFAULT
     found: dict[str, Any] = {"sampler": word}
     for option in [option for option in given if option in OPTIONS]:
         value, path = given[option], f"sampler.{option}"

@@ -42,8 +42,9 @@ LARGEST_GRID = 100_000
 class Search:
     """What to search for, where, and how long; a budget of None has no limit.
 
-    ``prune``: trials and validations before which none is ended early; None: never. The last three
-    are options of samplers; ``multivariate``: None leaves it to Optuna.
+    ``prune``: trials and validations before which none is ended early; None: never.
+    ``startup_trials``, ``multivariate`` (None leaves it to Optuna) and ``population`` are options
+    of samplers.
     """
 
     dimensions: tuple[Dimension, ...]

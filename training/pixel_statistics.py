@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 _CHUNK = 1 << 22
 
 PerChannel = tuple[float, ...]
-
-
 Found = tuple[PerChannel, PerChannel]
 # The pictures that were measured last, which of them, and what was found.
 _last: tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.int32], Found] | None = None
@@ -22,8 +20,8 @@ _last: tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.int32], Found] | None = 
 def mean_and_deviation(images: NDArray[np.uint8], index: NDArray[np.int32]) -> Found:
     """Mean and standard deviation of each channel / 255 over images[index], from exact sums.
 
-    images: (M, C, H, W). Of pictures that nobody can change, the last result is kept: the trials
-    of a search begin with the same ones, and most of their start would go into this.
+    images: (M, C, H, W). Of pictures that nobody can change, the last result is kept, for the
+    trials of a search all begin with the same ones.
     """
     global _last
     kept = _last

@@ -250,7 +250,12 @@ def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("high: 0.3", "high: 0.2"), "search: the keys, objective, sampler, seed or pruning"),
+        (("high: 0.3", "high: 0.2"), "search.keys.optimizer.lr: is another"),
+        (
+            ("trials: 1", "sampler: {type: tpe, startup_trials: 3}\n  trials: 1"),
+            "search.sampler.startup_trials: 10 -> 3",
+        ),
+        (("trials: 1", "seed: 9\n  trials: 1"), "search.seed: 1 -> 9"),
         (("batch_size: 32", "batch_size: 30"), "data.batch_size: 32 -> 30"),
     ],
 )

@@ -20,6 +20,8 @@ from dnnstack.cli.together import Together, check_together, worth
 from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.training.groups.claims import Taken
+from dnnstack.training.groups.group import Group, Member
+from dnnstack.training.groups.outcome import Outcome
 
 from .conftest import TINY
 from .test_groups import TRAIN
@@ -220,28 +222,51 @@ def test_an_error_of_the_screen_ends_all_in_order() -> None:
 _SPREADS = """
 import sys
 from dnnstack.cli import run, together
-asked = []
-def worth(device, left, seconds, layers):
-    asked.append((device, left, seconds > 0, layers()))
-    return 2 if left <= {most} else 1
-together.worth = worth
+from dnnstack.backends import select
 from dnnstack.training.groups import planned
+select.room = lambda device: 2
+together.WORTH = {{True: {least}, False: 1e9}}
+worth, open_backend = together.worth, select.open_backend
+asked = []
+def on_gpu(device, *others):
+    found = worth("cuda" if device else "", *others)
+    asked.append((device, found[0], others[-1]()))
+    return found
+together.worth = on_gpu
 members = planned.Planned.members
 def failing(self, config):
     first, second, *others = members(self, config)
     bad = [planned.Member(each.name, (*each.settings, *{fails})) for each in (first, second)]
     return (*bad, *others)
 planned.Planned.members = failing
+{more}
 status = run()
 print("asked", asked)
 sys.exit(status)
 """
+# The second of the devices that are opened for the runs behind the first cannot be.
+_FULL = """
+from dnnstack import fitting
+from dnnstack.common.errors import LibraryError
+opening, opened = fitting.open_device, []
+def full(*arguments):
+    opened.append(1)
+    if len(opened) == 3:
+        raise LibraryError("CUDA", "cudaMalloc", "out of memory", {})
+    return opening(*arguments)
+fitting.open_device = full
+"""
 
 
 def _spread(
-    folder: Path, environment: dict[str, str], most: int, *argv: str, fails: str = ""
-) -> tuple[int, str, list[str]]:
-    script = _SPREADS.format(most=most, fails=[fails] if fails else [])
+    folder: Path,
+    environment: dict[str, str],
+    *argv: str,
+    least: float = 0.0,
+    fails: str = "",
+    more: str = "",
+) -> tuple[int, str, str]:
+    script = _SPREADS.format(least=least, fails=[fails] if fails else [], more=more)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *argv],
         cwd=folder,
@@ -251,7 +276,7 @@ def _spread(
         timeout=300,
     )
     *lines, last = done.stdout.splitlines()
-    return done.returncode, done.stderr + "\n".join(lines), [last]
+    return done.returncode, done.stderr + "\n".join(lines), last
 
 
 def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
@@ -259,18 +284,32 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
 ) -> None:
     alone = run(*TRAIN, "--seeds", "4")
     assert alone.returncode == 0, alone.stderr
-    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "4")
+    status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "4")
     assert status == 0, text
-    assert asked == ["asked [('numpy', 3, True, 6)]"]
-    assert "together    seed-2 to seed-4, 2 of them at a time" in text
+    # Before the first run nothing is known.
+    assert asked == "asked [('numpy', 1, 6), ('numpy', 2, 6)]"
+    assert "together    the 3 runs left, 2 at a time" in text
     assert text.count(": finished, accuracy ") == 3
     left = _left(tiny / "runs/tiny-seeds-2")
     assert len(left) == 4
     assert left == _left(tiny / "runs/tiny-seeds")
-    # As many as are asked for stay so.
-    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "4", "--workers", "1")
-    assert (status, asked) == (0, ["asked []"]), text
-    assert "together" not in text
+    # As many as are asked for stay so, and short ones follow each other.
+    for options, least, wanted in ((("--workers", "1"), 0.0, ""), ((), 1e9, "numpy")):
+        found = _spread(tiny, environment, *TRAIN, "--seeds", "4", *options, least=least)
+        assert found[0] == 0, found[1]
+        assert "together" not in found[1]
+        assert found[2] == f"asked {[(wanted, 1, 6)] * 5}"
+
+
+def test_what_the_finished_runs_took_is_known_after_a_resume(
+    run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    first = run(*TRAIN, "--seeds", "2")
+    assert first.returncode == 0, first.stderr
+    status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", "--resume")
+    assert status == 0, text
+    assert asked == "asked [('numpy', 2, 6)]"
+    assert "together    the 3 runs left, 2 at a time" in text
 
 
 def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
@@ -278,38 +317,66 @@ def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
 ) -> None:
     # The first two diverge.
     settings = "optimizer={type: sgd, lr: 1.0e+30}"
-    status, text, asked = _spread(tiny, environment, 3, *TRAIN, "--seeds", "5", fails=settings)
+    status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", fails=settings)
     assert status == 1, text
     assert (text.count("seed-1: "), text.count("seed-2: ")) == (2, 2)
     assert text.count(": finished, accuracy ") == 2
-    assert "together    seed-4 to seed-5, 2 of them at a time" in text
-    assert asked == ["asked [('numpy', 2, True, 6)]"]
+    assert "together    the 2 runs left, 2 at a time" in text
+    assert asked == "asked [('numpy', 1, 6), ('numpy', 1, 6), ('numpy', 1, 6), ('numpy', 2, 6)]"
+
+
+def test_what_cannot_be_trained_together_is_trained_in_turn(
+    run: Run, environment: dict[str, str], tiny: Path
+) -> None:
+    alone = run(*TRAIN, "--seeds", "4")
+    assert alone.returncode == 0, alone.stderr
+    status, text, _ = _spread(tiny, environment, *TRAIN, "--seeds", "4", more=_FULL)
+    assert status == 0, text
+    assert "out of memory" in text
+    assert "the runs left are trained one after the other" in text
+    assert "seed-4: run 4 of 4" in text
+    assert _left(tiny / "runs/tiny-seeds-2") == _left(tiny / "runs/tiny-seeds")
 
 
 @pytest.mark.parametrize(
-    ("device", "left", "seconds", "layers", "room", "count"),
+    ("device", "seconds", "layers", "room", "count"),
     [
-        ("cuda", 7, 2.2, 17, 9, 4),
-        ("cuda", 7, 2.0, 17, 9, 1),
-        ("cuda", 7, 2.0, 16, 9, 4),
-        ("cuda", 7, 0.5, 16, 9, 1),
-        ("cuda", 5, 9.0, 9, 9, 3),
-        ("cuda", 5, 9.0, 9, 2, 2),
-        ("cuda", 5, 9.0, 9, 1, 1),
-        ("cuda", 5, 9.0, 9, 0, 1),
-        ("cuda", 1, 90.0, 9, 9, 1),
-        ("cuda", 2, 90.0, 9, 9, 2),
-        ("onednn", 7, 90.0, 9, 9, 1),
+        # Seconds of each run, above 0 of those that have finished.
+        ("cuda", [2.2, 0, 0, 0, 0, 0, 0, 0], 17, 9, 4),
+        ("cuda", [2.0, 0, 0, 0, 0, 0, 0, 0], 17, 9, 1),
+        ("cuda", [2.0, 0, 0, 0, 0, 0, 0, 0], 16, 9, 4),
+        ("cuda", [0.5, 0, 0, 0, 0, 0, 0, 0], 16, 9, 1),
+        ("cuda", [9.0, 0, 0, 0, 0, 0], 9, 9, 3),
+        ("cuda", [9.0, 0, 0, 0, 0, 0], 9, 2, 2),
+        ("cuda", [9.0, 0, 0, 0, 0, 0], 9, 1, 1),
+        ("cuda", [9.0, 0, 0, 0, 0, 0], 9, 0, 1),
+        ("cuda", [90.0, 0], 9, 9, 1),
+        ("cuda", [90.0, 0, 0], 9, 9, 2),
+        ("cuda", [0, 0, 0, 0], 9, 9, 1),
+        # What is done of those that have not finished, as their logs have it.
+        ("cuda", [9.0, -8.5, -8.5, -7.5], 9, 9, 1),
+        ("cuda", [9.0, -8.5, -8.5, -5.5], 9, 9, 3),
+        ("onednn", [90.0, 0, 0, 0], 9, 9, 1),
     ],
 )
 def test_how_many_runs_are_worth_to_be_trained_together(
     device: str,
-    left: int,
-    seconds: float,
+    seconds: list[float],
     layers: int,
     room: int,
     count: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    found = {f"seed-{number}": taken for number, taken in enumerate(seconds)}
+    members = [Member(name, ()) for name in found]
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
-    assert worth(device, left, seconds, lambda: layers) == count
+    group = Group("seeds", "", tuple(members))
+    monkeypatch.setattr("dnnstack.training.groups.group.read_group", lambda path: group)
+    monkeypatch.setattr(
+        "dnnstack.training.groups.outcome.outcome",
+        lambda path: Outcome(found[path.name] > 0, seconds=abs(found[path.name])),
+    )
+    asked = worth(device, Path("group"), (), lambda: layers)
+    assert asked[0] == count
+    if device == "cuda":
+        assert asked[1] == [name for name, taken in found.items() if taken <= 0]

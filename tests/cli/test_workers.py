@@ -11,7 +11,7 @@ import os, signal, sys, time
 from pathlib import Path
 from dnnstack.cli.signals import StopSignals
 from dnnstack.cli.workers import Crew, Said
-from dnnstack.common.errors import DatasetError, DnnstackError
+from dnnstack.common.errors import DatasetError, DnnstackError, Interrupted
 
 def crash(say, ends):
     if not Path("lost").exists():
@@ -30,6 +30,16 @@ def fail(say, ends):
         Path("ended").touch()
         return
     raise DatasetError("no such data", "  in b.idx\x1b[1m")
+
+def nothing_saved(say, ends):
+    if os.getppid() == MAIN and not Path("asked").exists():
+        Path("asked").touch()
+        os.kill(MAIN, signal.SIGINT)
+    while not ends():
+        time.sleep(0.02)
+    raise Interrupted("interrupted before the first step; there was nothing to save")
+
+MAIN = os.getpid()
 
 def lost(trial, why):
     print(trial, why)
@@ -65,6 +75,12 @@ def test_workers_that_crash_before_they_have_a_trial_are_not_started_for_ever(
 ) -> None:
     text = _ended("crash_first", tmp_path)
     assert text.startswith("TrainingError 3 workers were ended by SIGSEGV before they had a trial")
+
+
+def test_workers_that_are_ended_before_they_have_saved_anything_are_no_error(
+    tmp_path: Path,
+) -> None:
+    assert _ended("nothing_saved", tmp_path) == ""
 
 
 def test_an_error_of_one_ends_the_others_and_is_told_once(tmp_path: Path) -> None:

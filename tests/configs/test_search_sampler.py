@@ -29,6 +29,8 @@ def options(search: Search) -> tuple[Any, ...]:
         ("{multivariate: false, type: tpe}", ("tpe", 10, False, 50)),
         ("{type: nsga2, population: 2}", ("nsga2", 10, None, 2)),
         ("{type: random}", ("random", 10, None, 50)),
+        ("{}", ("tpe", 10, None, 50)),
+        ("{startup_trials: 3}", ("tpe", 3, None, 50)),
         ("{type: grid}", ("grid", 10, None, 50)),
     ],
 )
@@ -44,8 +46,7 @@ def test_a_word_or_a_mapping(
         ("nsgaii", 12, "sampler: did you mean 'nsga2'? (got 'nsgaii')"),
         ("cma", 12, "sampler: expected one of tpe, random, nsga2, grid (got 'cma')"),
         ("[tpe]", 12, "sampler: expected one of tpe, random, nsga2, grid (got ['tpe'])"),
-        ("{}", 12, "sampler.type: is missing: one of tpe, random, nsga2, grid"),
-        ("{population: 9}", 12, "sampler.type: is missing: one of tpe, random, nsga2, grid"),
+        ("{population: 9}", 13, "sampler.population: is an option of nsga2, not of tpe"),
         ("{type: tbe}", 19, "sampler.type: did you mean 'tpe'? (got 'tbe')"),
         ("{type: [tpe]}", 19, "sampler.type: expected one of tpe, random, nsga2, grid"),
         (
@@ -68,6 +69,11 @@ def test_a_word_or_a_mapping(
             "{type: nsga2, population: 1}",
             38,
             "sampler.population: expected a whole number of at least 2 (got 1)",
+        ),
+        (
+            "{type: nsga2, population: 10000000000000000000000}",
+            38,
+            "sampler.population: expected a whole number of at least 2 and below 2^63",
         ),
         (
             "{type: tpe, startup_trials: 2.5}",

@@ -281,8 +281,18 @@ INTERFACE = (
     Mutant(
         "seeds: together however short they are",
         "cli/together.py",
-        "left * seconds < WORTH[layers() <= SMALL]",
-        "seconds <= 0",
+        "remaining < WORTH[layers() <= SMALL]",
+        "remaining < 0",
         (f"{_TOGETHER}::test_how_many_runs_are_worth_to_be_trained_together",),
+    ),
+    Mutant(
+        "sweep: a worker that had nothing to save when it was ended is an error",
+        "cli/workers.py",
+        "except Interrupted:\n",
+        "except KeyboardInterrupt:\n",
+        (
+            "cli/test_workers.py::"
+            "test_workers_that_are_ended_before_they_have_saved_anything_are_no_error",
+        ),
     ),
 )

@@ -168,11 +168,13 @@ class Journal:
     def check_own(self, trial: Trial, held: Lock) -> None:
         """Raise CheckpointError if another process has this trial, too; only inside ``alone``.
 
-        Locks do not prevent that where each machine keeps its own.
+        Locks do not prevent that where each machine keeps its own. The other process may have begun
+        it with other values.
         """
         other = held.also_taken_by()
-        ended = any(each.number == trial.number and each.state for each in self.read())
-        if other or ended:
+        begun = json.loads(json.dumps(dict(trial.params)))
+        noted = next((each for each in self.read() if each.number == trial.number), None)
+        if other or noted is None or noted.state is not None or noted.params != begun:
             raise CheckpointError(
                 f"{self._folder / trial.name}: was also trained by {other or 'another process'}, "
                 "so locks in this folder do not reach from one machine to the other; work on this "

@@ -178,7 +178,7 @@ def study(
 
 def _noted(one: Ended, most: int) -> dict[str, Any]:
     """What nsga2 has noted of a trial, one of ``most``."""
-    # Each generation is as large as its population: a greater number is none of ours.
+    # A journal from elsewhere could name any number, and parents are selected up to it.
     if one.generation is None or one.generation > most:
         return {}
     return dict.fromkeys(_GENERATION, one.generation)

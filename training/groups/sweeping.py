@@ -61,7 +61,7 @@ def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path
         raise CheckpointError(f"{path}: is a group of {group.kind}, no sweep")
     changed = changed_keys(group, config, path)
     if group.search != _written(search):
-        changed.append("search: the keys, objective, sampler, seed or pruning")
+        changed += _differences(read_search(path), search)
     if changed:
         raise CheckpointError(
             f"{path} was begun with another config (then -> now):",
@@ -79,6 +79,28 @@ def _written(search: Search) -> str:
         if found[option] == getattr(Search(()), option):
             del found[option]
     return json.dumps(found)
+
+
+def _differences(then: Search, now: Search) -> list[str]:
+    """A line for each part of the search that is another, without the budget."""
+    lines = []
+    for name in ("objective", "sampler", "seed", "prune", *OPTIONS):
+        before, after = getattr(then, name), getattr(now, name)
+        if before != after:
+            key = f"search.sampler.{name}" if name in OPTIONS else f"search.{name}"
+            lines.append(f"{key}: {_shown(before)} -> {_shown(after)}")
+    known, given = ({each.key: each for each in one.dimensions} for one in (then, now))
+    for key in dict.fromkeys((*known, *given)):
+        if known.get(key) != given.get(key):
+            how = "is new" if key not in known else "is gone" if key not in given else "is another"
+            lines.append(f"search.keys.{key}: {how}")
+    return lines or ["search.keys: their order"]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not set"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def read_search(path: Path) -> Search:

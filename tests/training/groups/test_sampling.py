@@ -173,8 +173,13 @@ def test_a_sweep_of_an_older_version_goes_on(
     path = begin_sweep(config, other)
     assert json.loads(read_group(path).search)["population"] == 4
     assert read_search(path) == other
-    for changed in (replace(other, population=5), replace(other, multivariate=False)):
-        with pytest.raises(CheckpointError, match="search: the keys"):
+    for changed, told in (
+        (replace(other, population=5), "search.sampler.population: 4 -> 5"),
+        (replace(other, multivariate=False), "search.sampler.multivariate: not set -> False"),
+        (replace(other, prune=(1, 2)), "search.prune: not set -> 1, 2"),
+        (replace(other, dimensions=(WIDTH,)), f"{RATE.key}: is gone\n  search.keys.units: is new"),
+    ):
+        with pytest.raises(CheckpointError, match=told):
             go_on_with(config, changed, str(path))
 
 
@@ -273,19 +278,24 @@ def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> 
     assert not left.exists()
 
 
-@pytest.mark.parametrize("other", ["pid 7 on elsewhere", ""])
+@pytest.mark.parametrize("other", ["pid 7 on elsewhere", "", "values"])
 def test_a_trial_that_two_processes_have_is_an_error(tmp_path: Path, other: str) -> None:
-    """As where another machine keeps locks of its own: it has the trial still, or has ended it."""
+    """As where another machine keeps locks of its own: it has the trial still, or has ended it, or
+    has begun it with other values."""
     sweep = Sweep(tmp_path, Search((RATE,), trials=1))
 
     def train(trial: Trial, *rest: Any) -> NoReturn:
-        if other:
+        if other == "values":
+            (tmp_path / TRIALS).unlink()
+            sweep.journal.begin(replace(trial, params={"optimizer.lr": 7.0}))
+        elif other:
             (tmp_path / f"{trial.name}.lock").write_text(f"{other}\n", encoding="ascii")
         else:
             sweep.journal.end(replace(trial, state="failed", why="elsewhere"))
         raise NonFiniteError("here")
 
-    said = f"{tmp_path}/trial-1: was also trained by {other or 'another process'}, so locks"
+    who = other if other.startswith("pid") else "another process"
+    said = f"{tmp_path}/trial-1: was also trained by {who}, so locks"
     with pytest.raises(CheckpointError, match=said):
         list(sweep.run(train, never))
     assert [each.why for each in sweep.journal.read()] == ["" if other else "elsewhere"]
