@@ -24,7 +24,7 @@ from dnnstack.training.groups.group import Group, Member
 from dnnstack.training.groups.outcome import Outcome
 
 from .conftest import TINY
-from .test_groups import TRAIN
+from .test_groups import SHORT, TRAIN
 from .test_side_by_side import _left, _trains
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -295,18 +295,18 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
     assert left == _left(tiny / "runs/tiny-seeds")
     # As many as are asked for stay so, and short ones follow each other.
     for options, least, wanted in ((("--workers", "1"), 0.0, ""), ((), 1e9, "numpy")):
-        found = _spread(tiny, environment, *TRAIN, "--seeds", "4", *options, least=least)
+        found = _spread(tiny, environment, *TRAIN, "--seeds", "3", *options, *SHORT, least=least)
         assert found[0] == 0, found[1]
         assert "together" not in found[1]
-        assert found[2] == f"asked {[(wanted, 1, 6)] * 5}"
+        assert found[2] == f"asked {[(wanted, 1, 6)] * 4}"
 
 
 def test_what_the_finished_runs_took_is_known_after_a_resume(
     run: Run, environment: dict[str, str], tiny: Path
 ) -> None:
-    first = run(*TRAIN, "--seeds", "2")
+    first = run(*TRAIN, "--seeds", "2", *SHORT)
     assert first.returncode == 0, first.stderr
-    status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", "--resume")
+    status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", *SHORT, "--resume")
     assert status == 0, text
     assert asked == "asked [('numpy', 2, 6)]"
     assert "together    the 3 runs left, 2 at a time" in text
@@ -328,9 +328,9 @@ def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
 def test_what_cannot_be_trained_together_is_trained_in_turn(
     run: Run, environment: dict[str, str], tiny: Path
 ) -> None:
-    alone = run(*TRAIN, "--seeds", "4")
+    alone = run(*TRAIN, "--seeds", "4", *SHORT)
     assert alone.returncode == 0, alone.stderr
-    status, text, _ = _spread(tiny, environment, *TRAIN, "--seeds", "4", more=_FULL)
+    status, text, _ = _spread(tiny, environment, *TRAIN, "--seeds", "4", *SHORT, more=_FULL)
     assert status == 0, text
     assert "out of memory" in text
     assert "the runs left are trained one after the other" in text
