@@ -69,22 +69,27 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [{**json.loads(line), "seconds": 0} for line in lines]
 
 
-def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
-    whole = folder_of(tmp_path, "whole")
-    count = tmp_path / "count"
+def killed_often(child: Child, parent: Path, search: str, seed: int) -> tuple[Path, Path]:
+    """The folders of a sweep of one process and of one that was killed at random, in which the
+    journals are the same."""
+    whole, count = folder_of(parent, "whole", search), parent / "count"
     done = child(whole, *SWEEP, kill_at=0, count_file=str(count))
     assert done.status == 0, done.text
-    expected = lines_of(whole)
-    assert len(expected) == 10
-    killed, points = folder_of(tmp_path, "killed"), int(count.read_text("utf-8"))
-    rng = random.Random(19)
+    killed, points = folder_of(parent, "killed", search), int(count.read_text("utf-8"))
+    rng = random.Random(seed)
     for _ in range(KILLS):
         again = ("--resume",) if (killed / "runs/tiny-sweep/group.json").exists() else ()
         ended = child(killed, *SWEEP, *again, kill_at=rng.randrange(1, points // 3))
         assert ended.status in (0, -signal.SIGKILL), ended.text
     done = child(killed, *SWEEP, "--resume")
     assert done.status == 0, done.text
-    assert lines_of(killed) == expected
+    assert lines_of(killed) == lines_of(whole)
+    return whole, killed
+
+
+def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
+    whole, killed = killed_often(child, tmp_path, SEARCH, 19)
+    assert len(lines_of(whole)) == 10
     best = "runs/tiny-sweep/best.yaml"
     assert (killed / best).read_bytes() == (whole / best).read_bytes()
     assert load_config(killed / best).config.name == "tiny-best"

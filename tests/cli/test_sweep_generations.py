@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .test_sweep import KILLS, SWEEP, WORKERS, folder_of, kill_some, lines_of
+from .test_sweep import SWEEP, WORKERS, folder_of, kill_some, killed_often, lines_of
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,21 +25,9 @@ search:
 
 
 def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
-    whole, count = folder_of(tmp_path, "whole", GENETIC), tmp_path / "count"
-    done = child(whole, *SWEEP, kill_at=0, count_file=str(count))
-    assert done.status == 0, done.text
-    expected = lines_of(whole)
-    begun = [line["generation"] for line in expected if line["event"] == "begin"]
+    whole, _ = killed_often(child, tmp_path, GENETIC, 11)
+    begun = [line["generation"] for line in lines_of(whole) if line["event"] == "begin"]
     assert begun == [0, 0, 1, 1, 2]
-    killed, points = folder_of(tmp_path, "killed", GENETIC), int(count.read_text("utf-8"))
-    rng = random.Random(11)
-    for _ in range(KILLS):
-        again = ("--resume",) if (killed / "runs/tiny-sweep/group.json").exists() else ()
-        ended = child(killed, *SWEEP, *again, kill_at=rng.randrange(1, points // 3))
-        assert ended.status in (0, -signal.SIGKILL), ended.text
-    done = child(killed, *SWEEP, "--resume")
-    assert done.status == 0, done.text
-    assert lines_of(killed) == expected
 
 
 def test_kills_of_workers_lose_no_trial_of_a_generation(
