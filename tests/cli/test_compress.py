@@ -356,6 +356,9 @@ def test_a_kill_loses_nothing(
     ended = run_in(folder, *words)
     assert ended.returncode == 0, ended.stderr
     assert (place / "tiny.dnnz").read_bytes() == want
+    # Each stage went on where it was.
+    left = sorted(path.name for path in Path("runs/tiny-compressed").iterdir())
+    assert sorted(path.name for path in place.iterdir()) == left
 
 
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
