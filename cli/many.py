@@ -182,9 +182,8 @@ def train(
             with nullcontext() if held is None else held:
                 ended = Ended()
                 if backend is not None and count == 1:
-                    device = backend.name if spreads else ""
-                    spread = partial(together.worth, device, path, failed, layers)
-                    ended, count = _in_turn(path, alone, failed, spread)
+                    spread = partial(together.worth, backend.name, path, failed, layers)
+                    ended, count = _in_turn(path, alone, failed, spread if spreads else _one)
                 if backend is None or count > 1:
                     where = None if backend is None else backend.name
                     try:
@@ -197,7 +196,7 @@ def train(
                             raise
                         # Nobody has asked for it, and alone there is more memory.
                         console.note(f"{error}; the runs left are trained one after the other")
-                        rest, _ = _in_turn(path, alone, failed, lambda: (1, []))
+                        rest, _ = _in_turn(path, alone, failed, _one)
                     missed, bad = ended.missed or rest.missed, bool(failed) or rest.failed
                     ended = replace(rest, missed=missed, failed=bad)
             if ended.interrupted:
@@ -227,22 +226,25 @@ def _in_turn(
     """How the runs ended that were trained one after the other, and how many to train at a time
     from then on; the names of those that fail are added to ``failed``.
 
-    ``spread`` is asked before each run, and gives this number and the names of the runs left.
+    Those that have failed before are left out. ``spread`` is asked before each run, and gives this
+    number and the names of the runs left.
     """
     from ..reports.training_text import summary
     from ..training.groups.claims import Taken
+    from ..training.groups.group import read_group
     from ..training.groups.planned import train_members
     from ..training.listener import Summary
     from . import progress
-    from .side_by_side import Ended
+    from .side_by_side import Ended, take
 
     def begins(place: int, count: int, member: Member) -> None:
         progress.remark("")
         progress.remark(f"{member.name}: run {place} of {count}")
 
-    ended = Ended()
     # The group is locked already.
-    with closing(train_members(path, train, console.note, begins, Taken())) as runs:
+    ended, claims = Ended(), Taken()
+    take(claims, read_group(path).members, failed)
+    with closing(train_members(path, train, console.note, begins, claims)) as runs:
         while not ended.interrupted:
             count, left = spread()
             if count > 1:
@@ -263,6 +265,11 @@ def _in_turn(
             ended.interrupted = done.state == "interrupted"
             ended.missed |= done.state == "finished" and done.goal is False
     return replace(ended, failed=bool(failed)), 1
+
+
+def _one() -> tuple[int, list[str]]:
+    """One run at a time, to the end."""
+    return 1, []
 
 
 def _layers(loaded: LoadedConfig, data_dir: Path | None) -> int:

@@ -60,9 +60,7 @@ def train_side_by_side(
     """
     with _claims(together) as claims:
         members = read_group(path).members
-        for number, member in enumerate(members):
-            if member.name in without:
-                claims.take(number)
+        take(claims, members, without)
         screen = _Screen(path, members)
 
         def work(say: Say, ends: Callable[[], bool]) -> None:
@@ -103,6 +101,13 @@ def train_side_by_side(
         stopped = missing and stop.requested()
         missed = any(each.finished and each.goal is False for each in found)
         return Ended(stopped, missing and not stopped, missed)
+
+
+def take(claims: Claims | Taken, members: Sequence[Member], names: Collection[str]) -> None:
+    """Take the runs of these names, so that nobody trains them."""
+    for number, member in enumerate(members):
+        if member.name in names:
+            claims.take(number)
 
 
 def _claims(together: str | None) -> AbstractContextManager[Claims | Taken]:

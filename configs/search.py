@@ -27,7 +27,7 @@ from .validate import SEARCH, raise_problems
 BLOCK = SEARCH
 OBJECTIVES = ("accuracy", "loss", "seconds")
 _KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)
-_PRUNE = ("after_trials", "after_validations")
+PRUNE = ("after_trials", "after_validations")
 _RANGE = ("low", "high", "log", "step", "when")
 _LIST = ("values", "when")
 # What the sweep sets itself, or what is no setting of a trial.
@@ -369,10 +369,10 @@ class _Reader(BlockReader):
             return None
         if node.value is True:
             return 5, 1
-        options = self.mapping(node, "prune", _PRUNE)
+        options = self.mapping(node, "prune", PRUNE)
         numbers = [
             self.number(options.get(name), f"prune.{name}", least, True)
-            for name, least in zip(_PRUNE, (1, 0), strict=True)
+            for name, least in zip(PRUNE, (1, 0), strict=True)
         ]
         first, second = numbers
         return 5 if first is None else int(first), 1 if second is None else int(second)

@@ -94,7 +94,7 @@ class CudaBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
         # Of several threads the first one searches, and the others take what it has found. None of
-        # them captures meanwhile, for modules are loaded and handles made.
+        # them captures meanwhile, for a library may wait for the whole device here.
         with CAPTURING:
             return self._compiled(sections, options or Options())
 

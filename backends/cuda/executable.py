@@ -168,7 +168,7 @@ class CudaExecutable:
             while steps:
                 times = self._held(sections, count, steps)
                 if (sections, times) not in self._captured:
-                    # First launches load modules, which breaks captures of other threads.
+                    # At its first launch a library may wait for the device, which breaks captures.
                     with CAPTURING:
                         self._captured[sections, times] = self._record_in_turn(sections, times)
                 self._captured[sections, times].launch(device().stream)

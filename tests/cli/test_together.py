@@ -229,7 +229,7 @@ together.WORTH = {{True: {least}, False: 1e9}}
 worth, open_backend = together.worth, select.open_backend
 asked = []
 def on_gpu(device, *others):
-    found = worth("cuda" if device else "", *others)
+    found = worth("cuda", *others)
     asked.append((device, found[0], others[-1]()))
     return found
 together.worth = on_gpu
@@ -294,11 +294,12 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
     assert len(left) == 4
     assert left == _left(tiny / "runs/tiny-seeds")
     # As many as are asked for stay so, and short ones follow each other.
-    for options, least, wanted in ((("--workers", "1"), 0.0, ""), ((), 1e9, "numpy")):
+    short = [("numpy", 1, 6)] * 4
+    for options, least, wanted in ((("--workers", "1"), 0.0, []), ((), 1e9, short)):
         found = _spread(tiny, environment, *TRAIN, "--seeds", "3", *options, *SHORT, least=least)
         assert found[0] == 0, found[1]
         assert "together" not in found[1]
-        assert found[2] == f"asked {[(wanted, 1, 6)] * 4}"
+        assert found[2] == f"asked {wanted}"
 
 
 def test_what_the_finished_runs_took_is_known_after_a_resume(
@@ -336,6 +337,18 @@ def test_what_cannot_be_trained_together_is_trained_in_turn(
     assert "the runs left are trained one after the other" in text
     assert "seed-4: run 4 of 4" in text
     assert _left(tiny / "runs/tiny-seeds-2") == _left(tiny / "runs/tiny-seeds")
+
+
+def test_a_run_that_has_failed_is_not_trained_again_in_turn_either(
+    environment: dict[str, str], tiny: Path
+) -> None:
+    settings = "optimizer={type: sgd, lr: 1.0e+30}"
+    argv = (*TRAIN, "--seeds", "5", *SHORT)
+    status, text, _ = _spread(tiny, environment, *argv, fails=settings, more=_FULL)
+    assert status == 1, text
+    assert "the runs left are trained one after the other" in text
+    assert (text.count("seed-1: "), text.count("seed-2: ")) == (2, 2)
+    assert "seed-5: run 5 of 5" in text
 
 
 @pytest.mark.parametrize(

@@ -274,8 +274,8 @@ INTERFACE = (
     Mutant(
         "seeds: a run that has failed is trained again beside the others",
         "cli/side_by_side.py",
-        "if member.name in without:",
-        "if member.name in ():",
+        "take(claims, members, without)",
+        "take(claims, members, ())",
         (f"{_TOGETHER}::test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others",),
     ),
     Mutant(

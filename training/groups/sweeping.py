@@ -24,7 +24,7 @@ from ...common.records import dataclass
 from ...common.typed_json import from_json
 from ...configs import RunConfig, effective_yaml
 from ...configs.sampler import OPTIONS
-from ...configs.search import Search, assignment
+from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_resume
@@ -86,6 +86,9 @@ def _differences(then: Search, now: Search) -> list[str]:
     lines = []
     for name in ("objective", "sampler", "seed", "prune", *OPTIONS):
         before, after = getattr(then, name), getattr(now, name)
+        if name == "prune":
+            pairs = (zip(PRUNE, each or (), strict=False) for each in (before, after))
+            before, after = (tuple(f"{key} {value}" for key, value in each) for each in pairs)
         if before != after:
             key = f"search.sampler.{name}" if name in OPTIONS else f"search.{name}"
             lines.append(f"{key}: {_shown(before)} -> {_shown(after)}")
@@ -98,8 +101,10 @@ def _differences(then: Search, now: Search) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    if value is None:
+    if value in (None, ()):
         return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

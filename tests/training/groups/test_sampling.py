@@ -175,8 +175,11 @@ def test_a_sweep_of_an_older_version_goes_on(
     assert read_search(path) == other
     for changed, told in (
         (replace(other, population=5), "search.sampler.population: 4 -> 5"),
-        (replace(other, multivariate=False), "search.sampler.multivariate: not set -> False"),
-        (replace(other, prune=(1, 2)), "search.prune: not set -> 1, 2"),
+        (replace(other, multivariate=False), "search.sampler.multivariate: not set -> false"),
+        (
+            replace(other, prune=(1, 2)),
+            "prune: not set -> after_trials 1, after_validations 2",
+        ),
         (replace(other, dimensions=(WIDTH,)), f"{RATE.key}: is gone\n  search.keys.units: is new"),
     ):
         with pytest.raises(CheckpointError, match=told):
