@@ -1,7 +1,9 @@
-"""The GPU is opened beside other work: by a thread that begins before the config has been read.
+"""The GPU is opened beside other work: by threads that begin before the config has been read.
 
-Most of opening it waits for the driver and the libraries, while Python is free to import and read.
-Imports nothing that takes time, so that the thread begins early.
+They wait for the driver and the libraries, while Python is free to import and read. The modules are
+imported by the thread that asks: two that import at once give each other the interpreter at every
+file, which takes longer than one after the other. Itself it imports nothing that takes time, so
+that the driver begins early.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Opening:
         self._error: Exception | None = None
         # The end of the program waits for them: the driver must not be left at work.
         threading.Thread(target=_make_context, name="driver").start()
+        _import_all()
         self._thread = threading.Thread(target=self._open, name="open the GPU")
         self._thread.start()
 
@@ -48,6 +51,18 @@ class Opening:
             raise self._error
         assert self._backend is not None
         return self._backend
+
+
+def _import_all() -> None:
+    """Import what opening the device needs. An error is left to it, which meets and explains it."""
+    with suppress(Exception):
+        from .cuda import backend  # noqa: F401
+        from .cuda.libraries.runtime import cuda_api, frontend
+        from .cuda.libraries.shared_library import finder
+
+        cuda_api()
+        finder()
+        frontend()
 
 
 def _begin_libraries() -> None:

@@ -62,9 +62,9 @@ def facts(team: Team, device: str) -> None:
     say(team, f"MPI: {library}, mpi4py {__version__}, libraries {_loaded('libmpi')}")
     own = f"rank {team.rank}: pid {os.getpid()}"
     if device == "cuda":
-        from dnnstack.backends.cuda.libraries.runtime import cupy
+        from dnnstack.backends.cuda.libraries.runtime import cuda_api
 
-        runtime = cupy().cuda.runtime
+        runtime = cuda_api().runtime
         found = runtime.getDeviceProperties(0)
         bus = runtime.deviceGetPCIBusId(0)
         name = found["name"].decode()
@@ -102,10 +102,10 @@ def collectives(team: Team, device: str) -> None:
         say(team, "collectives: only on GPUs")
         return
     from dnnstack.backends.cuda.libraries.nccl import connection
-    from dnnstack.backends.cuda.libraries.runtime import captured, cupy, fastest
+    from dnnstack.backends.cuda.libraries.runtime import captured, cuda_api, fastest
     from dnnstack.backends.cuda.libraries.runtime import device as opened
 
-    cp, stream, nccl = cupy(), opened().stream, connection(team.size)
+    cuda, stream, nccl = cuda_api(), opened().stream, connection(team.size)
 
     def timed(title: str, nbytes: int, calls: list[Callable[[], None]]) -> float:
         with stream:
@@ -127,7 +127,7 @@ def collectives(team: Team, device: str) -> None:
         for row in rows[1:]:
             wanted += row
         with stream:
-            values = cp.asarray(rows[team.rank])
+            values = cuda.asarray(rows[team.rank])
             nccl.sum(values.data.ptr, count, stream.ptr)
             stream.synchronize()
             first = bool((values.get() == wanted).all())
@@ -156,7 +156,7 @@ def collectives(team: Team, device: str) -> None:
             in_memory(team, nbytes, size, workers, found, timed)
 
     with stream:
-        sums, metrics, statistics = (cp.zeros(n, "float32") for n in (430_000, 24, 20_000))
+        sums, metrics, statistics = (cuda.zeros(n, "float32") for n in (430_000, 24, 20_000))
 
     def gathered(array: Any) -> Callable[[], None]:
         each = array.nbytes // team.size
@@ -199,15 +199,15 @@ def in_memory(
 ) -> None:
     """The same sums by our own kernel, where every rank writes to the memory of the others."""
     from dnnstack.backends.cuda.libraries.kernels import Kernel, f32, i32
-    from dnnstack.backends.cuda.libraries.runtime import captured, cupy, device
+    from dnnstack.backends.cuda.libraries.runtime import captured, cuda_api, device
     from dnnstack.backends.cuda.operations.peers import FILE, FUNCTION, THREADS
 
-    cp, stream, count = cupy(), device().stream, nbytes // 128 * 32
+    cuda, stream, count = cuda_api(), device().stream, nbytes // 128 * 32
     rows = [_drawn(count, rank) for rank in range(team.size)]
     blocks = (("BLOCKS", peers.BLOCKS), ("WORKERS", workers), ("SIZE", size))
     kernel = Kernel(FILE, FUNCTION, defines=(("RANKS", team.size), *blocks))
     with stream:
-        values, addresses = cp.asarray(rows[team.rank]), cp.asarray(found.addresses)
+        values, addresses = cuda.asarray(rows[team.rank]), cuda.asarray(found.addresses)
         numbers = [values, f32(1), values, *map(i32, (count // 4, count // 4, 0))]
         nothing = [0, 0, 0, i32(0), 0, i32(0)]
         area = i32(workers != peers.BLOCKS)

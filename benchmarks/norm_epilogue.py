@@ -19,7 +19,7 @@ from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
 from dnnstack.backends.cuda.libraries.runtime import (
     address_of,
     captured_seconds,
-    cupy,
+    cuda_api,
     device,
     frontend,
 )
@@ -73,10 +73,10 @@ def fastest(
 ) -> tuple[float, int]:
     """Microseconds of the fastest plan, and how many ran. Raises the frontend's errors."""
     graph, ends = graph_of(handle, inputs, filters, size, sums, half)
-    xp = cupy()
+    cuda = cuda_api()
     counts = (BATCH * inputs * size**2, filters * inputs * 9, BATCH * filters * size**2)
-    arrays = [xp.zeros(count, "uint16") for count in counts]
-    arrays += [xp.zeros(filters, "float32") for _ in ends[3:]]
+    arrays = [cuda.zeros(count, "uint16") for count in counts]
+    arrays += [cuda.zeros(filters, "float32") for _ in ends[3:]]
     pairs = zip(ends, arrays, strict=True)
     pointers = {int(end.get_uid()): address_of(array) for end, array in pairs}
     times = []
@@ -84,7 +84,7 @@ def fastest(
         try:
             graph.build_plan_at_index(index)
             size_of = int(graph.get_workspace_size_plan_at_index(index))
-            workspace = xp.empty(max(size_of, 16), "uint8")
+            workspace = cuda.empty(max(size_of, 16), "uint8")
             rest = (address_of(workspace), index, handle, None, None, None)
             run: Callable[[], Any] = partial(graph._execute_plan_at_index, pointers, *rest)
             times.append(1e6 * captured_seconds(run, device().stream, REPEATS))

@@ -172,12 +172,12 @@ def soak(scenario: str, count: int, device: str, folder: Path) -> dict[str, Any]
     backend = open_backend(device, 1)  # type: ignore[arg-type]
     memory = None
     if backend.name == "cuda":
-        import cupy
+        from dnnstack.backends.cuda.libraries.runtime import cuda_api
 
         def memory() -> int:
             if os.environ.get(SHARED):
-                return int(cupy.get_default_memory_pool().total_bytes())
-            free, total = cupy.cuda.runtime.memGetInfo()
+                return int(cuda_api().pool.held_bytes())
+            free, total = cuda_api().runtime.memGetInfo()
             return total - free
 
     meter = Meter(folder, count, memory)

@@ -49,7 +49,7 @@ WATCHED: Mapping[str, tuple[str, ...]] = {
     "dnnstack.training.session": ("Session.begin", "Session.run"),
 }
 IMPORTED = (
-    *("numpy", "cupy", "cudnn", "pydantic"),
+    *("numpy", "cupy", "cupy_backends.cuda.api.runtime", "cuda.pathfinder", "cudnn", "pydantic"),
     *("dnnstack.cli.main", "dnnstack.configs.load", "dnnstack.fitting", "dnnstack.layers.build"),
     *("dnnstack.backends.cuda.backend", "dnnstack.configs.schema.layers"),
 )

@@ -21,7 +21,7 @@ _LONGEST = 1 << 20
 # Data sets that are a few files. Others look at many, and those of plugins run their code.
 _VERIFIED = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 # One for each block that is left of those of a start: later ones may leave garbage.
-_left = [None] * 3
+_left = [None] * 4
 
 
 @contextmanager

@@ -99,14 +99,8 @@ def train(
         early.open_gpu(device, reference, overrides, not no_graph)
     with early.without_collection():
         from ..common.errors import Interrupted
-        from ..common.text import versions_text
         from ..configs import load_config
-        from ..fitting import find_resume, fit, open_device
-        from ..reports.plots import draw_curves
-        from ..reports.staleness import draw_staleness
-        from ..reports.training_text import summary
         from ..training.interrupt import NOTHING_SAVED
-        from . import downloading, progress
 
     wanted = many.planned(seeds, folds, stratified, workers, ranks)
     if together and wanted is None:
@@ -153,6 +147,11 @@ def train(
                     loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
                 if resume is None and team is None:
                     early.read_data(loaded.config, data_dir)
+                # Only now, while a thread reads the data.
+                with early.without_collection():
+                    from ..common.text import versions_text
+                    from ..fitting import find_resume, fit, open_device
+                    from . import downloading, progress
                 backend = open_device(
                     loaded,
                     resume is not None,
@@ -194,9 +193,14 @@ def train(
                     downloads=downloading.policy(offline),
                 )
         except Interrupted as error:
+            from . import progress
+
             progress.say(str(error))
             progress.say(_again([*code, *where], reference, overrides, flags, resume))
             return stop.exit_status
+        from ..reports.plots import draw_curves
+        from ..reports.training_text import summary
+
         progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
@@ -211,6 +215,8 @@ def train(
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
         if asynchronous:
+            from ..reports.staleness import draw_staleness
+
             draw_staleness(done.run, console.note)
         progress.check_output()
     missed = done.state == "finished" and done.goal is False

@@ -10,10 +10,10 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..common.errors import DnnstackError, Interrupted, TrainingError
+from ..common.records import dataclass
 from . import console
 from .errors import told
 from .signals import StopSignals, held_back

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pkgutil import iter_modules
@@ -19,6 +18,8 @@ from types import ModuleType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval, MinLen
+
+from .records import dataclass
 
 T = TypeVar("T")
 LARGEST = 2**31 - 1

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are quick to define.
+"""Dataclasses that are quick to define.
 
 ``dataclasses`` writes the methods of each class as text and compiles it. A start of the program
 defines hundreds of classes, of which a training uses a few, and would spend a tenth of a second on
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -36,13 +36,22 @@ class _Parameters:
         return getattr(self._made, name)
 
 
-def record(cls: Any, *, kw_only: bool = False) -> None:
-    """Make a class a frozen dataclass, as ``dataclass(frozen=True)`` does.
+def record(
+    cls: Any, *, frozen: bool, kw_only: bool = False, eq: bool = True, repr: bool = True
+) -> None:
+    """Make a class a dataclass, as ``dataclasses.dataclass`` does.
 
-    Its bases may be records, and no other dataclasses; any frozen dataclass may derive from it.
-    There are no ``InitVar``, and no fields that ``__init__`` does not take.
+    Its bases may be records, and no other dataclasses; any dataclass may derive from it that is
+    frozen as it is. A class with an ``InitVar`` is left to ``dataclasses``.
     """
     own = vars(cls)
+    if any("InitVar" in str(kind) for kind in _types(cls)):
+        dataclasses.dataclass(frozen=frozen, kw_only=kw_only, eq=eq, repr=repr)(cls)
+        return
+    for base in cls.__mro__[1:]:
+        known = vars(base).get("__dataclass_params__")
+        if known is not None and known.frozen != frozen:
+            raise TypeError(f"{cls.__qualname__} and {base.__qualname__}: both are frozen, or none")
     # Otherwise dataclass takes long to write one.
     cls.__doc__ = own.get("__doc__") or cls.__name__
     _defining.record = True
@@ -50,22 +59,33 @@ def record(cls: Any, *, kw_only: bool = False) -> None:
         dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
     finally:
         _defining.record = False
-    cls.__dataclass_params__ = _Parameters(cls.__dataclass_params__)
     fields = dataclasses.fields(cls)
-    compared = _values([each.name for each in fields if each.compare])
-    hashed = _values([e.name for e in fields if (e.compare if e.hash is None else e.hash)])
-    methods = {
-        "__init__": _initialiser(fields),
-        "__repr__": _shown,
-        "__eq__": _equality(compared),
-        "__setattr__": _set,
-        "__delattr__": _delete,
-    }
-    if own.get("__hash__") is None:
-        cls.__hash__ = lambda self: hash(hashed(self))
+    methods: dict[str, Any] = {"__init__": _initialiser(fields)}
+    if repr:
+        methods["__repr__"] = _shown
+    if frozen:
+        cls.__dataclass_params__ = _Parameters(cls.__dataclass_params__)
+        methods |= {"__setattr__": _set, "__delattr__": _delete}
+    if eq:
+        methods["__eq__"] = _equality(_values([each.name for each in fields if each.compare]))
+        if own.get("__hash__") is None:
+            cls.__hash__ = _hash(fields) if frozen else None
     for name, method in methods.items():
         if name not in own:
             setattr(cls, name, method)
+
+
+def _types(cls: Any) -> Iterator[object]:
+    """What the fields of a class are declared as, and those of the dataclasses it derives from."""
+    yield from inspect.get_annotations(cls).values()
+    for base in cls.__mro__[1:]:
+        for each in vars(base).get("__dataclass_fields__", {}).values():
+            yield each.type
+
+
+def _hash(fields: Sequence[dataclasses.Field[Any]]) -> Callable[[Any], int]:
+    hashed = _values([e.name for e in fields if (e.compare if e.hash is None else e.hash)])
+    return lambda self: hash(hashed(self))
 
 
 def _values(names: Sequence[str]) -> _Values:
@@ -78,9 +98,10 @@ def _values(names: Sequence[str]) -> _Values:
 
 def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
     missing = dataclasses.MISSING
-    places = tuple(each.name for each in fields if not each.kw_only)
+    taken = [each for each in fields if each.init]
+    places = tuple(each.name for each in taken if not each.kw_only)
     # In the order of the fields, in which vars(self) shows what is given, too.
-    defaults = {each.name: each.default for each in fields}
+    defaults = {each.name: each.default for each in taken}
     made = {
         each.name: each.default_factory for each in fields if each.default_factory is not missing
     }
@@ -117,7 +138,8 @@ def _signature(fields: Sequence[dataclasses.Field[Any]]) -> inspect.Signature:
     """What ``inspect`` says of ``__init__``, as of the one that ``dataclasses`` would write."""
     kind, empty, missing = inspect.Parameter, inspect.Parameter.empty, dataclasses.MISSING
     parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
-    for each in sorted(fields, key=lambda each: bool(each.kw_only)):
+    taken = (each for each in fields if each.init)
+    for each in sorted(taken, key=lambda each: bool(each.kw_only)):
         how = kind.KEYWORD_ONLY if each.kw_only else kind.POSITIONAL_OR_KEYWORD
         default = empty if each.default is missing else each.default
         if each.default_factory is not missing:
@@ -170,13 +192,11 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen, kw_only=False):
+    def dataclass(cls=None, *, frozen=False, kw_only=False, eq=True, repr=True):
         """A decorator that takes what is written for ``dataclasses.dataclass``."""
-        if not frozen:
-            raise TypeError("a record is frozen")
 
         def decorated(cls):
-            record(cls, kw_only=kw_only)
+            record(cls, frozen=frozen, kw_only=kw_only, eq=eq, repr=repr)
             return cls
 
-        return decorated
+        return decorated if cls is None else decorated(cls)

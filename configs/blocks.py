@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ..common.records import dataclass
 from .document import Node, Place, Problem
 from .layer_places import shown_path
 from .schema.layers import LAYER_KINDS

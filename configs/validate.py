@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..common.errors import ConfigError
+from ..common.records import dataclass
 from .blocks import REPEAT
 from .document import Node, Place, Problem
 from .layer_places import shown_path

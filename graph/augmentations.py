@@ -43,7 +43,7 @@ class Augmentation:
     interpolates: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        record(cls)
+        record(cls, frozen=True)
 
     def misfit(self, height: int, width: int) -> str:
         return ""

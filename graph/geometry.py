@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from ..common.errors import ShapeError
+from ..common.records import dataclass
 
 Pair = tuple[int, int]
 PaddingSpec = int | Pair | Literal["same", "valid"]

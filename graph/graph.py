@@ -95,7 +95,7 @@ class Op:
     origin: tuple[Origin, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        records.record(cls, kw_only=True)
+        records.record(cls, frozen=True, kw_only=True)
         words = {field.name: re.findall(r"\w+", str(field.type)) for field in fields(cls)}
         for names, role in (("inputs", "In"), ("outputs", "Out"), ("updates", "InOut")):
             # A class may state another order than that of its fields.

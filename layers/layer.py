@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
 
+from ..common.records import dataclass
 from ..graph.graph import Graph, Shape, Tensor
 from .initializers import FanIn, Initializer
 

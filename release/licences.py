@@ -93,11 +93,12 @@ whoever passes on changed files of such a package has to publish these files.
 _GPU = """
 ## With a GPU
 
-The extras `[cuda12]` and `[cuda13]` install CuPy (MIT), NVIDIA's frontend of cuDNN (MIT), and
-NVIDIA's own libraries: cuBLAS, NVRTC, cuDNN and other parts of the CUDA Toolkit. The latter are
-proprietary; NVIDIA's licence agreements for the CUDA Toolkit and for cuDNN apply to them. They are
-not part of `release/test.txt`, and the tables do not list them. The extras `[nccl12]` and
-`[nccl13]` add NVIDIA's NCCL, to which the licence applies that its package states.
+The extras `[cuda12]` and `[cuda13]` install CuPy (MIT), NVIDIA's frontend of cuDNN (MIT) and finder
+of libraries (cuda-pathfinder, Apache-2.0), and NVIDIA's own libraries: cuBLAS, NVRTC, cuDNN and
+other parts of the CUDA Toolkit. The latter are proprietary; NVIDIA's licence agreements for the
+CUDA Toolkit and for cuDNN apply to them. They are not part of `release/test.txt`, and the tables do
+not list them. The extras `[nccl12]` and `[nccl13]` add NVIDIA's NCCL, to which the licence applies
+that its package states.
 """
 
 

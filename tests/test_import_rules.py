@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
-LAZY = {"PIL", "cudnn", "cupy", "matplotlib", "mpi4py", "optuna", "pydantic"}
+LAZY = {
+    "PIL",
+    "cuda",
+    "cudnn",
+    "cupy",
+    "cupy_backends",
+    "matplotlib",
+    "mpi4py",
+    "optuna",
+    "pydantic",
+}
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
@@ -54,7 +64,8 @@ def _violations(source: str, path: str) -> list[str]:
         for name in _imported(node):
             top = name.partition(".")[0]
             own = (top == "pydantic" and path.startswith("configs/")) or (
-                top in {"cudnn", "cupy"} and path.startswith("backends/cuda/")
+                top in {"cuda", "cudnn", "cupy", "cupy_backends"}
+                and path.startswith("backends/cuda/")
             )
             if top in LAZY and not own:
                 found.append(

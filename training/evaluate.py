@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
+from ..common.records import dataclass
 from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from .assemble import describe_data, load_data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from ..common.errors import DatasetError
 from ..common.files import atomic_write
 from ..common.printable import printable
+from ..common.records import dataclass
 from ..datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ..datasets.centring import FIELD
 from .forward import Forward

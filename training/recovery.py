@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from ..common.errors import NonFiniteError
+from ..common.records import dataclass
 from .divergence import Finding, Watch
 from .listener import Listener
 from .records.run_log import RunLog

@@ -28,7 +28,9 @@ from .libraries.runtime import (
     CAPTURING,
     address_of,
     crowded,
-    cupy,
+    cuda_api,
+    cupy_on,
+    cupy_version,
     device,
     fastest,
     frontend,
@@ -163,8 +165,8 @@ class CudaBackend:
         return wanted
 
     def limits(self) -> Limits:
-        cp, n = cupy(), 8192
-        with self.device.stream:
+        n = 8192
+        with cupy_on(self.device.stream) as cp:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
             blas = self._stream(0, self.device.has_tf32).cublas
             at = [address_of(x) for x in (a, b, c)]
@@ -176,14 +178,14 @@ class CudaBackend:
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
 
     def versions(self) -> Mapping[str, str]:
-        cp, stream = cupy(), self._stream(0, self.device.has_tf32)
+        stream = self._stream(0, self.device.has_tf32)
         return {
             "GPU": self.device.name,
             "CUDA": str(self.device.cuda_version),
-            "driver": str(cp.cuda.runtime.driverGetVersion()),
+            "driver": str(cuda_api().runtime.driverGetVersion()),
             "cuDNN": stream.cudnn.version,
             "cuBLAS": stream.cublas.version,
-            "CuPy": module_version(cp),
+            "CuPy": cupy_version(),
             "cudnn-frontend": module_version(frontend()),
         }
 

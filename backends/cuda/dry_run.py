@@ -1,7 +1,7 @@
 """What stands for a device in a dry run of binding, which counts what would be allocated.
 
-Store, Feeds, Binder and the operations take it for CuPy and a stream with its libraries. Nothing is
-allocated or launched. Needs no GPU, no CuPy and no frontend of cuDNN's.
+Store, Feeds, Binder and the operations take it for cuda_api.py and a stream with its libraries.
+Nothing is allocated or launched. Needs no GPU, no CuPy and no frontend of cuDNN's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .binding.launches import Stream
 from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.layout import padded
 
-# CuPy's pool rounds every allocation up to a multiple of this.
+# The pool rounds every allocation up to a multiple of this.
 ALIGNMENT = 512
 
 
@@ -56,8 +56,8 @@ class Array(Silent):
         return Array(len(range(*part.indices(self.size))), self.dtype)
 
 
-class Cupy(Silent):
-    """Stands for CuPy; ``taken``: the bytes that all its arrays would take."""
+class Cuda(Silent):
+    """Stands for cuda_api.py; ``taken``: the bytes that all its arrays would take."""
 
     def __init__(self) -> None:
         self.taken = 0

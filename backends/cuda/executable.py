@@ -34,7 +34,7 @@ from .libraries.runtime import (
     captured,
     captured_seconds,
     copy_flat,
-    cupy,
+    cuda_api,
     device,
     device_errors,
     host_seconds,
@@ -98,7 +98,7 @@ class CudaExecutable:
         self._streams = streams
         self._arithmetic = arithmetic
         self._capture = capture
-        self._store = Store(cupy(), pictures)
+        self._store = Store(cuda_api(), pictures)
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
@@ -108,7 +108,7 @@ class CudaExecutable:
         with device().stream:
             with allocating():
                 if streamed:
-                    self._store.feeds = Feeds(graphs, self._position, self._store.cupy)
+                    self._store.feeds = Feeds(graphs, self._position, self._store.cuda)
                 add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
             self._bind()
 
@@ -130,7 +130,7 @@ class CudaExecutable:
 
     def _complete(self) -> None:
         """Give one workspace a stream, for sections do not run at the same time; and kernels."""
-        sizes, empty = workspace_sizes(self._sections.values()), self._store.cupy.empty
+        sizes, empty = workspace_sizes(self._sections.values()), self._store.cuda.empty
         with allocating(workspaces=sum(sizes.values())):
             workspaces = {stream: empty(size, "uint8") for stream, size in sizes.items()}
         for binder in self._sections.values():
@@ -396,7 +396,7 @@ class CudaExecutable:
         self._store.close()
         self._captured.clear()
         self._sections.clear()
-        self._store = Store(self._store.cupy)
+        self._store = Store(self._store.cuda)
 
     def _buffer(self, tensor: Tensor) -> Buffer:
         if tensor.role in SHARED:

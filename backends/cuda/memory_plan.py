@@ -27,9 +27,9 @@ from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
 from .countable import batch_key, check_countable
-from .dry_run import ALIGNMENT, STREAM, Array, Cupy
+from .dry_run import ALIGNMENT, STREAM, Array, Cuda
 from .libraries.cublas import WORKSPACE_BYTES
-from .libraries.runtime import cupy
+from .libraries.runtime import cuda_api, spare_bytes
 from .tuner import STREAMS
 
 # The choices with the most padding, streams and launches that a search may take.
@@ -123,7 +123,7 @@ def plan_memory(
         return max(needs, key=lambda plan: plan.total)
     arithmetic = Arithmetic.of(precision, fusion)
     wanted = FURTHEST if choices is None else choices
-    counted = Cupy()
+    counted = Cuda()
     store, streams = Store(counted), [STREAM] * int(wanted["streams"])
     if streamed:
         store.feeds = Feeds(graphs, lambda step: 0, counted)
@@ -242,11 +242,11 @@ def gigabytes(size: int) -> str:
 
 
 def free_bytes() -> int:
-    """What the device has free, with what CuPy holds in reserve."""
-    free, _ = cupy().cuda.runtime.memGetInfo()
-    return int(free) + int(cupy().get_default_memory_pool().free_bytes())
+    """What the device has free, with what is held in reserve."""
+    free, _ = cuda_api().runtime.memGetInfo()
+    return int(free) + int(cuda_api().pool.free_bytes()) + spare_bytes()
 
 
 def used_bytes() -> int:
     """What the arrays of this process take on the device."""
-    return int(cupy().get_default_memory_pool().used_bytes())
+    return int(cuda_api().pool.used_bytes())

@@ -20,7 +20,7 @@ from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first
 from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.cublas_lt import Algorithms
-from .libraries.runtime import address_of, cupy
+from .libraries.runtime import address_of, cuda_api
 
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 64
@@ -75,7 +75,7 @@ def _of_trial(
 ) -> dict[str, str]:
     for name in trial.graphs:
         trial.run(name)
-    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    workspace = cuda_api().empty(WORKSPACE_LIMIT, "uint8")
     pointer, plans = address_of(workspace), dict[str, str]()
     begin, binders = time.perf_counter(), list(trial.binders())
     if options.tune_seconds is None:

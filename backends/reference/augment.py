@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...common.errors import ShapeError
 from ...common.random import Key, words
+from ...common.records import dataclass
 from ...graph.augmentations import (
     PERMUTATIONS,
     AlternatingFlip,

@@ -30,7 +30,7 @@ class Formula(ABC):  # noqa: B024  # those that derive from it have abstract met
     cuda: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        record(cls)
+        record(cls, frozen=True)
 
     @property
     def name(self) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import ClassVar
 
 from typing_extensions import Self, dataclass_transform
 
 from ...common.errors import ShapeError
+from ...common.records import dataclass
 from ...graph import ops
 from ...graph.graph import Graph, Shape, Tensor
 from ..layer import Layer

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import dataclass_transform
 
 from ...common import records
+from ...common.records import dataclass
 
 Rates = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -88,7 +88,7 @@ class Schedule(ABC):
     warmup: Warmup | None = None
 
     def __init_subclass__(cls) -> None:
-        records.record(cls, kw_only=True)
+        records.record(cls, frozen=True, kw_only=True)
 
     @abstractmethod
     def rates(self, lr: float, length: Length) -> Rates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +39,7 @@ def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.setattr(module, "NVIDIA_DRIVER", driver)
     found = SimpleNamespace(CudaBackend=Opened)
     monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.backend", found)
-    for name in ("_make_context", "_begin_libraries"):
+    for name in ("_make_context", "_import_all", "_begin_libraries"):
         monkeypatch.setattr(ahead, name, lambda: None)
     monkeypatch.setattr(Opened, "error", None)
     yield
@@ -90,6 +90,26 @@ def test_without_a_driver_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ahead, "NVIDIA_DRIVER", Path("/nowhere"))
     ahead.begin(True)
     assert not opened().ready
+
+
+def test_the_asking_thread_imports_before_another_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that import at once would hinder each other."""
+    order: list[tuple[str, bool]] = []
+
+    def noted(name: str) -> Callable[[], None]:
+        return lambda: order.append((name, threading.current_thread() is threading.main_thread()))
+
+    for name in ("_import_all", "_begin_libraries"):
+        monkeypatch.setattr(ahead, name, noted(name))
+    ahead.begin(True)
+    assert opened().ready
+    assert order == [("_import_all", True), ("_begin_libraries", False)]
+
+
+def test_what_cannot_be_imported_is_left_to_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.libraries.runtime", None)
+    ahead._import_all()
 
 
 def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:

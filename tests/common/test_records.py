@@ -1,4 +1,4 @@
-"""Records behave as the frozen dataclasses that they are declared as."""
+"""Records behave as the dataclasses that they are declared as."""
 
 from __future__ import annotations
 
@@ -135,9 +135,80 @@ def test_own_methods_stay_and_pickling() -> None:
     assert Kept.__doc__ == "Kept"
 
 
-def test_a_record_is_frozen() -> None:
-    with pytest.raises(TypeError, match="frozen"):
-        records.dataclass(frozen=False)
+def changeable(decorate: Decorate, eq: bool) -> Any:
+    @decorate(eq=eq, repr=eq)
+    class Base:
+        first: int
+        second: str = "two"
+        seen: int = dataclasses.field(default=0, init=False)
+        items: list[int] = dataclasses.field(default_factory=list, init=False)
+
+    @decorate(eq=eq, repr=eq, kw_only=True)
+    class Derived(Base):
+        third: float = 1.5
+
+        def __post_init__(self) -> None:
+            self.after = self.first
+
+    return Derived
+
+
+@pytest.mark.parametrize("eq", [True, False])
+def test_one_that_may_change(eq: bool) -> None:
+    ours, theirs = (changeable(each, eq) for each in (records.dataclass, dataclasses.dataclass))
+    made, other = (kind(3, third=2.5) for kind in (ours, theirs))
+    assert vars(made) == vars(other)
+    assert made.seen == other.seen == 0
+    made.first = other.first = 4
+    made.items.append(1)
+    del made.second
+    assert (made.first, made.second, made.items) == (4, "two", [1])
+    assert ours(3).items == []
+    assert (ours(3) == ours(3)) == (theirs(3) == theirs(3)) == eq
+    assert (ours.__hash__ is None) == (theirs.__hash__ is None) == eq
+    assert repr(ours(3)).startswith("changeable.<locals>.Derived(first=3" if eq else "<")
+    assert dataclasses.replace(ours(3), third=0.5).third == 0.5
+    names = [list(inspect.signature(kind).parameters) for kind in (ours, theirs)]
+    assert names[0] == names[1] == ["first", "second", "third"]
+    for kind in (ours, theirs):
+        with pytest.raises(TypeError):
+            kind(3, seen=1)
+
+
+def test_a_dataclass_may_derive_from_one_that_may_change() -> None:
+    for eq in (True, False):
+
+        @dataclasses.dataclass(eq=eq)
+        class Further(changeable(records.dataclass, eq)):  # type: ignore[misc]
+            fourth: int = 4
+
+        made = Further(1, third=2.0, fourth=7)
+        assert (made.first, made.third, made.fourth, made.after) == (1, 2.0, 7, 1)
+
+
+def test_frozen_and_changeable_ones_do_not_mix() -> None:
+    with pytest.raises(TypeError, match="Thawed and Kept: both are frozen, or none"):
+        records.dataclass(type("Thawed", (Kept,), {}))
+    base = changeable(records.dataclass, True)
+    with pytest.raises(TypeError, match="both are frozen, or none"):
+        records.dataclass(frozen=True)(type("Frozen", (base,), {}))
+
+
+def test_values_for_the_start_alone_are_left_to_dataclasses() -> None:
+    @records.dataclass(eq=False)
+    class Base:
+        start: dataclasses.InitVar[int]
+        doubled: int = 0
+
+        def __post_init__(self, start: int) -> None:
+            self.doubled = 2 * start
+
+    @records.dataclass(eq=False, kw_only=True)
+    class Derived(Base):
+        more: int = 1
+
+    assert vars(Base(3)) == {"doubled": 6}
+    assert vars(Derived(3, more=2)) == {"doubled": 6, "more": 2}
 
 
 def test_a_frozen_dataclass_may_derive_from_a_record() -> None:

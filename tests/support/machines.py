@@ -12,8 +12,8 @@ from dnnstack.training.records import disk_space
 from .mistakes import Prepare
 
 
-def cupy_as(found: Callable[[], object]) -> Prepare:
-    """What the CUDA backend finds in the place of CuPy, whatever this machine has."""
+def cuda_as(found: Callable[[], object]) -> Prepare:
+    """What the CUDA backend finds in the place of CUDA, whatever this machine has."""
 
     def prepare(patch: pytest.MonkeyPatch) -> None:
         import dnnstack.backends.cuda.backend  # noqa: F401
@@ -22,8 +22,8 @@ def cupy_as(found: Callable[[], object]) -> Prepare:
         opened = runtime.device
         for name, module in list(sys.modules.items()):
             if name.startswith("dnnstack.backends.cuda."):
-                if hasattr(module, "cupy"):
-                    patch.setattr(module, "cupy", found)
+                if callable(getattr(module, "cuda_api", None)):
+                    patch.setattr(module, "cuda_api", found)
                 # An earlier test may have opened this machine's GPU, which is kept.
                 if getattr(module, "device", None) is opened:
                     patch.setattr(module, "device", opened.__wrapped__)
@@ -34,9 +34,9 @@ def cupy_as(found: Callable[[], object]) -> Prepare:
 def without_cupy(patch: pytest.MonkeyPatch) -> None:
     from dnnstack.backends.cuda.libraries import runtime
 
-    patch.setitem(sys.modules, "cupy", None)
+    patch.setitem(sys.modules, "cupy_backends", None)
     # Imported afresh, even where an earlier test had it.
-    cupy_as(runtime.cupy.__wrapped__)(patch)
+    cuda_as(runtime.cuda_api.__wrapped__)(patch)
 
 
 def without_bfloat16(patch: pytest.MonkeyPatch) -> None:
@@ -48,9 +48,7 @@ def without_bfloat16(patch: pytest.MonkeyPatch) -> None:
 
 def no_devices() -> object:
     return SimpleNamespace(
-        cuda=SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceCount=lambda: 0, CUDARuntimeError=ValueError)
-        )
+        runtime=SimpleNamespace(getDeviceCount=lambda: 0, CUDARuntimeError=ValueError)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .machines import cupy_as, disk_full, no_devices, without_bfloat16, without_cupy
+from .machines import cuda_as, disk_full, no_devices, without_bfloat16, without_cupy
 from .mistakes import TINY, TRAIN, USAGE, Mistake, changed, config
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
@@ -378,7 +378,7 @@ CONFIGS = [
         "no GPU",
         "train --config tiny.yaml --device cuda",
         ("device 'cuda': this machine has no GPU; use --device cpu",),
-        prepare=cupy_as(no_devices),
+        prepare=cuda_as(no_devices),
     ),
     Mistake(
         "a folder that cannot be written",

@@ -21,7 +21,7 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
 )
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.libraries.runtime import H200, cupy
+from dnnstack.backends.cuda.libraries.runtime import H200, cuda_api
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 
@@ -272,9 +272,9 @@ def computed(
     for _ in range(2):
         if backend.name == "cuda":
             for tensor in found:
-                executable._buffer(tensor).array.view("uint8")[...] = 0x7F
+                executable._buffer(tensor).array.fill(0x7F)
             # The filling is on another stream than the run.
-            cupy().cuda.Device().synchronize()
+            cuda_api().runtime.deviceSynchronize()
         executable.run("one")
     values = [executable.read(tensor) for tensor in found]
     functions = [call.function for call in executable.calls("one")]

@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...common.files import open_regular, read_regular, sha256_bytes
 from ...common.machine import main_memory
+from ...common.records import dataclass
 from ...common.typed_json import Count, from_json
 from ...graph.graph import Shape
 from ...graph.ops import Quantization

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ...common.errors import CheckpointError
@@ -25,6 +25,7 @@ from ...common.files import (
     sha256_file,
     sync_folder,
 )
+from ...common.records import dataclass
 from ..weights.weight_file import read_weight_file
 from .checkpoint import (
     Arrays,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...backends.base import Backend, Executable, Options, Residency
@@ -13,6 +12,7 @@ from ...backends.select import precision_or_fp32
 from ...common.errors import BackendUnavailableError, CheckpointError
 from ...common.locks import is_locked
 from ...common.printable import printable
+from ...common.records import dataclass
 from ...common.text import shape_text
 from ...configs import RunConfig, parse_config
 from ...configs.plugins import changed_plugins

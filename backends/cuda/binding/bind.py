@@ -102,7 +102,7 @@ class Binder(LaunchList):
             self._ops = early_updates(graph, self._ops, choices)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
-        super().__init__(store.cupy, streams, overlap, apart, more, quiet if overlap else ())
+        super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
         self.graph = graph
         self.store = store
         self.arithmetic = arithmetic

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from ....common.records import dataclass
 from ....graph.graph import Op, Tensor
 from ....graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ..libraries.layout import Layout

@@ -62,17 +62,17 @@ class _Slot:
     ``copied``: the device has it; ``taken``: the staging buffer has it.
     """
 
-    def __init__(self, batch: tuple[int, ...], cupy: Any) -> None:
+    def __init__(self, batch: tuple[int, ...], cuda: Any) -> None:
         self._batch = batch
-        self._memory = cupy.cuda.alloc_pinned_memory(Packed.nbytes(batch))
-        self.device = cupy.empty(Packed.nbytes(batch), "uint8")
-        self.copied = cupy.cuda.Event(disable_timing=True)
-        self.taken = cupy.cuda.Event(disable_timing=True)
+        self._memory = cuda.Pinned(Packed.nbytes(batch))
+        self.device = cuda.empty(Packed.nbytes(batch), "uint8")
+        self.copied = cuda.Event()
+        self.taken = cuda.Event()
 
     @cached_property
     def host(self) -> Packed:
         """The page-locked buffer, zeroed at first."""
-        buffer = np.frombuffer(self._memory, np.uint8, Packed.nbytes(self._batch))
+        buffer = np.asarray(self._memory)
         buffer[...] = 0
         return Packed(buffer, self._batch)
 
@@ -81,24 +81,24 @@ class Feed:
     """The batches of one section, in the order that its gathering operation would read them.
 
     ``held``: the data sets in host memory by tensor; ``position`` gives the section's present step,
-    asked for when the first batch after ``restart`` is wanted; ``cupy``: see Store.
+    asked for when the first batch after ``restart`` is wanted; ``cuda``: see Store.
     """
 
     def __init__(
-        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int], cupy: Any
+        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int], cuda: Any
     ) -> None:
         self.op = op
-        self._cuda = cupy.cuda
+        self._cuda = cuda
         self._held = held
         self._position = position
         self._batch = op.x.shape
-        self.staging = Packed(cupy.zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
-        self._copies = cupy.cuda.Stream(non_blocking=True)
-        self._slots = [_Slot(self._batch, cupy) for _ in range(SLOTS)]
+        self.staging = Packed(cuda.zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
+        self._copies = cuda.Stream()
+        self._slots = [_Slot(self._batch, cuda) for _ in range(SLOTS)]
         self._free = deque(self._slots)
         self._ahead: deque[tuple[_Slot, Future[None]]] = deque()
         self._next: int | None = None
-        use = cupy.cuda.Device(0).use
+        use = cuda.use_device
         self._thread = ThreadPoolExecutor(1, "dnnstack-feed", initializer=use)
 
     def restart(self) -> None:
@@ -169,11 +169,11 @@ class Feed:
 class Feeds:
     """The feeds of an executable's sections, and the data sets that they gather from.
 
-    ``position(tensor)`` gives the value of a step counter; ``cupy``: see Store.
+    ``position(tensor)`` gives the value of a step counter; ``cuda``: see Store.
     """
 
     def __init__(
-        self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int], cupy: Any
+        self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int], cuda: Any
     ) -> None:
         self._held: dict[Tensor, Host] = {}
         self._feeds: dict[str, Feed] = {}
@@ -181,7 +181,7 @@ class Feeds:
         for name, graph in graphs.items():
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
-                    self._feeds[name] = Feed(op, self._held, partial(position, op.step), cupy)
+                    self._feeds[name] = Feed(op, self._held, partial(position, op.step), cuda)
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
     def __bool__(self) -> bool:

@@ -39,21 +39,21 @@ class LaunchList:
     """What a section launches; ``current`` is the stream that the next launch goes to, 0 the main
     one.
 
-    ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
+    ``cuda``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
     in front; ``apart``: kernels that always do; ``quiet``: those that no other may overlap with.
     ``beside``: one more stream, for what ranks do together while the others compute.
     """
 
     def __init__(
         self,
-        cupy: Any,
+        cuda: Any,
         streams: Sequence[Stream],
         overlaps: str = "",
         apart: Collection[str] = (),
         beside: Stream | None = None,
         quiet: Collection[str] = (),
     ) -> None:
-        self.cupy = cupy
+        self.cuda = cuda
         # How many of the streams compute.
         self.lanes = len(streams)
         self.streams = streams = [*streams, *([] if beside is None else [beside])]
@@ -85,7 +85,7 @@ class LaunchList:
 
     def scratch(self, size: int, dtype: str) -> Any:
         """A flat array that every run writes before it reads it."""
-        array = self.keep(self.cupy.empty(size, dtype))
+        array = self.keep(self.cuda.empty(size, dtype))
         self._scratch.append(array)
         return array
 
@@ -95,7 +95,7 @@ class LaunchList:
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A host array on the device; structures as bytes."""
-        return self.keep(self.cupy.asarray(array.view("u1") if array.dtype.fields else array))
+        return self.keep(self.cuda.asarray(array.view("u1") if array.dtype.fields else array))
 
     def varying(self, live: Live[OpT], read: Callable[[OpT], NDArray[Any]]) -> Any:
         """A host array that ``read`` makes of an operation, on the device; it is written again when
@@ -111,7 +111,7 @@ class LaunchList:
 
     def zeros(self, size: int, dtype: str = FLOAT) -> Any:
         """A flat array of zeros."""
-        return self.keep(self.cupy.zeros(size, dtype))
+        return self.keep(self.cuda.zeros(size, dtype))
 
     def counter(self) -> Any:
         """A counter of blocks for one launch, see ``come`` in common.cuh."""
@@ -130,7 +130,7 @@ class LaunchList:
 
     def mark(self) -> Any:
         """An event behind what the present stream has been given so far."""
-        event, stream = self.cupy.cuda.Event(disable_timing=True), self.stream.cuda
+        event, stream = self.cuda.Event(), self.stream.cuda
         self.steps.append(Step(lambda: event.record(stream), self.current))
         return event
 
@@ -354,7 +354,7 @@ class LaunchList:
 
     def _wait(self, behind: int, ahead: int) -> Step:
         """Let one stream wait for another."""
-        event = self.cupy.cuda.Event(disable_timing=True)
+        event = self.cuda.Event()
         last, waiting = self._cuda_streams[ahead], self._cuda_streams[behind]
 
         def wait() -> None:

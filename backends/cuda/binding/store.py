@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_void_p
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....common.records import dataclass
 from ....graph.graph import Shape, Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
@@ -60,13 +61,13 @@ class Buffer:
 class Store:
     """Buffers by tensor; arenas hold the families of the optimizers, one tensor behind the other.
 
-    ``cupy``: CuPy, or what stands for it in a dry run. ``generation`` counts the data sets that
-    moved: a captured graph of before is stale. ``pictures``: where data sets come from and go to
-    that are on the device already.
+    ``cuda``: cuda_api.py, or what stands for it in a dry run. ``generation`` counts the data sets
+    that moved: a captured graph of before is stale. ``pictures``: where data sets come from and go
+    to that are on the device already.
     """
 
-    def __init__(self, cupy: Any, pictures: Pictures | None = None) -> None:
-        self.cupy = cupy
+    def __init__(self, cuda: Any, pictures: Pictures | None = None) -> None:
+        self.cuda = cuda
         self._pictures = pictures or Pictures()
         # The host's arrays that are on the device, as far as nobody can change them.
         self._sources: dict[Tensor, Host] = {}
@@ -83,7 +84,7 @@ class Store:
         # Bytes of the memory that ranks share, by their number and its size.
         self.peer_memory: dict[tuple[int, int], int] = {}
         # Data sets that stay in host memory, if that was asked for.
-        self.feeds = Feeds({}, lambda tensor: 0, cupy)
+        self.feeds = Feeds({}, lambda tensor: 0, cuda)
         self._bf16_copies: dict[Tensor, Buffer] = {}
 
     def data_of(self, tensor: Tensor) -> Any:
@@ -93,7 +94,7 @@ class Store:
             if held is not None:
                 self._sources[tensor], self.data[tensor] = held
             else:
-                self.data[tensor] = self.cupy.zeros(_room(tensor, tensor.shape), tensor.dtype)
+                self.data[tensor] = self.cuda.zeros(_room(tensor, tensor.shape), tensor.dtype)
         return self.data[tensor]
 
     def write_data(self, tensor: Tensor, array: Host) -> None:
@@ -103,7 +104,7 @@ class Store:
         self._sources.pop(tensor, None)
         self._lengths[tensor] = len(array)
         if self.data[tensor].shape != _room(tensor, array.shape):
-            self.data[tensor] = self.cupy.zeros(_room(tensor, array.shape), tensor.dtype)
+            self.data[tensor] = self.cuda.zeros(_room(tensor, array.shape), tensor.dtype)
             self.generation += 1
         self.data[tensor][: len(array)].set(np.ascontiguousarray(array))
         if not array.flags.writeable:
@@ -128,12 +129,12 @@ class Store:
 
     def zeros(self, layout: Layout) -> Buffer:
         """A new buffer, zeroed."""
-        return Buffer(self.cupy.zeros(layout.size, layout.item), layout)
+        return Buffer(self.cuda.zeros(layout.size, layout.item), layout)
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
         """Lay tensors side by side, zeroed."""
         ends = [0, *accumulate(padded(layout.size, TILE) for layout in layouts.values())]
-        arena = self.arenas[name] = self.cupy.zeros(ends[-1], "float32")
+        arena = self.arenas[name] = self.cuda.zeros(ends[-1], "float32")
         for (tensor, layout), (start, stop) in zip(layouts.items(), pairwise(ends), strict=True):
             self.spans[tensor] = (name, start, stop)
             self.buffers[tensor] = Buffer(arena[start : start + layout.size], layout)
@@ -141,7 +142,7 @@ class Store:
     def add_mirror(self, name: str, tensors: dict[Tensor, Tensor]) -> None:
         """Lay tensors at the places that their parameters have in theirs, zeroed."""
         if name not in self.arenas:
-            self.arenas[name] = self.cupy.zeros_like(self.arenas[PARAMETERS])
+            self.arenas[name] = self.cuda.zeros_like(self.arenas[PARAMETERS])
         for tensor, parameter in tensors.items():
             _, start, stop = self.spans[parameter]
             layout = self.buffers[parameter].layout
@@ -174,7 +175,7 @@ class Store:
         """The bfloat16 copy of an arena, made when first asked for."""
         key = f"{name}.bfloat16"
         if key not in self.arenas:
-            self.arenas[key] = self.cupy.zeros(self.arenas[name].size, "uint16")
+            self.arenas[key] = self.cuda.zeros(self.arenas[name].size, "uint16")
         return self.arenas[key]
 
     def alone(self) -> Iterator[tuple[Tensor, Buffer]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ....common.records import dataclass
 from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.rewrites import origins, replace_ops

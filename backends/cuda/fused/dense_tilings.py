@@ -6,10 +6,10 @@ The names are those of the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ....common.records import dataclass
 from ..libraries.kernels import UNASKED
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
 from ..libraries.runtime import Processors

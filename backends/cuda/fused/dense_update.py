@@ -17,7 +17,7 @@ from ..binding.launch_list import Varying
 from ..binding.store import PARAMETERS
 from ..libraries.kernels import THREADS, Kernel, f32
 from ..libraries.layout import FLOAT, Layout
-from ..libraries.runtime import address_of, cupy
+from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
 from .pattern import defines
 from .update_tilings import UpdateTiling, named, update_tilings
@@ -108,10 +108,10 @@ class DenseUpdate(DenseCandidates[UpdateTiling]):
 
     def _tried(self, index: int, operands: Sequence[Packed], result: Layout) -> Packed:
         """What zeros become, without momentum, by a rate of 1 whose factor is -1."""
-        weights = cupy().zeros(result.size, "float32")
-        ends = [cupy().asarray(each) for each in operands]
-        rule, rates = (cupy().asarray(np.array(v, "float32")) for v in ((-1.0, 0.0), (1.0,)))
-        step = cupy().zeros(1, "int64")
+        weights = cuda_api().zeros(result.size, "float32")
+        ends = [cuda_api().asarray(each) for each in operands]
+        rule, rates = (cuda_api().asarray(np.array(v, "float32")) for v in ((-1.0, 0.0), (1.0,)))
+        step = cuda_api().zeros(1, "int64")
         held = [address_of(each) for each in (*ends, weights)]
         rest = [address_of(each) for each in (rule, rates, step)]
         given = (*held, 0, 0, *rest, f32(0.0), np.int32(0))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
+from ....common.records import dataclass
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
 from .tilings import Geometry, Modelled, Rates, Work, best, columns_of_a_warp, sizes_of_parts

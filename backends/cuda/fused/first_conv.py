@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ....common.records import dataclass
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import (
     ActivationBackward,

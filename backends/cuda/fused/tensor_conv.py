@@ -26,6 +26,7 @@ from ..libraries.conv_check import is_right
 from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import BFLOAT
 from ..libraries.operand import Operand
+from ..libraries.runtime import cupy_on
 from .conv_tilings import Tiling, tilings
 from .pattern import defines, normed
 from .tilings import AnyTiling, Geometry, fits
@@ -201,7 +202,7 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         """Whether it is right. Its sums run in one order, so that two runs give the same bits."""
         operands = {name: Operand.of(end.layout) for name, end in self._ends.items()}
         run = partial(self._try, index)
-        with self.stream:
+        with cupy_on(self.stream):
             return is_right(self._kind, operands, self._window, run, (workspace, 0))
 
     def _try(self, index: int, pointers: Mapping[str, int]) -> None:

@@ -12,7 +12,7 @@ from ..binding.bind import Binder
 from ..binding.wide import kind_of
 from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import Layout
-from ..libraries.runtime import address_of, cupy
+from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
 from .dense_tilings import DenseTiling, dense_tilings, named
 from .pattern import defines
@@ -58,7 +58,7 @@ class TensorDense(DenseCandidates[DenseTiling]):
     def _tried(self, index: int, operands: Sequence[Packed], result: Layout) -> Packed:
         """What the kernel leaves in a result that is NaN before; without bias and activation."""
         filled = np.full(result.size * np.dtype(result.item).itemsize, 0xFF, "uint8")
-        arrays = [cupy().asarray(each) for each in (*operands, filled.view(result.item))]
+        arrays = [cuda_api().asarray(each) for each in (*operands, filled.view(result.item))]
         a, b, c = map(address_of, arrays)
         given = self._arguments((a, b, c), 0)
         self._launch(self._kernel(index, bare=True), index, given)()

@@ -10,7 +10,7 @@ from ..binding.bind import Binder
 from ..binding.decisions import Spread
 from ..binding.store import Buffer
 from ..libraries.kernels import f32, i32, i64
-from ..libraries.runtime import cupy
+from ..libraries.runtime import cuda_api, cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
 from .tensor_conv import (
     CANDIDATES,
@@ -77,10 +77,9 @@ class _Filter(TensorCores[AnyTiling]):
     def _try(self, index: int, pointers: Mapping[str, int]) -> None:
         super()._try(index, pointers)
         count = self._slices(index)
-        rows = self._sums[: count * self._stride].reshape(count, self._stride)
-        total = cupy().ascontiguousarray(rows[:, : self._size].sum(0))
-        copied = (pointers["w"], total.data.ptr, total.nbytes)
-        runtime = cupy().cuda.runtime
+        sums = cupy().asarray(self._sums)[: count * self._stride]
+        total = sums.reshape(count, self._stride)[:, : self._size].sum(0)
+        copied, runtime = (pointers["w"], total.data.ptr, total.nbytes), cuda_api().runtime
         runtime.memcpyAsync(*copied, runtime.memcpyDeviceToDevice, self.stream.ptr)
         self.stream.synchronize()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar, NamedTuple, TypeVar
 
 from typing_extensions import Self
 
+from ....common.records import dataclass
 from ....graph.geometry import Window
 from ....graph.graph import Shape
 from ..libraries.layout import BFLOAT, ceil_div, padded

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ....common.records import dataclass
 from ..libraries.layout import ceil_div
 from ..libraries.runtime import Processors
 from .dense_tilings import CACHED_RATE, LATENCY, LAUNCH, RATE, DenseGeometry

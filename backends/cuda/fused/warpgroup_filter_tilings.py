@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ....common.records import dataclass
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
 from .filter_tilings import most_slices

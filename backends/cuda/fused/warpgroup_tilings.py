@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ....common.records import dataclass
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
 from .tilings import MOST_SUMS, Cut, Geometry, fits, sizes_of_parts

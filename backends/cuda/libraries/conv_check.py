@@ -15,7 +15,7 @@ from ....graph.geometry import Window
 from ...known import Kind, numbers, product, result
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import address_of, cupy, device
+from .runtime import address_of, cuda_api, cupy, device
 
 # What rounding may make of a result, which is a sum of positive numbers.
 CLOSE = {"float32": 1e-3, BFLOAT: 2.0**-7}
@@ -33,7 +33,8 @@ def is_right(
 ) -> bool:
     """Whether ``run`` writes the known result everywhere.
 
-    workspace: its address and size in bytes; it is filled with NaN first, as the output is.
+    workspace: its address and size in bytes; it is filled with NaN first, as the output is. Called
+    inside ``cupy_on``.
     """
     sizes = {name: operands[name].sizes for name in ("x", "w", "y")}
     arrays = {name: operand.array(0.0) for name, operand in operands.items()}
@@ -45,7 +46,7 @@ def is_right(
     found.view("uint8").fill(0xFF)
     address, size = workspace
     if size:
-        cupy().cuda.runtime.memsetAsync(address, 0xFF, size, device().stream.ptr)
+        cuda_api().runtime.memsetAsync(address, 0xFF, size, device().stream.ptr)
     run(addresses(arrays))
     output = operands[OUTPUT[kind]]
     want = cupy().asarray(product(result(kind, sizes["x"], sizes["w"], sizes["y"], window)))

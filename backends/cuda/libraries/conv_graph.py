@@ -14,7 +14,7 @@ from .conv_plans import ConvPlans, ConvSpec
 from .cudnn_library import Cudnn
 from .operand import Operand
 from .plan_files import RestoredPlan
-from .runtime import address_of, cupy, gives_equal_bits
+from .runtime import address_of, cuda_api, cupy, cupy_on, gives_equal_bits
 
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12
@@ -117,7 +117,7 @@ class ConvGraph(Candidates):
                 return index
             size = max(self._plans.workspace_bytes(index), 16)
             if workspace is None or workspace.size < size:
-                workspace = cupy().empty(size, "uint8")
+                workspace = cuda_api().empty(size, "uint8")
             if self.verified(index, address_of(workspace)):
                 return index
         raise self._refused("no plan can be built that keeps its promises")
@@ -171,7 +171,7 @@ class ConvGraph(Candidates):
     def _verify(self, index: int, workspace: int) -> bool:
         run = partial(self._try, index, workspace)
         memory = (workspace, self._plans.workspace_bytes(index))
-        with self.stream:
+        with cupy_on(self.stream):
             return (
                 is_right(self._kind, self._operands, self._window, run, memory)
                 and (not self._deterministic or self._repeats(run))

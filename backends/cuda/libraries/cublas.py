@@ -1,4 +1,4 @@
-"""cuBLAS by ctypes, on the library that CuPy loads: CuPy's own functions refuse stream capture.
+"""cuBLAS by ctypes, whose functions a stream may capture.
 
 Matrices are row-major here. cuBLAS is column-major, where a row-major (M, N) matrix is its
 transpose: C = op(A) op(B) is computed as C^T = op(B)^T op(A)^T, so the operands change places.
@@ -11,8 +11,8 @@ from typing import Any
 
 from ....common.errors import CublasError
 from ....common.records import dataclass
-from .runtime import cupy
-from .shared_library import SharedLibrary, loaded_by_cupy
+from .runtime import cuda_api
+from .shared_library import SharedLibrary, library_path
 
 STATUS = {
     1: "not initialized",
@@ -89,15 +89,13 @@ class Cublas(CublasLibrary):
     name = "cuBLAS"
 
     def __init__(self, tf32: bool, stream: Any) -> None:
-        cp = cupy()
-        cp.cuda.device.get_cublas_handle()
-        super().__init__(loaded_by_cupy("libcublas.so"))
+        super().__init__(library_path("cublas"))
         for name, types in _SIGNATURES.items():
             getattr(self.dll, name).argtypes = [_TYPES[letter] for letter in types]
         self.handle = self.create("cublasCreate_v2", "cublasDestroy_v2")
         self.call("cublasSetStream_v2", self.handle, stream.ptr)
         # After the stream: setting the stream resets the workspace to one that is allocated later.
-        self.workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
+        self.workspace = cuda_api().empty(WORKSPACE_BYTES, "uint8")
         workspace = self.workspace.data.ptr
         self.call("cublasSetWorkspace_v2", self.handle, workspace, WORKSPACE_BYTES)
         self.call("cublasSetMathMode", self.handle, MATH_TF32 if tf32 else MATH_DEFAULT)

@@ -17,8 +17,8 @@ from ....common.errors import CublasError
 from ....common.records import dataclass
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
 from .layout import BFLOAT, FLOAT, Layout
-from .runtime import address_of, cupy, gives_equal_bits, trial_seconds
-from .shared_library import Handle, loaded_by_cupy
+from .runtime import address_of, cuda_api, cupy_on, gives_equal_bits, trial_seconds
+from .shared_library import Handle, library_path
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
@@ -51,7 +51,7 @@ class CublasLt(CublasLibrary):
     name = "cublasLt"
 
     def __init__(self) -> None:
-        super().__init__(loaded_by_cupy("libcublasLt.so"))
+        super().__init__(library_path("cublasLt"))
         self.handle = self.create("cublasLtCreate", "cublasLtDestroy")
 
     def warm(self, tf32: bool) -> None:
@@ -143,8 +143,7 @@ class CublasLt(CublasLibrary):
 
 @cache
 def cublas_lt() -> CublasLt:
-    """The handle of this process, once CuPy has loaded cuBLAS."""
-    cupy().cuda.device.get_cublas_handle()
+    """The handle of this process."""
     return CublasLt()
 
 
@@ -210,15 +209,9 @@ class Algorithms:
 
     def verified(self, index: int) -> bool:
         """Whether an algorithm gives equal bits twice on what its operands hold now."""
-        output = self._array(self._places[-1], self._size)
-        with self._stream:
-            return gives_equal_bits(self.launch(index), output)
-
-    def _array(self, pointer: int, size: int) -> Any:
-        """Bytes on the device that are held elsewhere."""
-        cp = cupy()
-        memory = cp.cuda.UnownedMemory(pointer, size, self)
-        return cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+        output = cuda_api().at_address(self._places[-1], self._size)
+        with cupy_on(self._stream) as cupy:
+            return gives_equal_bits(self.launch(index), cupy.asarray(output))
 
 
 class LtProduct(Algorithms):
@@ -309,6 +302,6 @@ class StackProduct(Algorithms):
             for stack in self._read:
                 layout = Layout((stack.size,), (stack.size,), dtype=self._operands)
                 values = layout.pack(np.resize(drawn, stack.size))
-                array = self._array(stack.pointer, stack.size * ITEM[self._operands])
+                array = cuda_api().at_address(stack.pointer, stack.size * ITEM[self._operands])
                 array.set(values.view("uint8"))
         return super().verified(index)

@@ -130,13 +130,15 @@ class Kernel:
         Arguments are device arrays, integers that are device pointers (0 for none), or NumPy
         scalars of the kernel's types; shared: bytes.
         """
-        fixed = tuple(arguments)
 
-        def run() -> None:
-            with stream:
-                self._function(shared)(grid, block, fixed, shared_mem=shared)
+        @cache
+        def made() -> Callable[[], None]:
+            found: Callable[[], None] = self._function(shared).launch(
+                stream, grid, block, arguments, shared
+            )
+            return found
 
-        return run
+        return lambda: made()()
 
     def overlapping(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0

@@ -18,14 +18,12 @@ from ....common.errors import LibraryError
 from ....common.records import dataclass
 from . import kept, nvrtc
 from .compilers import COMPILERS
-from .runtime import cupy, device, submodule_of_backends
-from .shared_library import loaded_by_cupy
+from .runtime import cuda_api, device
+from .shared_library import library_path
 
 # What CuPy gives with every source: small numbers become zero, and functions that say nothing else
 # are the device's.
 COMMON = ("-ftz=true", "--device-as-default-execution-space")
-# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h.
-SHARED_BYTES = 8
 FOLDER = "kernels"
 # Characters of a compiler's message.
 _SHOWN = 400
@@ -33,7 +31,7 @@ _SHOWN = 400
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The NVRTC that CuPy has found, by its path; ``mark``: what tells it from another;
+    """NVRTC, by its path; ``mark``: what tells it from another;
     ``architecture``: the option for this GPU."""
 
     library: str
@@ -48,9 +46,7 @@ class Toolchain:
 @cache
 def toolchain() -> Toolchain:
     """That of this process."""
-    # Its first call makes CuPy load the library.
-    submodule_of_backends("cuda.libs.nvrtc").getVersion()
-    library = loaded_by_cupy("libnvrtc.so")
+    library = library_path("nvrtc")
     major, minor = nvrtc.version(library)
     # Two builds of a version may differ.
     mark = f"NVRTC {major}.{minor}, {os.path.getsize(library)} bytes"
@@ -90,19 +86,17 @@ class Module:
         """
         with self._loading:
             if name not in self._functions:
-                self._functions[name] = self._module().get_function(name)
+                self._functions[name] = self._module().function(name)
             found = self._functions[name]
             # Of all launches the most: it is the kernel's, whoever launches it.
             if shared > self._allowed.get(name, 0):
-                cupy().cuda.driver.funcSetAttribute(found.ptr, SHARED_BYTES, shared)
+                cuda_api().driver.allow_shared(found.ptr, shared)
                 self._allowed[name] = shared
             return found
 
     def _module(self) -> Any:
         if self._loaded is None:
-            code, loaded = self._code(), cupy().cuda.Module()
-            loaded.load(code)
-            self._loaded = loaded
+            self._loaded = cuda_api().Module(self._code())
         return self._loaded
 
     def _code(self) -> bytes:

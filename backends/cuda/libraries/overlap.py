@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from ....common.errors import LibraryError
-from .runtime import address_of, device
+from .arguments import Arguments
+from .runtime import device
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION of cuda.h.
 ATTRIBUTE = 6
@@ -78,8 +77,7 @@ def overlapping(
     function: a CUfunction; arguments: device arrays, device pointers (0 for none) or NumPy scalars;
     shared: bytes. Raises LibraryError if the driver refuses, when called.
     """
-    held = [_argument(value) for value in arguments]
-    pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(value) for value in held))
+    held = Arguments(arguments)
     attribute = _Attribute(id=ATTRIBUTE, value=_Value(allowed=1))
     config = _Config(
         grid=_three(grid),
@@ -90,12 +88,11 @@ def overlapping(
         count=1,
     )
     launch = _driver()
-    keep = (held, tuple(arguments))
 
     def run() -> None:
-        status = launch(ctypes.byref(config), function, pointers, None)
+        status = launch(ctypes.byref(config), function, held.pointers, None)
         if status:
-            shown = {"grid": tuple(grid), "block": tuple(block), "arguments": len(keep[0])}
+            shown = {"grid": tuple(grid), "block": tuple(block), "arguments": len(held)}
             raise LibraryError("CUDA", "cuLaunchKernelEx", f"CUresult {status}", shown)
 
     return run
@@ -103,14 +100,3 @@ def overlapping(
 
 def _three(sizes: Sequence[int]) -> Any:
     return (ctypes.c_uint * 3)(*sizes, *[1] * (3 - len(sizes)))
-
-
-def _argument(value: Any) -> Any:
-    """A C value that holds an argument."""
-    if isinstance(value, np.generic):
-        known: Any = np.ctypeslib.as_ctypes_type
-        kind = known(value.dtype)
-        return kind(value.item())
-    if isinstance(value, int):
-        return ctypes.c_void_p(value)
-    return ctypes.c_void_p(address_of(value))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...base import Array
 from ...collectives import Communicator, joined
-from .runtime import cupy, device_errors
+from .runtime import cuda_api, device_errors
 
 # As peers.cuh has them.
 BLOCKS, TAIL, AREAS = 128, 192, 2
@@ -79,10 +79,10 @@ def peers(ranks: int, size: int) -> Peers | None:
 
 
 def _met(ranks: Communicator, size: int) -> Peers | None:
-    runtime, errors = cupy().cuda.runtime, device_errors()
+    runtime, errors = cuda_api().runtime, device_errors()
     own, handle = 0, bytes(HANDLE_BYTES)
     try:
-        # Not from CuPy's pool: a handle stands for a whole allocation.
+        # Not from the pool: a handle stands for a whole allocation.
         own = runtime.malloc(memory_bytes(ranks.size, size))
         runtime.memset(own, 0, memory_bytes(ranks.size, size))
         runtime.deviceSynchronize()

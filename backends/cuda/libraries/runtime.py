@@ -31,6 +31,8 @@ NEW_FRONTEND = (1, 27)
 # Held where a thread captures, and where one makes what waits for the whole device, as handles of
 # cuBLAS and cuDNN do: that is forbidden while any stream is captured.
 CAPTURING = threading.RLock()
+# The packages of CuPy, for either CUDA.
+CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 INSTALL = (
     "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
     "or use --device cpu"
@@ -38,19 +40,49 @@ INSTALL = (
 
 
 @cache
+def cuda_api() -> Any:
+    """``cuda_api.py``, on CuPy's binding of CUDA's runtime, which is imported without the rest.
+
+    Raises BackendUnavailableError that says what to install.
+    """
+    _imported("cupy_backends.cuda.api.runtime", "CuPy")
+    return importlib.import_module(".cuda_api", __package__)
+
+
+@cache
 def cupy() -> Any:
-    """CuPy, imported once. Raises BackendUnavailableError that says what to install."""
+    """All of CuPy, for arithmetic where plans are verified. Raises BackendUnavailableError."""
     return _imported("cupy", "CuPy")
+
+
+@contextmanager
+def cupy_on(stream: Any) -> Iterator[Any]:
+    """CuPy, whose arrays and ours work on a stream in this block."""
+    cp = cupy()
+    with stream, cp.cuda.Stream.from_external(stream):
+        yield cp
+
+
+def cupy_version() -> str:
+    """The version of CuPy's package, of whichever name."""
+    from importlib import metadata
+
+    for name in (*CUPY, "cupy"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "unknown"
+
+
+def spare_bytes() -> int:
+    """What CuPy holds in reserve on the device, which is freed where memory runs out."""
+    if "cupy" not in sys.modules:
+        return 0
+    return int(cupy().get_default_memory_pool().free_bytes())
 
 
 def submodule(name: str) -> ModuleType:
     """A module of CuPy that it does not import by itself, such as ``cuda.nccl``."""
     return _imported(f"cupy.{name}", "CuPy")
-
-
-def submodule_of_backends(name: str) -> ModuleType:
-    """A module of CuPy's own bindings, such as ``cuda.libs.nvrtc``."""
-    return _imported(f"cupy_backends.{name}", "CuPy")
 
 
 def _imported(name: str, called: str) -> ModuleType:
@@ -68,10 +100,10 @@ def address_of(array: Any) -> int:
 
 
 def device_errors() -> tuple[type[Exception], type[Exception]]:
-    """What CuPy raises where the device fails: the runtime's error, and the driver's, with which
+    """What is raised where the device fails: the runtime's error, and the driver's, with which
     a launch of a kernel of ours answers."""
-    cuda = cupy().cuda
-    return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+    api = cuda_api()
+    return api.runtime.CUDARuntimeError, api.driver.DriverError
 
 
 @cache
@@ -163,10 +195,10 @@ class Device:
     """
 
     def __init__(self) -> None:
-        cp = cupy()
+        runtime = cuda_api().runtime
         try:
-            count = cp.cuda.runtime.getDeviceCount()
-        except cp.cuda.runtime.CUDARuntimeError as error:
+            count = runtime.getDeviceCount()
+        except runtime.CUDARuntimeError as error:
             raise BackendUnavailableError(
                 f"device 'cuda': the CUDA driver does not answer ({error}); check that nvidia-smi "
                 "works and its driver supports the installed CUDA version, or use --device cpu"
@@ -175,7 +207,7 @@ class Device:
             raise BackendUnavailableError(
                 "device 'cuda': this machine has no GPU; use --device cpu"
             )
-        properties = cp.cuda.runtime.getDeviceProperties(0)
+        properties = runtime.getDeviceProperties(0)
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))
         self.memory = int(properties["totalGlobalMem"])
@@ -185,10 +217,10 @@ class Device:
             int(properties["sharedMemPerBlockOptin"]),
             self.capability == (9, 0),
         )
-        self._common = [cp.cuda.Stream(non_blocking=True)]
+        self._common = [cuda_api().Stream()]
         self._own = threading.local()
         self._held: list[object] = []
-        self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())
+        self.cuda_version = int(runtime.runtimeGetVersion())
 
     @property
     def stream(self) -> Any:
@@ -199,17 +231,17 @@ class Device:
         """Stream 0 is the main one; others run beside it."""
         streams = self._streams
         while len(streams) <= index:
-            streams.append(cupy().cuda.Stream(non_blocking=True))
+            streams.append(cuda_api().Stream())
         return streams[index]
 
     @contextmanager
     def own_streams(self) -> Iterator[None]:
         """In this block this thread has other streams than the rest: what it launches does not
         wait for their work, nor they for its. Handles and executables of the block stay in it."""
-        cuda = cupy().cuda
+        api = cuda_api()
         # A thread begins without a context, which calls of the driver need.
-        cuda.Device(0).use()
-        self._own.streams = [cuda.Stream(non_blocking=True)]
+        api.use_device()
+        self._own.streams = [api.Stream()]
         try:
             yield
         finally:
@@ -247,7 +279,7 @@ def synchronize() -> None:
 
 def copy_flat(source: Any, target: Any, stream: Any) -> None:
     """Copy one flat device array to another on a stream, without a kernel to be compiled for it."""
-    runtime = cupy().cuda.runtime
+    runtime = cuda_api().runtime
     ends = (address_of(target), address_of(source), source.nbytes)
     runtime.memcpyAsync(*ends, runtime.memcpyDeviceToDevice, stream.ptr)
 
@@ -283,14 +315,14 @@ def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
 
 def fastest(work: Callable[[], object], stream: Any, repeats: int) -> float:
     """Device seconds between begin and end of what ``work`` launches, the least of ``repeats``."""
-    cuda, best = cupy().cuda, float("inf")
+    event, best = cuda_api().Event, float("inf")
     for _ in range(repeats):
-        start, stop = cuda.Event(), cuda.Event()
+        start, stop = event(timing=True), event(timing=True)
         start.record(stream)
         work()
         stop.record(stream)
         stop.synchronize()
-        best = min(best, cuda.get_elapsed_time(start, stop) / 1e3)
+        best = min(best, start.seconds_until(stop))
     return best
 
 
@@ -299,14 +331,15 @@ def crowded() -> bool:
 
     Programs that share it through MPS do not take turns, and are not noticed.
     """
-    source, stream = cupy().zeros(1024, "float32"), device().stream
+    stream = device().stream
     times: list[float] = []
     with stream:
+        source = cuda_api().zeros(1024, "float32")
         target = source.copy()
         stream.synchronize()
         begin = now = time.perf_counter()
         while now < begin + PROBE_SECONDS:
-            cupy().copyto(target, source)
+            copy_flat(source, target, stream)
             stream.synchronize()
             before, now = now, time.perf_counter()
             times.append(now - before)
@@ -348,7 +381,7 @@ def trial_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> floa
 
 
 def gives_equal_bits(launch: Callable[[], None], output: Any) -> bool:
-    """Whether a launch leaves equal bits in a device array twice."""
+    """Whether a launch leaves equal bits in one of CuPy's arrays twice."""
     results = []
     for _ in range(2):
         launch()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ....common.errors import BackendUnavailableError, LibraryError
 from ....common.native import Owned
-from .runtime import loaded_library
+from .runtime import INSTALL
 
 
 class Handle(Owned):
@@ -46,9 +46,27 @@ class SharedLibrary:
         return Handle(handle.value, lambda h: free(c_void_p(h)))
 
 
-def loaded_by_cupy(part: str) -> str:
-    """The path of a library. Raises BackendUnavailableError where CuPy has not loaded it."""
-    path = loaded_library(part)
-    if path is None:
-        raise BackendUnavailableError(f"device 'cuda': CuPy loaded no {part}")
-    return path
+def finder() -> Any:
+    """NVIDIA's finder of its libraries, which CuPy needs, too."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return load_nvidia_dynamic_lib
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def library_path(name: str) -> str:
+    """The path of one of CUDA's libraries, such as "cublas", which is loaded then.
+
+    The finder looks among Python's packages, then where the system has its libraries, then in
+    CUDA_PATH. Raises BackendUnavailableError.
+    """
+    try:
+        path = finder()(name).abs_path
+    except (ImportError, RuntimeError) as error:
+        raise BackendUnavailableError(
+            f"device 'cuda': {name} cannot be loaded ({first_line(error)}); {INSTALL}"
+        ) from None
+    return str(path)

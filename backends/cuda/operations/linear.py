@@ -158,7 +158,7 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
         return b.kernel(op, kernel, (channels,), planes, shared=THREADS * 8)
     shown = {"rows": rows, "columns": channels}
     if layout.picture is None and held.dtype == FLOAT and not b.arithmetic.fusion:
-        ones = b.keep(b.cupy.ones(rows, "float32"))
+        ones = b.keep(b.cuda.ones(rows, "float32"))
         ends = (held.pointer, address_of(ones), b.output(db).pointer)
         launch = partial(b.stream.cublas.column_sums, rows, channels, stored, *ends)
         return b.add(op, "cuBLAS", "cublasSgemv", launch, shown)

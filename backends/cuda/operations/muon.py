@@ -7,13 +7,13 @@ and the order of columns does not matter to the iteration. Filters of about one 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from ....common.records import dataclass
 from ....graph.ops import MuonUpdate
 from ..binding.bind import Binder, binds
 from ..binding.launch_list import Varying

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ....common.records import dataclass
 from ....graph.graph import Op, Tensor
 from ....graph.ops import (
     ACTIVATIONS,

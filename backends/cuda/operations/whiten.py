@@ -8,7 +8,7 @@ import numpy as np
 
 from ..libraries.kernels import THREADS, UNASKED, Kernel, i32
 from ..libraries.layout import ceil_div
-from ..libraries.runtime import cupy
+from ..libraries.runtime import cuda_api
 
 FILE = "whiten.cu"
 # Elements of a patch for which the device does it: the products of so many are shared out to blocks
@@ -28,8 +28,8 @@ def patch_sums(
     if patch > LARGEST or band < 1:
         return None
     down, row, lines = height - window[0] + 1, _words(width, window), channels * window[1]
-    chosen = cupy().asarray(np.ascontiguousarray(rows), "int32")
-    table = cupy().zeros(patch * (patch + 1), "int64")
+    chosen = cuda_api().asarray(np.ascontiguousarray(rows), "int32")
+    table = cuda_api().zeros(patch * (patch + 1), "int64")
     parts = ceil_div(patch * (patch + 3) // 2, THREADS)
     grid = (max(1, min(len(rows) * ceil_div(down, band), BLOCKS // parts)), parts)
     numbers = (len(rows), channels, height, width, *window, band)

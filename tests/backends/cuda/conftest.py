@@ -1,4 +1,4 @@
-"""A stand-in for CuPy in host memory, which does at once what a device does later."""
+"""A stand-in for CUDA in host memory, which does at once what a device does later."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -85,11 +86,11 @@ CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
 class FakeError(RuntimeError):
-    """As CuPy's CUDARuntimeError."""
+    """As the error of CUDA's runtime."""
 
 
 class FakeDriverError(RuntimeError):
-    """As CuPy's CUDADriverError, which launches of kernels raise."""
+    """As the error of CUDA's driver, which launches of kernels raise."""
 
 
 class FakeEvent:
@@ -102,11 +103,14 @@ class FakeEvent:
     def synchronize(self):
         pass
 
+    def seconds_until(self, later):
+        return 1e-6
+
 
 class FakeStream:
     ptr = 0
 
-    def __init__(self, **_):
+    def __init__(self):
         self.waited = []
 
     def __enter__(self):
@@ -123,9 +127,9 @@ class FakeStream:
 
 
 class FakeArray(np.ndarray):
-    """An array with the parts of CuPy's that are used here."""
+    """An array with the parts of one on the device."""
 
-    def set(self, array, stream=None):
+    def set(self, array):
         self[...] = array
 
     def get(self):
@@ -140,21 +144,17 @@ def _array(array):
     return np.ascontiguousarray(array).view(FakeArray)
 
 
-class FakeDevice:
-    def __init__(self, number=0):
-        self.number = number
-
-    def use(self):
-        pass
+def _at_address(pointer, size):
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(pointer), "uint8").view(FakeArray)
 
 
 @pytest.fixture
-def fake_cupy(monkeypatch):
-    """Code that asks for CuPy or the device gets the stand-in."""
+def fake_cuda(monkeypatch):
+    """Code that asks for CUDA, CuPy or the device gets the stand-in."""
     fake = SimpleNamespace(allocated=0)
 
     def counted(array):
-        # As CuPy's pool rounds.
+        # As the pool rounds.
         fake.allocated += -(-array.nbytes // 512) * 512
         return _array(array)
 
@@ -168,20 +168,19 @@ def fake_cupy(monkeypatch):
         ones=lambda shape, dtype="float32": allocate(shape, dtype, 1),
         zeros_like=lambda array: allocate(array.shape, array.dtype),
         asarray=lambda values, dtype=None: counted(np.asarray(values, dtype)),
-        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
-        cuda=SimpleNamespace(
-            Event=FakeEvent,
-            Stream=FakeStream,
-            Device=FakeDevice,
-            alloc_pinned_memory=bytearray,
-            driver=SimpleNamespace(CUDADriverError=FakeDriverError),
-            runtime=SimpleNamespace(
-                memcpyHostToDevice=1,
-                memcpyDeviceToDevice=3,
-                memcpyAsync=lambda target, source, size, *_: ctypes.memmove(target, source, size),
-                CUDARuntimeError=FakeError,
-                memGetInfo=lambda: (1 << 30, 2 << 30),
-            ),
+        at_address=_at_address,
+        pool=SimpleNamespace(free_bytes=lambda: 0),
+        Event=FakeEvent,
+        Stream=FakeStream,
+        use_device=lambda: None,
+        Pinned=lambda size: np.zeros(size, np.uint8),
+        driver=SimpleNamespace(DriverError=FakeDriverError),
+        runtime=SimpleNamespace(
+            memcpyHostToDevice=1,
+            memcpyDeviceToDevice=3,
+            memcpyAsync=lambda target, source, size, *_: ctypes.memmove(target, source, size),
+            CUDARuntimeError=FakeError,
+            memGetInfo=lambda: (1 << 30, 2 << 30),
         ),
     )
     device = SimpleNamespace(
@@ -194,8 +193,11 @@ def fake_cupy(monkeypatch):
     )
     # The device of tests that use a real one stays in its cache: their backends hold its streams.
     for module in _modules():
-        if hasattr(module, "cupy"):
-            monkeypatch.setattr(module, "cupy", lambda: fake)
+        for name in ("cuda_api", "cupy"):
+            if callable(getattr(module, name, None)):
+                monkeypatch.setattr(module, name, lambda: fake)
+        if hasattr(module, "cupy_on"):
+            monkeypatch.setattr(module, "cupy_on", lambda stream: nullcontext(fake))
         if hasattr(module, "device"):
             monkeypatch.setattr(module, "device", lambda: device)
     return fake
@@ -269,10 +271,10 @@ class FakeToolchain:
 class FakeModule:
     """Its kernels compute nothing."""
 
-    def load(self, code):
+    def __init__(self, code):
         self.source, self.options = json.loads(code)
 
-    def get_function(self, name):
+    def function(self, name):
         return FakeKernel(self.source, self.options, name)
 
 
@@ -292,8 +294,8 @@ class FakeKernel:
         known = {**structs, **TYPES, "T*": stored, "R*": result}
         self.types = [known[kind] for kind in self.kinds]
 
-    def __call__(self, *_, **__):
-        pass
+    def launch(self, *_):
+        return lambda: None
 
     def check(self, arguments):
         assert len(arguments) == len(self.types), self.name
@@ -317,10 +319,10 @@ class FakeConvolution(Silent):
 
 
 @pytest.fixture
-def bound(fake_cupy, monkeypatch):
+def bound(fake_cuda, monkeypatch):
     """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
-    fake_cupy.cuda.Module = FakeModule
-    fake_cupy.cuda.driver.funcSetAttribute = lambda *_: None
+    fake_cuda.Module = FakeModule
+    fake_cuda.driver.allow_shared = lambda *_: None
     monkeypatch.setattr(modules, "toolchain", FakeToolchain)
     launch = kernels.Kernel.launch
 
@@ -342,10 +344,10 @@ def bound(fake_cupy, monkeypatch):
         pictures=None,
     ):
         libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
-        stream = Stream(fake_cupy.cuda.Stream(), *libraries, convolution=FakeConvolution())
+        stream = Stream(fake_cuda.Stream(), *libraries, convolution=FakeConvolution())
         streams = [stream] * int(choices["streams"])
         kind = Arithmetic.of(precision, fusion, deterministic)
-        before = fake_cupy.allocated
+        before = fake_cuda.allocated
         executable = CudaExecutable(
             graphs,
             Tuning("cuda", choices=choices),
@@ -355,7 +357,7 @@ def bound(fake_cupy, monkeypatch):
             streamed=streamed,
             pictures=pictures,
         )
-        return executable, fake_cupy.allocated - before
+        return executable, fake_cuda.allocated - before
 
     # What is compiled for the stand-in is no kernel.
     kernels._module.cache_clear()

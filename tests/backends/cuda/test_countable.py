@@ -65,9 +65,9 @@ def test_no_batch_helps_a_parameter() -> None:
         plan_memory({"train": train(2, units=1 << 28)})
 
 
-def test_it_is_asked_before_any_memory_is(fake_cupy, monkeypatch) -> None:
+def test_it_is_asked_before_any_memory_is(fake_cuda, monkeypatch) -> None:
     backend = CudaBackend()
     monkeypatch.setattr(CudaBackend, "precision", lambda self, wanted: "tf32")
     with pytest.raises(ConfigError, match="in one tensor"):
         backend.compile({"train": train(MOST + 1)}, Options())
-    assert fake_cupy.allocated == 0
+    assert fake_cuda.allocated == 0

@@ -34,8 +34,8 @@ def break_call(executable, function, error):
     return steps[at]
 
 
-def test_an_error_of_the_device_names_the_call_its_shapes_and_what_to_do(executable, fake_cupy):
-    error = fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
+def test_an_error_of_the_device_names_the_call_its_shapes_and_what_to_do(executable, fake_cuda):
+    error = fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
     step = break_call(executable, "cudnnBackendExecute", error)
     with pytest.raises(LibraryError) as caught:
         executable.run("train")
@@ -49,7 +49,7 @@ def test_an_error_of_the_device_names_the_call_its_shapes_and_what_to_do(executa
 
 
 def test_an_error_that_shows_later_belongs_to_the_call_that_it_follows(
-    executable, fake_cupy, monkeypatch
+    executable, fake_cuda, monkeypatch
 ):
     """The device answers late: without a captured graph every call is waited for."""
     step = next(s for s in executable._sections["train"].steps if s.call)
@@ -59,7 +59,7 @@ def test_an_error_that_shows_later_belongs_to_the_call_that_it_follows(
 
     def synchronize():
         if begun:
-            raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
+            raise fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
 
     monkeypatch.setattr(executable._streams[0].cuda, "synchronize", synchronize)
     with pytest.raises(LibraryError) as caught:
@@ -78,13 +78,13 @@ def test_a_library_s_own_error_says_which_operation_called(executable):
 
 
 def test_in_a_captured_step_the_section_is_named_and_how_to_learn_more(
-    bound, sections, fake_cupy, monkeypatch
+    bound, sections, fake_cuda, monkeypatch
 ):
     made, _ = bound(sections("lenet"), capture=True)
 
     class Captured:
         def launch(self, stream):
-            raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorLaunchFailure")
+            raise fake_cuda.runtime.CUDARuntimeError("cudaErrorLaunchFailure")
 
     monkeypatch.setattr(made, "_record", lambda section, times: Captured())
     with pytest.raises(LibraryError) as caught:
@@ -94,10 +94,10 @@ def test_in_a_captured_step_the_section_is_named_and_how_to_learn_more(
 
 
 def test_what_broke_a_capture_is_not_hidden_by_the_broken_capture(
-    bound, sections, fake_cupy, monkeypatch
+    bound, sections, fake_cuda, monkeypatch
 ):
     made, _ = bound(sections("lenet"), capture=True)
-    error = fake_cupy.cuda.runtime.CUDARuntimeError
+    error = fake_cuda.runtime.CUDARuntimeError
     stream = made._streams[0].cuda
 
     def end():
@@ -126,21 +126,21 @@ def test_running_out_of_memory_while_binding_says_for_what(bound, sections, monk
     assert "smaller batch" in str(caught.value)
 
 
-def test_closing_after_an_error_hides_nothing(bound, sections, fake_cupy, monkeypatch):
+def test_closing_after_an_error_hides_nothing(bound, sections, fake_cuda, monkeypatch):
     from dnnstack.backends.cuda import executable as module
 
     made, _ = bound(sections("lenet"))
 
     def broken():
-        raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
+        raise fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
 
     monkeypatch.setattr(module, "synchronize", broken)
     made.close()
 
 
-def test_a_launch_that_the_driver_refuses_names_the_kernel(executable, fake_cupy):
+def test_a_launch_that_the_driver_refuses_names_the_kernel(executable, fake_cuda):
     """Launches of our kernels go through the driver, whose errors are of a type of their own."""
-    error = fake_cupy.cuda.driver.CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
+    error = fake_cuda.driver.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
     step = break_call(executable, "dense_tail", error)
     with pytest.raises(LibraryError, match=r"dense_tail\(op=.*ILLEGAL_ADDRESS") as caught:
         executable.run("train")
@@ -166,9 +166,9 @@ def test_running_out_of_memory_before_any_section_is_reported(bound, sections, m
         bound(sections("lenet"))
 
 
-def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cupy, monkeypatch):
+def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cuda, monkeypatch):
     """The tuner passes over a candidate that fails, and must not stumble over the capture's end."""
-    stream = fake_cupy.cuda.Stream()
+    stream = fake_cuda.Stream()
     launches = []
 
     def launch():
@@ -177,7 +177,7 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cup
             raise CudnnError("cuDNN frontend", "pygraph", "not while capturing", {})
 
     def end():
-        raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+        raise fake_cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
 
     monkeypatch.setattr(stream, "begin_capture", lambda: None, raising=False)
     monkeypatch.setattr(stream, "end_capture", end, raising=False)
@@ -186,10 +186,10 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cup
 
 
 @pytest.fixture
-def stand_in(fake_cupy, monkeypatch):
+def stand_in(fake_cuda, monkeypatch):
     """CudaBackend needs no device and no library but what makes an executable."""
     monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
     monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
     monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
 

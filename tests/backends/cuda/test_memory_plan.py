@@ -51,14 +51,14 @@ def test_what_is_counted_is_what_is_bound(bound, sections, name, fusion, precisi
 
 
 @pytest.mark.parametrize("name", ["lenet", "cifar", "deep"])
-def test_variants_that_a_search_tries_are_counted(bound, fake_cupy, sections, name):
+def test_variants_that_a_search_tries_are_counted(bound, fake_cuda, sections, name):
     graphs = sections(name)
     executable, taken = bound(graphs, choices=FURTHEST)
-    before = fake_cupy.allocated
+    before = fake_cuda.allocated
     for binder in executable.binders():
         for _, make in chain.from_iterable(binder.variants.values()):
             make()
-    tried = fake_cupy.allocated - before
+    tried = fake_cuda.allocated - before
     # A rule and a count of blocks for each product that may update weights.
     tried += sum(2 * ALIGNMENT * len(binder.at_once) for binder in executable.binders())
     executable.close()
@@ -89,7 +89,7 @@ def test_scratch_that_nobody_announced_is_counted(sections, monkeypatch):
 
     def greedy(b, *arguments):
         b.scratch(5000, "float64")
-        b.keep(b.cupy.zeros(600, "uint8"))
+        b.keep(b.cuda.zeros(600, "uint8"))
         b.numbers(1.0, 2.0, dtype="float32")
         b.store.zeros(b.home(b.graph["loss"]).layout)
         before(b, *arguments)
@@ -109,7 +109,7 @@ def test_a_dry_run_asks_for_neither_cupy_nor_a_device(sections, monkeypatch):
 
     prefix = runtime.__package__.removesuffix("libraries")
     for module in [m for name, m in sys.modules.items() if name.startswith(prefix)]:
-        for name in {"cupy", "device", "frontend"} & vars(module).keys():
+        for name in {"cuda_api", "cupy", "cupy_on", "device", "frontend"} & vars(module).keys():
             monkeypatch.setattr(module, name, asked)
     for streamed in (False, True):
         plan_memory(sections("deep"), streamed=streamed)

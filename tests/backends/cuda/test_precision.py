@@ -14,7 +14,7 @@ from dnnstack.backends.cuda.libraries.conv_plans import WORKSPACE_LIMIT
 from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.libraries.operand import Operand
-from dnnstack.backends.cuda.libraries.runtime import cupy, device
+from dnnstack.backends.cuda.libraries.runtime import cuda_api, cupy_on, device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.geometry import Window
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -182,9 +182,9 @@ def forward_graph(exact):
 
 def test_rounding_to_tf32_is_found_out(cuda):
     """The check that keeps fp32 exact must see what TF32 does."""
-    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    workspace = cuda_api().empty(WORKSPACE_LIMIT, "uint8")
     pointer = int(workspace.data.ptr)
-    with device().stream:
+    with cupy_on(device().stream):
         rounding, exact = forward_graph(False), forward_graph(True)
         assert not rounding._is_exact(rounding.plan, pointer)
         assert exact._is_exact(exact.plan, pointer)
@@ -199,10 +199,10 @@ def test_what_does_not_repeat_is_found_out(cuda, monkeypatch):
         turns.append(plan)
         if len(turns) == 2:
             output = pointers[graph._plans.ids["y"]]
-            cupy().cuda.runtime.memsetAsync(output, 1, 4, device().stream.ptr)
+            cuda_api().runtime.memsetAsync(output, 1, 4, device().stream.ptr)
 
     monkeypatch.setattr(graph, "_execute", drifting)
     # The plan was found right when it was chosen, which is remembered.
     graph._verdicts.clear()
-    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    workspace = cuda_api().empty(WORKSPACE_LIMIT, "uint8")
     assert not graph.verified(graph.plan, int(workspace.data.ptr))

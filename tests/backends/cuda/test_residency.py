@@ -7,7 +7,7 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as module
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.libraries.runtime import cupy
+from dnnstack.backends.cuda.libraries.runtime import cuda_api
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
 
@@ -71,9 +71,9 @@ def test_streamed_data_gives_equal_bits(cuda, sections, name, precision, capture
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("name", ["lenet", "cifar"])
 def test_memory_stays_within_the_plan(cuda, sections, name, precision):
-    pool = cupy().get_default_memory_pool()
+    pool = cuda_api().pool
     graphs = sections(name, batch=256, count=COUNT, fusion=False)
-    pool.free_all_blocks()
+    pool.release()
     before = pool.used_bytes()
     executable = cuda.compile(graphs, Options(precision, fusion=False, tune=False))
     for section in graphs:
@@ -86,7 +86,7 @@ def test_memory_stays_within_the_plan(cuda, sections, name, precision):
 def test_what_does_not_fit_is_refused_before_it_is_allocated(cuda, sections, monkeypatch):
     graphs = sections("cifar", batch=4096)
     monkeypatch.setattr(module, "free_bytes", lambda: 4 << 30)
-    before = cupy().get_default_memory_pool().total_bytes()
+    before = cuda_api().pool.held_bytes()
     with pytest.raises(ConfigError, match=r"data\.batch_size of at most \d+ fits"):
         cuda.compile(graphs, Options(tune=False))
-    assert cupy().get_default_memory_pool().total_bytes() == before
+    assert cuda_api().pool.held_bytes() == before

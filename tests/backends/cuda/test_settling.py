@@ -15,10 +15,10 @@ from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
 
 
 @pytest.fixture
-def stand_in(fake_cupy, monkeypatch):
+def stand_in(fake_cuda, monkeypatch):
     """CudaBackend needs no device, and its executables are nothing but their tables."""
     monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
     monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
     monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
 
@@ -103,14 +103,14 @@ def test_a_search_beside_another_program_says_so(monkeypatch, moment):
         ([2.0, 2.4], True),
     ],
 )
-def test_taking_turns_with_another_program_is_noticed(fake_cupy, monkeypatch, waits, busy):
+def test_taking_turns_with_another_program_is_noticed(fake_cuda, monkeypatch, waits, busy):
     now, count = [0.0], [0]
 
     def synchronize():
         now[0] += waits[count[0] % len(waits)] / 1e3
         count[0] += 1
 
-    monkeypatch.setattr(fake_cupy, "copyto", lambda target, source: None, raising=False)
+    monkeypatch.setattr(fake_cuda, "copyto", lambda target, source: None, raising=False)
     monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(runtime.device().stream, "synchronize", synchronize, raising=False)
     assert runtime.crowded() == busy

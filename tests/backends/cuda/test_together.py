@@ -207,10 +207,10 @@ def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     assert made._together("train", TOGETHER) == 1
 
 
-def test_a_stream_that_has_waited_is_waited_for(fake_cupy):
+def test_a_stream_that_has_waited_is_waited_for(fake_cuda):
     """Else the capture would end with a stream that never came back."""
-    streams = [fake_cupy.cuda.Stream() for _ in range(3)]
-    launches = LaunchList(fake_cupy, [SimpleNamespace(cuda=stream) for stream in streams])
+    streams = [fake_cuda.Stream() for _ in range(3)]
+    launches = LaunchList(fake_cuda, [SimpleNamespace(cuda=stream) for stream in streams])
     launches.current = 1
     launches.join([0])
     launches.current = 0

@@ -252,7 +252,9 @@ def test_a_trial_is_closed_where_the_user_interrupts(monkeypatch):
         raise KeyboardInterrupt
 
     closed = []
-    monkeypatch.setattr(timed_plans, "cupy", lambda: SimpleNamespace(empty=lambda *_: pointer(0)))
+    monkeypatch.setattr(
+        timed_plans, "cuda_api", lambda: SimpleNamespace(empty=lambda *_: pointer(0))
+    )
     binder = SimpleNamespace(products={"train/dense_1/forward": None}, convolutions={}, variants={})
     trial = SimpleNamespace(
         graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
@@ -342,7 +344,7 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
         raise MemoryError("Out of memory")
 
     empty = none if step == "workspace" else lambda *_: pointer(0)
-    monkeypatch.setattr(timed_plans, "cupy", lambda: SimpleNamespace(empty=empty))
+    monkeypatch.setattr(timed_plans, "cuda_api", lambda: SimpleNamespace(empty=empty))
     product = SimpleNamespace(
         seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
     )

@@ -16,11 +16,11 @@ from dnnstack.common.errors import BackendUnavailableError, CublasError
 @pytest.fixture
 def without_cupy(monkeypatch):
     """CuPy cannot be imported, whatever is installed."""
-    runtime.cupy.cache_clear()
+    runtime.cuda_api.cache_clear()
     runtime.device.cache_clear()
-    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy_backends", None)
     yield
-    runtime.cupy.cache_clear()
+    runtime.cuda_api.cache_clear()
     runtime.device.cache_clear()
 
 

@@ -33,11 +33,11 @@ def section(steps=7):
 class Machine:
     """Feeds of one section, with a counter that runs as the device's would."""
 
-    def __init__(self, cupy, steps=7):
+    def __init__(self, cuda, steps=7):
         draw = np.random.default_rng(4)
         self.graph = section(steps)
         self.step = 0
-        self.feeds = Feeds({"train": self.graph}, lambda tensor: self.step, cupy)
+        self.feeds = Feeds({"train": self.graph}, lambda tensor: self.step, cuda)
         self.images = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
         self.labels = draw.integers(0, 10, COUNT).astype(np.int32)
         self.order = draw.integers(0, COUNT, steps * N).astype(np.int32)
@@ -74,8 +74,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(fake_cupy):
-    made = Machine(fake_cupy)
+def machine(fake_cuda):
+    made = Machine(fake_cuda)
     yield made
     made.feeds.close()
 
@@ -179,11 +179,11 @@ def test_an_executable_feeds_its_sections_from_host_memory(bound, sections):
     executable.close()
 
 
-def test_sections_that_share_a_counter_go_on_where_the_other_stopped(fake_cupy):
+def test_sections_that_share_a_counter_go_on_where_the_other_stopped(fake_cuda):
     """The phases of a training are sections of their own with one counter and one order."""
     step = [0]
     graph = section()
-    feeds = Feeds({"train": graph, "later": graph}, lambda tensor: step[0], fake_cupy)
+    feeds = Feeds({"train": graph, "later": graph}, lambda tensor: step[0], fake_cuda)
     order = np.arange(7 * N, dtype=np.int32)
     feeds.write(graph["images"], np.zeros((COUNT, *SHAPE), np.uint8))
     feeds.write(graph["labels"], np.zeros(COUNT, np.int32))

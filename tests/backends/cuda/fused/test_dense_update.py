@@ -254,7 +254,7 @@ class Ways(Timed):
         (Ways(6.0), timed_plans.FEW_LAUNCHES + 1, None),
     ],
 )
-def test_a_search_tries_them_in_the_whole_step_first(fake_cupy, ours, launches, wanted):
+def test_a_search_tries_them_in_the_whole_step_first(fake_cuda, ours, launches, wanted):
     """However long they take alone, for they do more."""
     binder = SimpleNamespace(
         products={"p": Timed(5.0, 4.0)},
@@ -268,7 +268,7 @@ def test_a_search_tries_them_in_the_whole_step_first(fake_cupy, ours, launches, 
         steps=[None] * launches,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = {}
     chosen = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
     assert chosen == {"p/gemm": "t1-1-0"}

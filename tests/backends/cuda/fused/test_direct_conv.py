@@ -215,7 +215,7 @@ class Timed:
         (1.0, {"b": (4.0,), "d": (3.0,)}, "d0"),
     ],
 )
-def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail, others, wanted):
+def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cuda, tail, others, wanted):
     binder = SimpleNamespace(
         products={},
         convolutions={"c": Timed(7.0, 5.0)},
@@ -226,13 +226,13 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail,
         together=[],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"c": wanted}
 
 
 @pytest.mark.parametrize("asked", [8.0, None])
-def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
+def test_every_section_has_its_share_of_a_search(fake_cuda, monkeypatch, asked):
     """The last plan is the fastest, and each costs a second."""
     now = [0.0]
     monkeypatch.setattr(timed_plans.time, "perf_counter", lambda: now[0])
@@ -256,7 +256,7 @@ def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
         for name, each in zip("ab", every, strict=True)
     ]
     trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     monkeypatch.setattr(timed_plans, "PLAN_SECONDS", 20.0)
     options = Options("tf32", tune_seconds=asked)
     found = timed_plans.timed_plans(lambda choices: trial, {}, options, 8.0)
@@ -265,7 +265,7 @@ def test_every_section_has_its_share_of_a_search(fake_cupy, monkeypatch, asked):
     assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
 
 
-def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cupy):
+def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cuda):
     names = ("one/a/forward", "one/a/data")
     timed = {name: Timed(7.0, 5.0) for name in names}
     variants = {name: [("d", lambda: Timed(1.0))] for name in names}
@@ -279,7 +279,7 @@ def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cu
         either={},
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
 

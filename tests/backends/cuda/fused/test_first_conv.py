@@ -72,12 +72,12 @@ def test_a_choice_says_which_kernel_goes_back(bound, sections, choice, precision
         assert taken == bound({"train": sections("lenet")["train"]}, precision, CHOICES)[1]
 
 
-def test_a_search_takes_the_faster_kernel(fake_cupy):
+def test_a_search_takes_the_faster_kernel(fake_cuda):
     either = {"a": {"p": lambda _: 2.0, "t": lambda _: 1.0}, "b": {"p": lambda _: 3.0}}
     nothing = {"products": {}, "convolutions": {}, "variants": {}, "tails": {}, "together": []}
     binder = SimpleNamespace(**nothing, either=either)
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == {
         "a": "t",
         "b": "p",

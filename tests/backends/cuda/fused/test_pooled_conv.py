@@ -218,7 +218,7 @@ class Timed:
     ("spared", "wanted"),
     [(3.0, {"a": "p0", "b": "p0"}), (1.0, {"a": "0", "b": "t0"})],
 )
-def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
+def test_a_search_counts_the_launch_that_they_spare(fake_cuda, spared, wanted):
     """Both gradients, or none: 4 + 4 beside 5 + 2 and the max-pool's own kernel."""
     variants = {"a": {"p": 4.0}, "b": {"t": 2.0, "p": 4.0}}
     binder = SimpleNamespace(
@@ -234,11 +234,11 @@ def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
         together=[Together(("a", "b"), lambda repeats: spared), Together((), None)],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
 
 
-def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
+def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cuda):
     times = {"p": 4.0, "pw": 3.0, "t": 5.0}
     binder = SimpleNamespace(
         products={},
@@ -250,14 +250,14 @@ def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cupy):
         together=[Together(("a",), lambda repeats: 1.0)],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
 
 
 @pytest.mark.parametrize(
     ("spared", "wanted"), [(3.0, {"a": "t0"}), (0.5, {"a": "0"}), (1.9, {"a": "d0"})]
 )
-def test_a_search_counts_the_moments_that_sums_spare(fake_cupy, spared, wanted):
+def test_a_search_counts_the_moments_that_sums_spare(fake_cuda, spared, wanted):
     """cuDNN's 5 and a direct kernel's 3 or 4.5 are in front of a pass for moments, 5.4 are not."""
     ways = {"t": Timed(5.4, sums=True), "d": Timed(3.0 if spared < 3.0 else 4.5)}
     if spared < 1.0:
@@ -272,7 +272,7 @@ def test_a_search_counts_the_moments_that_sums_spare(fake_cupy, spared, wanted):
         together=[],
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == wanted
 
 

@@ -274,7 +274,7 @@ class Timed:
         ((), Timed(3.0), 0.0, None),
     ],
 )
-def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail, wanted):
+def test_a_search_times_them_beside_the_algorithms(fake_cuda, times, ours, tail, wanted):
     """And what must follow an algorithm counts to it."""
     binder = SimpleNamespace(
         products={"p": Timed(*times)},
@@ -286,7 +286,7 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
         at_once={},
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
     assert found == ({} if wanted is None else {"p/gemm": wanted})
 
@@ -302,7 +302,7 @@ def test_a_search_times_them_beside_the_algorithms(fake_cupy, times, ours, tail,
         ((5.0, 4.0), Timed(4.5), timed_plans.FEW_LAUNCHES + 1, {}),
     ],
 )
-def test_a_search_keeps_what_is_nearly_as_fast(fake_cupy, times, ours, launches, rivals):
+def test_a_search_keeps_what_is_nearly_as_fast(fake_cuda, times, ours, launches, rivals):
     binder = SimpleNamespace(
         products={"p": Timed(*times)},
         convolutions={},
@@ -314,7 +314,7 @@ def test_a_search_keeps_what_is_nearly_as_fast(fake_cupy, times, ours, launches,
         steps=[None] * launches,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
     found = {}
     timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
     assert found == rivals

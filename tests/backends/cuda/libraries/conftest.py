@@ -14,7 +14,7 @@ from ....support.fake_frontend import FakeFrontend
 
 
 @pytest.fixture
-def frontend(fake_cupy, monkeypatch):
+def frontend(fake_cuda, monkeypatch):
     """The stand-in, and a library of cuDNN that only has a version."""
     made = FakeFrontend()
     for module in (conv_plans, cudnn_library, plan_files):
@@ -34,8 +34,8 @@ def frontend(fake_cupy, monkeypatch):
 
 
 @pytest.fixture
-def library(frontend, fake_cupy):
-    return Cudnn(fake_cupy.cuda.Stream())
+def library(frontend, fake_cuda):
+    return Cudnn(fake_cuda.Stream())
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from ....support.convolutions import BASE, SIZES, forward, operand, operands
 
 
 def test_the_second_equal_convolution_makes_no_graph_and_builds_and_tries_no_plan(
-    library, frontend, trials, fake_cupy
+    library, frontend, trials, fake_cuda
 ):
     """Nor does it take memory for a trial."""
     first = forward(library)
@@ -34,10 +34,10 @@ def test_the_second_equal_convolution_makes_no_graph_and_builds_and_tries_no_pla
     wanted = (first.plan, first.plan_name, first.workspace_bytes, first.shown)
     del first
     gc.collect()
-    allocated = fake_cupy.allocated
+    allocated = fake_cuda.allocated
     second = forward(library)
     second.choose()
-    assert 0 < allocated == fake_cupy.allocated
+    assert 0 < allocated == fake_cuda.allocated
     assert (second.plan, second.plan_name, second.workspace_bytes, second.shown) == wanted
     assert (len(frontend.numbers), frontend.tried, trials.tried) == (1, [0], [0])
 
@@ -224,8 +224,8 @@ def test_no_plan_keeps_its_promises(library, frontend, trials):
     assert trials.tried == frontend.tried == [*range(frontend.plans)]
 
 
-def test_another_handle_has_its_own_graphs(frontend, library, fake_cupy):
-    other = Cudnn(fake_cupy.cuda.Stream())
+def test_another_handle_has_its_own_graphs(frontend, library, fake_cuda):
+    other = Cudnn(fake_cuda.Stream())
     for each in (library, other):
         graph = forward(each)
         graph.choose(0)
@@ -233,8 +233,8 @@ def test_another_handle_has_its_own_graphs(frontend, library, fake_cupy):
     assert len(frontend.numbers) == 2
 
 
-def test_no_graph_outlives_its_handle(frontend, fake_cupy, trials):
-    library = Cudnn(fake_cupy.cuda.Stream())
+def test_no_graph_outlives_its_handle(frontend, fake_cuda, trials):
+    library = Cudnn(fake_cuda.Stream())
     one, two = forward(library), forward(library, relu=True)
     one.choose()
     for index in range(MOST_BUILT + 1):
@@ -257,12 +257,12 @@ def test_at_exit_kept_graphs_go_before_the_handle(frontend, library):
 
 
 def test_the_second_training_makes_no_graph(
-    bound, sections, frontend, library, trials, fake_cupy, monkeypatch
+    bound, sections, frontend, library, trials, fake_cuda, monkeypatch
 ):
     """Nor does one of a shorter epoch; of another batch size all are others."""
     for name in ("create", "call"):
         monkeypatch.setattr(library, name, STREAM.cudnn)
-    stream = Stream(fake_cupy.cuda.Stream(), STREAM.cublas, library, STREAM.cublas_lt)
+    stream = Stream(fake_cuda.Stream(), STREAM.cublas, library, STREAM.cublas_lt)
 
     def train(**how):
         graphs, before = sections("deep", **how), len(frontend.numbers)
@@ -288,7 +288,7 @@ def test_the_second_training_makes_no_graph(
     assert train(batch=32)[0] > 0
 
 
-def test_trainings_of_one_backend_have_one_handle(fake_cupy, monkeypatch):
+def test_trainings_of_one_backend_have_one_handle(fake_cuda, monkeypatch):
     made = []
     monkeypatch.setattr(backend_module, "Cublas", lambda *_: None)
     monkeypatch.setattr(backend_module, "cublas_lt", lambda: object())

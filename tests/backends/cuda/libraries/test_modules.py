@@ -22,14 +22,14 @@ OPTIONS = ("-std=c++17", "-DBFLOAT=0")
 
 
 class Loaded:
-    """As CuPy's Module: ``loads`` are the codes that all of them were given."""
+    """As a Module of streams.py: ``loads`` are the codes that all of them were given."""
 
     loads: ClassVar[list[bytes]] = []
 
-    def load(self, code):
+    def __init__(self, code):
         self.loads.append(code)
 
-    def get_function(self, name):
+    def function(self, name):
         return SimpleNamespace(ptr=hash(name))
 
 
@@ -53,10 +53,10 @@ def answered(done):
 
 
 @pytest.fixture
-def chain(fake_cupy, monkeypatch):
+def chain(fake_cuda, monkeypatch):
     """Sets which toolchain there is."""
-    fake_cupy.cuda.Module = Loaded
-    fake_cupy.cuda.driver.funcSetAttribute = lambda *given: allowed.append(given)
+    fake_cuda.Module = Loaded
+    fake_cuda.driver.allow_shared = lambda *given: allowed.append(given)
     allowed.clear()
     asked.clear()
     Loaded.loads = []
@@ -68,7 +68,7 @@ def chain(fake_cupy, monkeypatch):
     return use
 
 
-allowed: list[tuple[int, int, int]] = []
+allowed: list[tuple[int, int]] = []
 CHAIN = Compiling("libnvrtc.so.13", "NVRTC 13.0, 7 bytes", "-arch=sm_90")
 
 
@@ -200,7 +200,7 @@ def test_shared_memory_is_never_taken_back(chain):
     found = module()
     for shared in (0, 70_000, 60_000, 70_000, 80_000):
         found.function("f", shared)
-    assert [given[2] for given in allowed] == [70_000, 80_000]
+    assert [shared for _, shared in allowed] == [70_000, 80_000]
 
 
 def test_a_search_goes_on_where_a_kernel_cannot_be_compiled(chain, bound, sections, monkeypatch):

@@ -47,27 +47,23 @@ def at_once(work):
 
 
 @pytest.fixture
-def device(fake_cupy, monkeypatch):
-    fake_cupy.cuda.runtime.getDeviceCount = lambda: 1
-    fake_cupy.cuda.runtime.runtimeGetVersion = lambda: 13000
+def device(fake_cuda, monkeypatch):
+    fake_cuda.runtime.getDeviceCount = lambda: 1
+    fake_cuda.runtime.runtimeGetVersion = lambda: 13000
     properties = {"name": b"a stand-in", "major": 9, "minor": 0, "totalGlobalMem": 1 << 30}
     properties |= {"multiProcessorCount": 132, "sharedMemPerMultiprocessor": 233472}
     properties |= {"sharedMemPerBlockOptin": 232448}
-    fake_cupy.cuda.runtime.getDeviceProperties = lambda number: properties
+    fake_cuda.runtime.getDeviceProperties = lambda number: properties
     made = Device()
     for module in (runtime, backend_module, modules):
         monkeypatch.setattr(module, "device", lambda: made)
     return made
 
 
-def test_each_thread_has_its_own_inside_the_block_alone(device, fake_cupy, monkeypatch):
+def test_each_thread_has_its_own_inside_the_block_alone(device, fake_cuda, monkeypatch):
     used = []
 
-    class Used(fake_cupy.cuda.Device):
-        def use(self):
-            used.append((threading.get_ident(), self.number))
-
-    monkeypatch.setattr(fake_cupy.cuda, "Device", Used)
+    monkeypatch.setattr(fake_cuda, "use_device", lambda: used.append(threading.get_ident()))
 
     def streams():
         before = device.stream
@@ -82,7 +78,7 @@ def test_each_thread_has_its_own_inside_the_block_alone(device, fake_cupy, monke
     assert len({id(stream) for stream in found}) == 2 * THREADS + 2
     assert [device.stream, device.numbered_stream(1)] == common
     # Each has the device's context, which calls of the driver need.
-    assert [number for _, number in used] == [0] * THREADS
+    assert len(set(used)) == len(used) == THREADS
     with select.own_streams("onednn"):
         assert device.stream is common[0]
 
@@ -94,10 +90,10 @@ def test_handles_of_such_a_thread_are_not_destroyed_beside_another_s_capture(dev
     assert device._held == ["own"]
 
 
-def test_one_thread_captures_at_a_time(device, fake_cupy):
+def test_one_thread_captures_at_a_time(device, fake_cuda):
     inside = OneAtATime()
 
-    class Capturing(fake_cupy.cuda.Stream):
+    class Capturing(fake_cuda.Stream):
         def begin_capture(self):
             inside.__enter__()
 
@@ -109,7 +105,7 @@ def test_one_thread_captures_at_a_time(device, fake_cupy):
     assert (inside.entered, inside.most) == (THREADS, 1)
 
 
-def test_no_garbage_is_collected_inside_a_capture(fake_cupy):
+def test_no_garbage_is_collected_inside_a_capture(fake_cuda):
     """What it frees may wait for the device, which breaks the capture."""
     found, stream = [], SimpleNamespace(begin_capture=lambda: None, end_capture=lambda: None)
     assert gc.isenabled()
@@ -158,18 +154,18 @@ def test_handles_are_made_while_no_other_thread_captures(device, monkeypatch):
     assert len(device._held) == THREADS
 
 
-def test_a_module_is_loaded_once(device, fake_cupy, monkeypatch):
+def test_a_module_is_loaded_once(device, fake_cuda, monkeypatch):
     inside = OneAtATime()
 
     class Loading:
-        def load(self, code):
+        def __init__(self, code):
             with inside:
                 pass
 
-        def get_function(self, name):
+        def function(self, name):
             return SimpleNamespace(ptr=7, name=name)
 
-    fake_cupy.cuda.Module = Loading
+    fake_cuda.Module = Loading
     monkeypatch.setattr(Module, "_code", lambda module: b"")
     module = Module("a.cu", "", ())
     functions = at_once(lambda: module.function("f"))

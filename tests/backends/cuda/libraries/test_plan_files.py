@@ -13,12 +13,12 @@ from ....support.convolutions import BASE, forward
 
 
 @pytest.fixture
-def another(frontend, fake_cupy):
+def another(frontend, fake_cuda):
     """Starts another process: a library that has made nothing yet."""
     frontend.serializes = True
 
     def start():
-        return Cudnn(fake_cupy.cuda.Stream())
+        return Cudnn(fake_cuda.Stream())
 
     return start
 

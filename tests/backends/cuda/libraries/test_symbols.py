@@ -17,7 +17,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
-from dnnstack.backends.cuda.libraries import cublas, cublas_lt, cudnn_library, overlap
+from dnnstack.backends.cuda.libraries import cublas, cublas_lt, cudnn_library, driver, overlap
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -48,6 +48,7 @@ ENUMS = {
         if word != "allocation failed"
     },
     "CUBLAS_STATUS_ALLOC_FAILED": 3,
+    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": driver.MOST_SHARED,
     "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": overlap.ATTRIBUTE,
     "CUDNN_DATA_FLOAT": cudnn_library.FLOAT,
     "CUDNN_POOLING_MAX_DETERMINISTIC": cudnn_library.POOLING["max"],
@@ -139,6 +140,13 @@ def parameters(name):
 def test_cublas_functions(name):
     assert name in exported("libcublas.so.1*")
     assert parameters(name) == len(cublas._SIGNATURES[name])
+
+
+@pytest.mark.parametrize("name", driver._SIGNATURES)
+def test_functions_of_the_driver(name):
+    """The library itself comes with the driver, and its header with the runtime's package."""
+    files("cuda.h")
+    assert parameters(name) == len(driver._SIGNATURES[name])
 
 
 @pytest.mark.parametrize("name", cublas_lt_functions())

@@ -81,7 +81,7 @@ def library(monkeypatch):
 
 
 @pytest.fixture(params=[2, 3, 4])
-def ranks(request, fake_cupy, library):
+def ranks(request, fake_cuda, library):
     others = Others(request.param)
     collectives.join(others)
     yield others
@@ -273,7 +273,7 @@ def test_without_nccl_the_message_says_what_to_install(ranks, library):
         nccl.connection(ranks.size)
 
 
-def test_a_process_that_is_no_rank_is_told(fake_cupy):
+def test_a_process_that_is_no_rank_is_told(fake_cuda):
     collectives.join(None)
     with pytest.raises(BackendUnavailableError, match="this process is not one of 2 ranks"):
         nccl.connection(2)

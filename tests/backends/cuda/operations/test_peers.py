@@ -42,16 +42,16 @@ class Runtime:
 
 
 @pytest.fixture
-def near(ranks, fake_cupy, monkeypatch):
+def near(ranks, fake_cuda, monkeypatch):
     """Ranks of one machine, of which the others answer what this one says."""
     monkeypatch.delenv(SWITCH, raising=False)
-    runtime = Runtime(fake_cupy.cuda.runtime.CUDARuntimeError)
+    runtime = Runtime(fake_cuda.runtime.CUDARuntimeError)
     runtime.CUDARuntimeError = runtime.error
-    fake_cupy.cuda.runtime.__dict__.update(
+    fake_cuda.runtime.__dict__.update(
         {name: getattr(runtime, name) for name in ("malloc", "free", "memset", "deviceSynchronize")}
     )
     for name in ("ipcGetMemHandle", "ipcOpenMemHandle", "ipcCloseMemHandle"):
-        setattr(fake_cupy.cuda.runtime, name, getattr(runtime, name))
+        setattr(fake_cuda.runtime, name, getattr(runtime, name))
 
     def gather(rows):
         ranks.gathered.append(rows[ranks.rank].copy())

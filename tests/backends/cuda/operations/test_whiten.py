@@ -26,29 +26,29 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture
-def emulated(bound, library, fake_cupy, monkeypatch):
+def emulated(bound, library, fake_cuda, monkeypatch):
     """Kernels of whiten.cu compute, in a grid of few blocks; gives the launches."""
-    launches, plain = [], fake_cupy.cuda.Module
+    launches, plain = [], fake_cuda.Module
 
     class Module(plain):
-        def get_function(self, name):
-            found = super().get_function(name)
+        def function(self, name):
+            found = super().function(name)
             return Function(found) if name == "patch_sums" else found
 
     class Function:
         def __init__(self, plain):
             self.check = plain.check
 
-        def __call__(self, grid, block, arguments, shared_mem=0):
-            launches.append((grid, shared_mem, arguments[-2]))
+        def launch(self, stream, grid, block, arguments, shared):
+            launches.append((grid, shared, arguments[-2]))
             sizes = (ctypes.c_int * 2)(*grid)
             given = [
                 ctypes.c_void_p(a.ctypes.data) if np.ndim(a) else ctypes.c_int(int(a))
                 for a in arguments
             ]
-            library.run(sizes, block[0], shared_mem, *given)
+            return lambda: library.run(sizes, block[0], shared, *given)
 
-    fake_cupy.cuda.Module = Module
+    fake_cuda.Module = Module
     # An emulated block costs about as much as a real grid.
     monkeypatch.setattr(whiten, "BLOCKS", 5)
     return launches
@@ -59,8 +59,8 @@ def prepared(images, rows, **more):
     return Prepared(images, rows, Preprocessing((0.02,) * 3, (-2.5,) * 3), **more)
 
 
-def check(fake_cupy, images, rows, window):
-    found = patch_sums(fake_cupy.asarray(images), rows, window, fake_cupy.cuda.Stream())
+def check(fake_cuda, images, rows, window):
+    found = patch_sums(fake_cuda.asarray(images), rows, window, fake_cuda.Stream())
     wanted = host_sums(prepared(images, rows), *window, threads=1)
     for mine, theirs in zip(found, wanted, strict=True):
         assert mine.dtype == np.int64
@@ -80,45 +80,45 @@ def draw(seed):
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(4 * COUNT))
-def test_any_pictures(emulated, fake_cupy, seed):
-    check(fake_cupy, *draw(seed))
+def test_any_pictures(emulated, fake_cuda, seed):
+    check(fake_cuda, *draw(seed))
 
 
 @needs_compiler
-def test_patches_for_many_blocks(emulated, fake_cupy):
+def test_patches_for_many_blocks(emulated, fake_cuda):
     """Entries in several columns of blocks, the last of which shares out its rows again."""
     images = np.random.default_rng(0).integers(0, 256, (3, 2, 9, 11), np.uint8)
-    check(fake_cupy, images, [2, 0], (4, 3))
+    check(fake_cuda, images, [2, 0], (4, 3))
     (grid, _, _), *_ = emulated
     assert grid == (2, 2)
 
 
 @needs_compiler
-def test_pictures_in_several_bands(emulated, fake_cupy, monkeypatch):
+def test_pictures_in_several_bands(emulated, fake_cuda, monkeypatch):
     """Of the largest products too, as many as memory holds."""
     black = np.zeros((1, 1, 200, 700), np.uint8)
-    check(fake_cupy, black, [0, 0], (1, 1))
+    check(fake_cuda, black, [0, 0], (1, 1))
     monkeypatch.setattr(whiten, "UNASKED", 4 << 10)
     images = np.random.default_rng(1).integers(0, 256, (2, 3, 30, 37), np.uint8)
-    check(fake_cupy, images, [1, 0, 1], (3, 2))
+    check(fake_cuda, images, [1, 0, 1], (3, 2))
     (_, first, wide), (_, second, narrow) = emulated
     assert (wide, narrow) == (70, 16)
     assert (first, second) == (4 * (70 * 175 + 1), 4 * 6 * (18 * 9 + 1))
 
 
 @needs_compiler
-def test_sums_of_more_than_32_bits(emulated, fake_cupy, monkeypatch):
+def test_sums_of_more_than_32_bits(emulated, fake_cuda, monkeypatch):
     """One block adds up all products of black pictures."""
     monkeypatch.setattr(whiten, "BLOCKS", 1)
-    check(fake_cupy, np.zeros((1, 3, 350, 350), np.uint8), [0, 0, 0], (2, 2))
+    check(fake_cuda, np.zeros((1, 3, 350, 350), np.uint8), [0, 0, 0], (2, 2))
 
 
-def test_what_the_host_does(fake_cupy):
+def test_what_the_host_does(fake_cuda):
     """Patches that are too large, pictures so wide that no row fits; nothing is launched."""
-    stream = fake_cupy.cuda.Stream()
+    stream = fake_cuda.Stream()
     for shape, window in [((1, 1, 40, 40), (16, 17)), ((1, 3, 4, 9000), (2, 2))]:
         images = np.zeros(shape, np.uint8)
-        assert patch_sums(fake_cupy.asarray(images), [0], window, stream) is None
+        assert patch_sums(fake_cuda.asarray(images), [0], window, stream) is None
     assert LARGEST == 16 * 16
     assert BLOCKS > 5
 
