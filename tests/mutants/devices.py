@@ -18,6 +18,8 @@ _PRODUCTS = "backends/cuda/fused/test_tensor_dense.py"
 _KEEPING = "training/groups/test_keeping.py"
 _NUMBERS = "training/groups/test_numbers.py"
 _PICTURES = "backends/cuda/binding/test_pictures.py"
+_LIBRARIES = "backends/cuda/libraries"
+_POOL = "backends/cuda/libraries/test_device_pool.py"
 
 DEVICES = (
     Mutant(
@@ -388,5 +390,49 @@ DEVICES = (
         (
             "backends/onednn/test_host_memory.py::test_threads_that_compile_networks_do_not_count_for_each_other",
         ),
+    ),
+    Mutant(
+        "CUDA: a block of device memory is given out and stays free",
+        f"{_LIBRARIES}/device_pool.py",
+        "block = known.pop(at) if at < len(known)",
+        "block = known[at] if at < len(known)",
+        (f"{_POOL}::test_no_two_users_share_a_byte",),
+    ),
+    Mutant(
+        "CUDA: device memory of one stream is given to another",
+        f"{_LIBRARIES}/device_pool.py",
+        "known = self._free.setdefault(stream, [])",
+        "known = self._free.setdefault(0, [])",
+        (f"{_POOL}::test_each_stream_has_its_own",),
+    ),
+    Mutant(
+        "CUDA: free neighbours in device memory stay apart",
+        f"{_LIBRARIES}/device_pool.py",
+        "if behind is not None and behind.free:",
+        "if False:",
+        (f"{_POOL}::test_no_two_users_share_a_byte",),
+    ),
+    Mutant(
+        "CUDA: where device memory runs out, the reserve is kept",
+        f"{_LIBRARIES}/device_pool.py",
+        "            self.release()\n            self._spare()\n",
+        "",
+        (f"{_POOL}::test_where_memory_runs_out_the_reserve_is_freed_first",),
+    ),
+    Mutant(
+        "CUDA: a kernel's argument of 32 bits is passed as a pointer",
+        f"{_LIBRARIES}/arguments.py",
+        "if isinstance(argument, np.generic):",
+        "if False:",
+        (
+            "backends/cuda/libraries/test_driver.py::test_arguments_are_values_that_live_as_long_as_their_addresses",
+        ),
+    ),
+    Mutant(
+        "CUDA: modules are imported by two threads at once",
+        "backends/ahead.py",
+        "        _import_all()\n        self._thread",
+        "        self._thread",
+        ("backends/test_ahead.py::test_the_asking_thread_imports_before_another_opens",),
     ),
 )

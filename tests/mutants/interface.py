@@ -295,4 +295,25 @@ INTERFACE = (
             "test_workers_that_are_ended_before_they_have_saved_anything_are_no_error",
         ),
     ),
+    Mutant(
+        "a dataclass that may change has a hash",
+        "common/records.py",
+        "cls.__hash__ = _hash(fields) if frozen else None",
+        "cls.__hash__ = _hash(fields)",
+        ("common/test_records.py::test_one_that_may_change",),
+    ),
+    Mutant(
+        "a field that nobody gives is taken",
+        "common/records.py",
+        "    taken = [each for each in fields if each.init]\n",
+        "    taken = fields\n",
+        ("common/test_records.py::test_one_that_may_change",),
+    ),
+    Mutant(
+        "frozen and changeable dataclasses derive from each other",
+        "common/records.py",
+        "known.frozen != frozen",
+        "False",
+        ("common/test_records.py::test_frozen_and_changeable_ones_do_not_mix",),
+    ),
 )
