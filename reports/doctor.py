@@ -11,7 +11,9 @@ import platform
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +38,8 @@ _PACKAGES = (
     "tqdm",
     "wcwidth",
 )
+# What every start imports of the packages that are not compiled already.
+_IMPORTED = ("click", "dnnstack", "numpy", "pydantic", "yaml")
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,28 @@ def _python() -> Iterator[Finding]:
     wanted = {found[1].lower(): found[2].strip("() ") for found in plain if found}
     for name in sorted({**dict.fromkeys(_PACKAGES, ""), **wanted}):
         yield _package(name, wanted.get(name, ""))
+    yield _bytecode()
+
+
+def _bytecode() -> Finding:
+    """Whether what every start imports has been compiled, or is compiled anew each time."""
+    anew = [name for name in _IMPORTED if not _is_compiled(name)]
+    if not anew:
+        return Finding("Python", "bytecode", "kept")
+    advice = f"have it written once: python3 -m compileall -q {sysconfig.get_path('purelib')}"
+    if sys.dont_write_bytecode:
+        advice = "unset PYTHONDONTWRITEBYTECODE"
+    value = f"not kept of {', '.join(anew)}: every start compiles them anew"
+    return Finding("Python", "bytecode", value, "note", advice)
+
+
+def _is_compiled(module: str) -> bool:
+    """Whether there is bytecode of a module, or there will be once it has been imported."""
+    found = find_spec(module)
+    if found is None or not found.cached:
+        return True
+    file = Path(found.cached)
+    return file.exists() or (not sys.dont_write_bytecode and _writable(file.parent))
 
 
 def _package(name: str, wanted: str) -> Finding:

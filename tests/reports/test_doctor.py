@@ -4,6 +4,7 @@ import importlib.metadata as metadata
 import os
 import stat
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,41 @@ def _version(changes: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) ->
         return given
 
     monkeypatch.setattr(metadata, "version", version)
+
+
+@pytest.mark.parametrize(
+    ("switched_off", "writable", "there", "advice"),
+    [
+        (True, True, False, "unset PYTHONDONTWRITEBYTECODE"),
+        (False, False, False, "have it written once: python3 -m compileall -q /"),
+        (False, True, False, None),
+        (True, False, True, None),
+    ],
+)
+def test_bytecode_that_is_not_kept(
+    switched_off: bool,
+    writable: bool,
+    there: bool,
+    advice: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cache" / "module.pyc"
+    if there:
+        file.parent.mkdir()
+        file.touch()
+    spec = ModuleSpec("module", None)
+    spec.cached = str(file)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: spec)
+    monkeypatch.setattr(doctor, "_writable", lambda folder: writable)
+    monkeypatch.setattr("sys.dont_write_bytecode", switched_off)
+    found = doctor._bytecode()
+    if advice is None:
+        assert (found.state, found.value) == ("ok", "kept")
+        return
+    assert found.state == "note"
+    assert found.value.startswith("not kept of click, dnnstack, numpy, ")
+    assert found.advice.startswith(advice)
 
 
 def test_a_package_that_is_missing_is_named(
