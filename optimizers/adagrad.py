@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from ..common.options import NotNegative, Positive
-from ..common.records import dataclass
 from ..graph.ops.formulas import Array, UpdateFormula
 from .rules import ElementwiseRule
 

@@ -130,7 +130,7 @@ def load(name):
         places[name] = importlib.import_module(name).__file__
     except ModuleNotFoundError as error:
         gpu_only = name.startswith("dnnstack.backends.cuda.")
-        if not (gpu_only and error.name in ("cudnn", "cupy")):
+        if not (gpu_only and error.name in ("cudnn", "cupy", "cupy_backends")):
             raise
 
 def noted(name, globals=None, locals=None, fromlist=(), level=0):

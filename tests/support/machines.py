@@ -34,7 +34,8 @@ def cuda_as(found: Callable[[], object]) -> Prepare:
 def without_cupy(patch: pytest.MonkeyPatch) -> None:
     from dnnstack.backends.cuda.libraries import runtime
 
-    patch.setitem(sys.modules, "cupy_backends", None)
+    for name in ("cupy_backends", "cupy_backends.cuda.api.runtime"):
+        patch.setitem(sys.modules, name, None)
     # Imported afresh, even where an earlier test had it.
     cuda_as(runtime.cuda_api.__wrapped__)(patch)
 

@@ -170,6 +170,7 @@ def fake_cuda(monkeypatch):
         asarray=lambda values, dtype=None: counted(np.asarray(values, dtype)),
         at_address=_at_address,
         pool=SimpleNamespace(free_bytes=lambda: 0),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
         Event=FakeEvent,
         Stream=FakeStream,
         use_device=lambda: None,

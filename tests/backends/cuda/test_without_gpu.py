@@ -18,7 +18,8 @@ def without_cupy(monkeypatch):
     """CuPy cannot be imported, whatever is installed."""
     runtime.cuda_api.cache_clear()
     runtime.device.cache_clear()
-    monkeypatch.setitem(sys.modules, "cupy_backends", None)
+    for name in ("cupy_backends", "cupy_backends.cuda.api.runtime"):
+        monkeypatch.setitem(sys.modules, name, None)
     yield
     runtime.cuda_api.cache_clear()
     runtime.device.cache_clear()

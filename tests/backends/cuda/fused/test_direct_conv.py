@@ -12,6 +12,7 @@ from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.libraries.runtime import device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
@@ -71,7 +72,8 @@ def computed(backend, draft, y, options):
     for tensor, value in draft.values.items():
         executable.write(tensor, value)
     if backend.name == "cuda":
-        executable._buffer(y).array.view("uint8")[...] = 0x7F
+        with device().stream:
+            executable._buffer(y).array.fill(0x7F)
     executable.run("one")
     return executable.read(y), executable
 
