@@ -4,7 +4,8 @@
 
 Each figure is the median over processes of their own; the first step's is the time until its line
 of the log is read. Warm: the decoded data set and the tuning are cached by an earlier start; cold:
-with empty caches, also of compiled kernels (the system's file cache stays warm). ``--parts`` says
+with empty caches, also of compiled kernels (the system's file cache stays warm, and Python keeps
+its bytecode). ``--parts`` says
 instead when the parts of a cold start and of warm ones began, see startup_parts.py. Needs the
 config's data (DNNSTACK_DATA).
 """
@@ -21,10 +22,15 @@ from pathlib import Path
 from statistics import median
 
 
+def _environment(cache: Path) -> dict[str, str]:
+    """That of a start with this cache, where Python may keep its bytecode."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**own, "DNNSTACK_CACHE": str(cache), "CUPY_CACHE_DIR": str(cache / "cupy")}
+
+
 def measured(command: list[str], cache: Path, folder: Path, until: str = "") -> tuple[float, float]:
     """Seconds to the first line that begins with ``until``, or to the end, and peak resident MB."""
-    environment = {**os.environ, "DNNSTACK_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
-    environment["CUPY_CACHE_DIR"] = str(cache / "cupy")
+    environment = {**_environment(cache), "PYTHONUNBUFFERED": "1"}
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
@@ -53,7 +59,7 @@ def parts(train: list[str], starts: int) -> None:
     """The parts of a cold start and of warm ones."""
     command = [sys.executable, str(Path(__file__).with_name("startup_parts.py")), *train]
     with tempfile.TemporaryDirectory() as name:
-        environment = {**os.environ, "DNNSTACK_CACHE": name, "CUPY_CACHE_DIR": f"{name}/cupy"}
+        environment = _environment(Path(name))
         for start in range(starts):
             print("cold" if start == 0 else f"warm, start {start}", flush=True)
             environment["STARTUP_BEGIN"] = repr(time.time())
