@@ -5,9 +5,8 @@
 Each figure is the median over processes of their own; the first step's is the time until its line
 of the log is read. Warm: the decoded data set and the tuning are cached by an earlier start; cold:
 with empty caches, also of compiled kernels (the system's file cache stays warm, and Python keeps
-its bytecode). ``--parts`` says
-instead when the parts of a cold start and of warm ones began, see startup_parts.py. Needs the
-config's data (DNNSTACK_DATA).
+its bytecode). ``--parts`` says instead when the parts of a cold start and of warm ones began, see
+startup_parts.py. Needs the config's data (DNNSTACK_DATA).
 """
 
 from __future__ import annotations

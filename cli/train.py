@@ -151,6 +151,9 @@ def train(
                 with early.without_collection():
                     from ..common.text import versions_text
                     from ..fitting import find_resume, fit, open_device
+                    from ..reports.plots import draw_curves
+                    from ..reports.staleness import draw_staleness
+                    from ..reports.training_text import summary
                     from . import downloading, progress
                 backend = open_device(
                     loaded,
@@ -198,9 +201,6 @@ def train(
             progress.say(str(error))
             progress.say(_again([*code, *where], reference, overrides, flags, resume))
             return stop.exit_status
-        from ..reports.plots import draw_curves
-        from ..reports.training_text import summary
-
         progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
@@ -215,8 +215,6 @@ def train(
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
         if asynchronous:
-            from ..reports.staleness import draw_staleness
-
             draw_staleness(done.run, console.note)
         progress.check_output()
     missed = done.state == "finished" and done.goal is False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import mmap
 import os
 import re
 import secrets
@@ -16,7 +15,7 @@ from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 
-_READ_BYTES = 1 << 20
+_HASHED_BYTES = 32 << 20
 # The files of atomic_write that a killed process leaves behind.
 _TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.[0-9a-f]{8}\.tmp")
 # Seconds after which nobody still writes a temporary file: a writer changes it all the time.
@@ -254,21 +253,12 @@ def sha256_bytes(data: Buffer) -> str:
 def sha256_file(path: Path | str) -> str:
     """SHA-256 of a file's content as 64 hexadecimal digits. Raises OSError."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
+    # In long pieces: behind each one the thread waits for others that compute.
+    with open(path, "rb", buffering=0) as file:
+        piece = memoryview(bytearray(min(_HASHED_BYTES, os.fstat(file.fileno()).st_size or 1)))
+        while count := file.readinto(piece):
+            digest.update(piece[:count])
     return digest.hexdigest()
-
-
-def sha256_mapped(path: Path | str) -> str:
-    """The same in one piece, beside which other threads have the interpreter, and it never waits
-    for them. Raises OSError, ValueError for an empty file. Nobody may shorten the file meanwhile.
-    """
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
-    ):
-        return hashlib.sha256(view).hexdigest()
 
 
 def cache_dir() -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -42,12 +42,9 @@ def record(
     """Make a class a dataclass, as ``dataclasses.dataclass`` does.
 
     Its bases may be records, and no other dataclasses; any dataclass may derive from it that is
-    frozen as it is. A class with an ``InitVar`` is left to ``dataclasses``.
+    frozen as it is.
     """
     own = vars(cls)
-    if any("InitVar" in str(kind) for kind in _types(cls)):
-        dataclasses.dataclass(frozen=frozen, kw_only=kw_only, eq=eq, repr=repr)(cls)
-        return
     for base in cls.__mro__[1:]:
         known = vars(base).get("__dataclass_params__")
         if known is not None and known.frozen != frozen:
@@ -60,7 +57,7 @@ def record(
     finally:
         _defining.record = False
     fields = dataclasses.fields(cls)
-    methods: dict[str, Any] = {"__init__": _initialiser(fields)}
+    methods: dict[str, Any] = {"__init__": _initialiser(_parameters(cls), frozen)}
     if repr:
         methods["__repr__"] = _shown
     if frozen:
@@ -73,14 +70,6 @@ def record(
     for name, method in methods.items():
         if name not in own:
             setattr(cls, name, method)
-
-
-def _types(cls: Any) -> Iterator[object]:
-    """What the fields of a class are declared as, and those of the dataclasses it derives from."""
-    yield from inspect.get_annotations(cls).values()
-    for base in cls.__mro__[1:]:
-        for each in vars(base).get("__dataclass_fields__", {}).values():
-            yield each.type
 
 
 def _hash(fields: Sequence[dataclasses.Field[Any]]) -> Callable[[Any], int]:
@@ -96,8 +85,19 @@ def _values(names: Sequence[str]) -> _Values:
     return lambda each: tuple(getattr(each, name) for name in names)
 
 
-def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None]:
+def _kind(field: Any) -> Any:
+    return field._field_type
+
+
+def _parameters(cls: Any) -> list[dataclasses.Field[Any]]:
+    """The fields, and what ``__init__`` takes for ``__post_init__`` alone."""
+    every = cls.__dataclass_fields__.values()
+    return [each for each in every if _kind(each) is not dataclasses._FIELD_CLASSVAR]  # type: ignore[attr-defined]
+
+
+def _initialiser(fields: Sequence[dataclasses.Field[Any]], frozen: bool) -> Callable[..., None]:
     missing = dataclasses.MISSING
+    passed = [e.name for e in fields if _kind(e) is dataclasses._FIELD_INITVAR]  # type: ignore[attr-defined]
     taken = [each for each in fields if each.init]
     places = tuple(each.name for each in taken if not each.kw_only)
     # In the order of the fields, in which vars(self) shows what is given, too.
@@ -107,7 +107,7 @@ def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None
     }
     needed = {name for name, value in defaults.items() if value is missing and name not in made}
 
-    def initialise(self: Any, *given: Any, **named: Any) -> None:
+    def initialise(self: Any, /, *given: Any, **named: Any) -> None:
         if given:
             if len(given) > len(places):
                 raise TypeError(f"{_called(self)} takes {len(places)} arguments by their places")
@@ -125,9 +125,15 @@ def _initialiser(fields: Sequence[dataclasses.Field[Any]]) -> Callable[..., None
         for name, make in made.items():
             if name not in named:
                 values[name] = make()
-        self.__dict__.update(values)
+        rest = [values.pop(name) for name in passed]
+        if frozen:
+            self.__dict__.update(values)
+        else:
+            # A class of a plugin may have properties, or check what it is given.
+            for name, value in values.items():
+                setattr(self, name, value)
         if finish := getattr(self, "__post_init__", None):
-            finish()
+            finish(*rest)
 
     initialise.__name__ = "__init__"
     initialise.__signature__ = _signature(fields)  # type: ignore[attr-defined]

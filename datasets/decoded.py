@@ -32,7 +32,7 @@ from ..common.files import (
     read_regular,
     remove_abandoned,
     sha256_bytes,
-    sha256_mapped,
+    sha256_file,
 )
 from ..common.typed_json import from_json
 from .image_set import DataFile
@@ -234,7 +234,7 @@ def _compared(folder: Path) -> Arrays | None:
         for name in ("images", "labels"):
             path = folder / f"{name}.npy"
             # Hashed first: NumPy reads the header of any file as Python.
-            if path.is_symlink() or sha256_mapped(path) != entry[name]["sha256"]:
+            if path.is_symlink() or sha256_file(path) != entry[name]["sha256"]:
                 _LOG.info("%s is damaged and will be rebuilt", path)
                 return None
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)

@@ -9,13 +9,13 @@ import importlib.metadata as metadata
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..common.errors import BackendUnavailableError
 from ..common.files import cache_dir
@@ -95,16 +95,25 @@ def _bytecode() -> Finding:
     anew = [name for name in _IMPORTED if not _is_compiled(name)]
     if not anew:
         return Finding("Python", "bytecode", "kept")
-    advice = f"have it written once: python3 -m compileall -q {sysconfig.get_path('purelib')}"
-    if sys.dont_write_bytecode:
-        advice = "unset PYTHONDONTWRITEBYTECODE"
     value = f"not kept of {', '.join(anew)}: every start compiles them anew"
+    folders = {Path(_spec(name).origin).parent for name in anew}
+    if not all(map(_writable, folders)):
+        words = " ".join(sorted(map(shlex.quote, map(str, folders))))
+        advice = f"let somebody who may write there run: python3 -m compileall -q {words}"
+    elif os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        advice = "unset PYTHONDONTWRITEBYTECODE"
+    else:
+        advice = "start Python without -B"
     return Finding("Python", "bytecode", value, "note", advice)
+
+
+def _spec(module: str) -> Any:
+    return find_spec(module)
 
 
 def _is_compiled(module: str) -> bool:
     """Whether there is bytecode of a module, or there will be once it has been imported."""
-    found = find_spec(module)
+    found = _spec(module)
     if found is None or not found.cached:
         return True
     file = Path(found.cached)

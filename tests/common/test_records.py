@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
+from dataclasses import InitVar as Given
 from typing import Any, ClassVar
 
 import pytest
@@ -194,21 +195,57 @@ def test_frozen_and_changeable_ones_do_not_mix() -> None:
         records.dataclass(frozen=True)(type("Frozen", (base,), {}))
 
 
-def test_values_for_the_start_alone_are_left_to_dataclasses() -> None:
-    @records.dataclass(eq=False)
+def with_start(decorate: Decorate) -> tuple[Any, Any]:
+    @decorate(eq=False)
     class Base:
-        start: dataclasses.InitVar[int]
+        start: Given[int]
         doubled: int = 0
 
         def __post_init__(self, start: int) -> None:
             self.doubled = 2 * start
 
-    @records.dataclass(eq=False, kw_only=True)
+    @decorate(eq=False, kw_only=True)
     class Derived(Base):
         more: int = 1
 
-    assert vars(Base(3)) == {"doubled": 6}
-    assert vars(Derived(3, more=2)) == {"doubled": 6, "more": 2}
+    return Base, Derived
+
+
+def test_values_for_the_start_alone() -> None:
+    ours, theirs = with_start(records.dataclass), with_start(dataclasses.dataclass)
+    for base, derived in (ours, theirs):
+        assert vars(base(3)) == {"doubled": 6}
+        assert vars(derived(3, more=2)) == {"doubled": 6, "more": 2}
+        with pytest.raises(TypeError):
+            base()
+    names = [list(inspect.signature(kind).parameters) for kind in (ours[1], theirs[1])]
+    assert names[0] == names[1]
+
+
+def test_values_are_set_as_any_attribute() -> None:
+    @records.dataclass
+    class Checked:
+        size: int
+        self: str = "a field of this name"
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "size" and value < 1:
+                raise ValueError("too small")
+            object.__setattr__(self, name, value)
+
+    class Halved(Checked):
+        @property
+        def size(self) -> int:
+            return self.half * 2
+
+        @size.setter
+        def size(self, value: int) -> None:
+            self.half = value // 2
+
+    assert Checked(3, self="x").self == "x"
+    with pytest.raises(ValueError, match="too small"):
+        Checked(0)
+    assert (Halved(6).half, Halved(6).size) == (3, 6)
 
 
 def test_a_frozen_dataclass_may_derive_from_a_record() -> None:

@@ -258,7 +258,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(path.name)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(decoded, "sha256_mapped", sha256)
+    monkeypatch.setattr(decoded, "sha256_file", sha256)
     return found
 
 

@@ -161,7 +161,7 @@ DATA = (
     Mutant(
         "decoded cache: the hash is not compared",
         "datasets/decoded.py",
-        'path.is_symlink() or sha256_mapped(path) != entry[name]["sha256"]',
+        'path.is_symlink() or sha256_file(path) != entry[name]["sha256"]',
         "path.is_symlink()",
         (f"{_DECODED}::test_bit_rot_is_noticed_whatever_the_time_stamp",),
     ),

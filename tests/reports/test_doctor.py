@@ -47,16 +47,31 @@ def _version(changes: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("switched_off", "writable", "there", "advice"),
+    ("switched_off", "variable", "writable", "there", "advice"),
     [
-        (True, True, False, "unset PYTHONDONTWRITEBYTECODE"),
-        (False, False, False, "have it written once: python3 -m compileall -q /"),
-        (False, True, False, None),
-        (True, False, True, None),
+        (True, "1", True, False, "unset PYTHONDONTWRITEBYTECODE"),
+        (True, "", True, False, "start Python without -B"),
+        (
+            True,
+            "1",
+            False,
+            False,
+            "let somebody who may write there run: python3 -m compileall -q ",
+        ),
+        (
+            False,
+            "",
+            False,
+            False,
+            "let somebody who may write there run: python3 -m compileall -q ",
+        ),
+        (False, "", True, False, None),
+        (True, "1", True, True, None),
     ],
 )
 def test_bytecode_that_is_not_kept(
     switched_off: bool,
+    variable: str,
     writable: bool,
     there: bool,
     advice: str | None,
@@ -67,11 +82,12 @@ def test_bytecode_that_is_not_kept(
     if there:
         file.parent.mkdir()
         file.touch()
-    spec = ModuleSpec("module", None)
+    spec = ModuleSpec("module", None, origin=str(tmp_path / "its place" / "module.py"))
     spec.cached = str(file)
     monkeypatch.setattr(doctor, "find_spec", lambda name: spec)
     monkeypatch.setattr(doctor, "_writable", lambda folder: writable)
     monkeypatch.setattr("sys.dont_write_bytecode", switched_off)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", variable)
     found = doctor._bytecode()
     if advice is None:
         assert (found.state, found.value) == ("ok", "kept")
@@ -79,6 +95,8 @@ def test_bytecode_that_is_not_kept(
     assert found.state == "note"
     assert found.value.startswith("not kept of click, dnnstack, numpy, ")
     assert found.advice.startswith(advice)
+    if not writable:
+        assert found.advice.endswith(f"'{tmp_path}/its place'")
 
 
 def test_a_package_that_is_missing_is_named(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from ....graph.graph import Graph, Tensor
 from ....graph.ops import GatherBatch
 from ..libraries.layout import padded
-from ..libraries.runtime import device
+from ..libraries.runtime import device, device_errors
 
 # Batches on their way: one is read, one is ready, one is copied, one is gathered.
 SLOTS = 4
@@ -136,8 +137,10 @@ class Feed:
             self._next += 1
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and wait for its last copy: the memory goes back to another stream."""
         self._thread.shutdown(cancel_futures=True)
+        with suppress(*device_errors()):
+            self._copies.synchronize()
 
     def _send(self, slot: _Slot, step: int) -> None:
         slot.copied.synchronize()

@@ -15,7 +15,7 @@ from ....graph.geometry import Window
 from ...known import Kind, numbers, product, result
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import address_of, cuda_api, cupy, device
+from .runtime import address_of, cuda_api, cupy
 
 # What rounding may make of a result, which is a sum of positive numbers.
 CLOSE = {"float32": 1e-3, BFLOAT: 2.0**-7}
@@ -46,7 +46,7 @@ def is_right(
     found.view("uint8").fill(0xFF)
     address, size = workspace
     if size:
-        cuda_api().runtime.memsetAsync(address, 0xFF, size, device().stream.ptr)
+        cuda_api().at_address(address, size).fill(0xFF)
     run(addresses(arrays))
     output = operands[OUTPUT[kind]]
     want = cupy().asarray(product(result(kind, sizes["x"], sizes["w"], sizes["y"], window)))

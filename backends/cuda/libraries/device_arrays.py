@@ -7,7 +7,6 @@ their memory (``__cuda_array_interface__``).
 from __future__ import annotations
 
 import sys
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -19,17 +18,29 @@ from ....common.native import Owned
 from .device_pool import Memory, Pool
 from .streams import present_stream
 
+# cudaErrorMemoryAllocation of driver_types.h.
+OUT_OF_MEMORY = 2
 Host = NDArray[Any]
 Sizes = int | tuple[int, ...]
 
 
 def _spare() -> None:
     """Free what CuPy holds in reserve, once a search for plans has used it."""
-    if "cupy" in sys.modules:
-        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+    # Another thread may be importing it.
+    if found := getattr(sys.modules.get("cupy"), "get_default_memory_pool", None):
+        found().free_all_blocks()
 
 
-pool = Pool(runtime.malloc, runtime.free, runtime.CUDARuntimeError, _spare)
+def _allocated(size: int) -> int:
+    try:
+        return int(runtime.malloc(size))
+    except runtime.CUDARuntimeError as error:
+        if error.status == OUT_OF_MEMORY:
+            raise MemoryError(str(error)) from None
+        raise
+
+
+pool = Pool(_allocated, runtime.free, _spare)
 
 
 class DeviceArray:
@@ -143,20 +154,20 @@ def at_address(ptr: int, size: int) -> DeviceArray:
     return DeviceArray(None, ptr, (size,), "uint8")
 
 
+# Page-locked memory that nobody uses, by its size: freeing it would wait for the device.
+_pinned: dict[int, list[int]] = {}
+
+
 class Pinned:
     """Page-locked bytes of the host, which the device copies without help; ``numpy.asarray`` shows
     them."""
 
     def __init__(self, size: int) -> None:
-        ptr = int(runtime.hostAlloc(size, runtime.hostAllocDefault))
-        self._owned = Owned(ptr, partial(_free_pinned, runtime.freeHost))
+        known = _pinned.setdefault(size, [])
+        try:
+            ptr = known.pop()
+        except IndexError:
+            ptr = int(runtime.hostAlloc(size, runtime.hostAllocDefault))
+        self._owned = Owned(ptr, known.append)
         held = {"data": (ptr, False), "shape": (size,)}
         self.__array_interface__ = {**held, "typestr": "|u1", "version": 3}
-
-
-def _free_pinned(free: Any, ptr: int) -> None:
-    try:
-        free(ptr)
-    except runtime.CUDARuntimeError:
-        # After an error of the device every call fails; it has been reported by then.
-        return

@@ -48,19 +48,18 @@ class Memory:
 class Pool:
     """The memory of one device, of CUDA's functions ``allocate`` and ``free``.
 
-    ``spare``: lets others free what they hold in reserve, where there is too little; ``refusals``:
-    what ``allocate`` raises then.
+    ``allocate`` raises MemoryError where there is too little; ``spare`` lets others free then what
+    they hold in reserve.
     """
 
     def __init__(
         self,
         allocate: Callable[[int], int],
         free: Callable[[int], object],
-        refusals: type[Exception],
         spare: Callable[[], object] = lambda: None,
     ) -> None:
         self._allocate, self._release = allocate, free
-        self._refusals, self._spare = refusals, spare
+        self._spare = spare
         # By stream, the smallest first.
         self._free: dict[int, list[_Block]] = {}
         self._held = 0
@@ -106,19 +105,19 @@ class Pool:
             self._settle()
             for blocks in self._free.values():
                 for block in [each for each in blocks if each.whole]:
-                    blocks.remove(block)
                     self._release(block.address)
+                    blocks.remove(block)
                     self._held -= block.size
 
     def _segment(self, size: int, stream: int) -> _Block:
         try:
             address = self._allocate(size)
-        except self._refusals:
+        except MemoryError:
             self.release()
             self._spare()
             try:
                 address = self._allocate(size)
-            except self._refusals as error:
+            except MemoryError as error:
                 raise MemoryError(
                     f"{error}, asked for {size:,} bytes; this process uses {self.used_bytes():,}"
                 ) from None

@@ -31,6 +31,8 @@ NEW_FRONTEND = (1, 27)
 # Held where a thread captures, and where one makes what waits for the whole device, as handles of
 # cuBLAS and cuDNN do: that is forbidden while any stream is captured.
 CAPTURING = threading.RLock()
+# Bytes of free memory below which what verifies plans may find too little.
+LITTLE = 4 << 30
 # The packages of CuPy, for either CUDA.
 CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 INSTALL = (
@@ -51,14 +53,18 @@ def cuda_api() -> Any:
 
 @cache
 def cupy() -> Any:
-    """All of CuPy, for arithmetic where plans are verified. Raises BackendUnavailableError."""
+    """All of CuPy, for arithmetic where plans and products are verified, and where the machine's
+    limits are measured. Raises BackendUnavailableError."""
     return _imported("cupy", "CuPy")
 
 
 @contextmanager
 def cupy_on(stream: Any) -> Iterator[Any]:
     """CuPy, whose arrays and ours work on a stream in this block."""
-    cp = cupy()
+    cp, api = cupy(), cuda_api()
+    # CuPy cannot ask for what is held in reserve.
+    if api.runtime.memGetInfo()[0] < LITTLE:
+        api.pool.release()
     with stream, cp.cuda.Stream.from_external(stream):
         yield cp
 
@@ -75,9 +81,8 @@ def cupy_version() -> str:
 
 def spare_bytes() -> int:
     """What CuPy holds in reserve on the device, which is freed where memory runs out."""
-    if "cupy" not in sys.modules:
-        return 0
-    return int(cupy().get_default_memory_pool().free_bytes())
+    found = getattr(sys.modules.get("cupy"), "get_default_memory_pool", None)
+    return 0 if found is None else int(found().free_bytes())
 
 
 def submodule(name: str) -> ModuleType:

@@ -14,10 +14,6 @@ from dnnstack.backends.cuda.libraries.device_pool import ALIGNMENT, Memory, Pool
 KB = 1 << 10
 
 
-class Full(Exception):
-    """As the error of CUDA's runtime."""
-
-
 class Device:
     """Gives segments far from each other; ``room``: the bytes that it has."""
 
@@ -29,7 +25,7 @@ class Device:
     def malloc(self, size: int) -> int:
         self.asked += 1
         if sum(self.segments.values()) + size > self.room:
-            raise Full("out of memory")
+            raise MemoryError("out of memory")
         address, self.next = self.next, self.next + size + (1 << 20)
         self.segments[address] = size
         return address
@@ -40,7 +36,7 @@ class Device:
 
 def made(room: int = 1 << 40, spare: Callable[[], object] = lambda: None) -> tuple[Device, Pool]:
     device = Device(room)
-    return device, Pool(device.malloc, device.free, Full, spare)
+    return device, Pool(device.malloc, device.free, spare)
 
 
 def inside(device: Device, memory: Memory, size: int) -> bool:
