@@ -66,7 +66,7 @@ def _import_all() -> None:
 
 
 def _begin_libraries() -> None:
-    """Open the device; let a thread prepare cublasLt while the rest of the backend is imported."""
+    """Open the device; let a thread prepare cublasLt while the other libraries are loaded."""
     from .cuda.libraries.cublas_lt import cublas_lt
     from .cuda.libraries.runtime import device
 

@@ -86,6 +86,7 @@ def _values(names: Sequence[str]) -> _Values:
 
 
 def _kind(field: Any) -> Any:
+    # Nothing public tells an InitVar from a ClassVar where both are written as text.
     return field._field_type
 
 

@@ -19,7 +19,7 @@ Launch = Callable[[], None]
 
 @dataclass(frozen=True)
 class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it; what compiles our
+    """A CUDA stream, see streams.py, with the library handles that work on it; what compiles our
     kernels and finds the plans of convolutions; and the processors of its device."""
 
     cuda: Any
