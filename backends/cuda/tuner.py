@@ -37,6 +37,8 @@ LARGE = ("tensor_conv", "tensor_filter", "tensor_first_pool", "tensor_first_pool
 # Of the seconds of a search, those that trials of whole steps with what is nearly as fast may take
 # beyond them; as many again where few launches are tried.
 LATER = 0.5
+# What is so many times slower than the fastest with and without overlap is not looked into further.
+NEAR = 1.1
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
@@ -128,16 +130,33 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
         ways += _overlap(build, found, options, begin + budget)
     ways = [_early(build, *way, options, begin + budget) for way in ways]
     ways = [_ending(build, *way, options, begin + budget) for way in ways]
+    # Which of them wins in the end depends on what each then finds beside its other launches.
+    near = [way for way in ways if way[1] <= NEAR * min(seconds for _, seconds in ways)]
+    later = LATER * budget / len(near)
+    refined = [_refined(build, way, rivals, options, begin + budget, later) for way, _ in near]
     # The first, which overlaps nothing, where another wins by no more than noise.
-    found, fastest = ways[0]
-    for choices, seconds in ways[1:]:
+    found, fastest = refined[0]
+    for choices, seconds in refined[1:]:
         if seconds < FINE_GAIN * fastest:
             found, fastest = choices, seconds
+    return found
+
+
+def _refined(
+    build: _Trials,
+    found: dict[str, str],
+    rivals: Rivals,
+    options: Options,
+    deadline: float,
+    later: float,
+) -> tuple[dict[str, str], float]:
+    """The choices with what is nearly as fast alone and gains in the whole step, and its seconds;
+    twice ``later`` beyond the deadline at most."""
     fastest = _seconds(build, found, FINE_REPEATS)
     # A host that was slow to compile may have used up the seconds already.
-    deadline = max(begin + budget, time.perf_counter()) + LATER * budget
+    deadline = max(deadline, time.perf_counter()) + later
     best = _among(build, found, fastest, rivals, options, deadline)
-    deadline = max(deadline, time.perf_counter()) + LATER * budget
+    deadline = max(deadline, time.perf_counter()) + later
     return _united(build, *best, rivals, options, deadline)
 
 
@@ -172,10 +191,12 @@ def _united(
     rivals: Rivals,
     options: Options,
     deadline: float,
-) -> dict[str, str]:
-    """The choices with as few launches as may be, where the step gains by it: a product in the
-    update's launch, beside all that this takes along, on one stream. Each of these alone may lose,
-    so what is nearly as fast is looked through once more from there."""
+) -> tuple[dict[str, str], float]:
+    """The choices with as few launches as may be, where the step gains by it, and its seconds.
+
+    A product in the update's launch, beside all that this takes along, on one stream. Each of these
+    alone may lose, so what is nearly as fast is looked through once more from there.
+    """
     for name, others in rivals.items():
         product = next((each for each in others if at_once.is_at_end(name, each)), None)
         if product is None:
@@ -184,7 +205,7 @@ def _united(
         for ending in (f"{TAIL},{BATCH}", BATCH):
             options.interrupt()
             if time.perf_counter() > deadline:
-                return found
+                return found, fastest
             start = at_once.without_ends(found, name) | {name: product, "ending": ending}
             start |= {"streams": "1"}
             start.pop(EARLY, None)
@@ -194,7 +215,7 @@ def _united(
             choices, seconds = _among(build, start, seconds, rivals, options, deadline)
             if seconds < FINE_GAIN * fastest:
                 found, fastest = choices, seconds
-    return found
+    return found, fastest
 
 
 def _early(

@@ -83,8 +83,15 @@ UPDATES = (
         "search: what makes few launches is tried one by one alone",
         "backends/cuda/tuner.py",
         "    return _united(build, *best, rivals, options, deadline)\n",
-        "    return best[0]\n",
+        "    return best\n",
         (f"{_SEARCH}::test_fewest_launches_are_tried_together_where_each_alone_loses",),
+    ),
+    Mutant(
+        "search: only what is fastest at first is looked into further",
+        "backends/cuda/tuner.py",
+        "NEAR = 1.1",
+        "NEAR = 1.0",
+        (f"{_SEARCH}::test_what_is_nearly_as_fast_is_looked_into_further",),
     ),
     Mutant(
         "search: the update is to make two products",

@@ -222,6 +222,22 @@ def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
     assert found.get(PRODUCT) != "e2"
 
 
+@pytest.mark.parametrize(("overlapping", "expected"), [(1.05, "joins"), (1.2, None)])
+def test_what_is_nearly_as_fast_is_looked_into_further(monkeypatch, overlapping, expected):
+    """With overlap a step is no faster until another product goes with it; much slower, it is out
+    before."""
+
+    def seconds(choices):
+        if "overlap" not in choices:
+            return 1.0
+        return 0.8 if choices.get(FORWARD) == "t1" else overlapping
+
+    monkeypatch.setattr(tuner, "timed_plans", uniting({FORWARD: ["2", "t1"]}))
+    found, tried = search(monkeypatch, seconds, plans=None)
+    assert found.get("overlap") == expected
+    assert any(c.get(FORWARD) == "t1" and "overlap" in c for c in tried) == bool(expected)
+
+
 def test_the_update_makes_one_product_at_most(monkeypatch):
     def seconds(choices):
         ends = [name for name in (PRODUCT, OTHER) if choices.get(name, "").startswith("e")]
