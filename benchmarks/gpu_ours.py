@@ -65,4 +65,4 @@ def build(peer: str, net: Net, variant: str, device: str) -> Built:
         return float(executable.read(graph["loss"])[0])
 
     versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
-    return Built(run, loss, versions)
+    return Built(run, loss, versions, executable.tuning.choices)

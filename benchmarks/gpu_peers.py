@@ -124,7 +124,8 @@ class Worker:
         else:
             self.ready.append(variant)
             self.versions = answer["versions"]
-            self.say(f"{variant}: built in {answer['seconds']:.1f} s")
+            chosen = "".join(f", {name} {taken}" for name, taken in answer["choices"].items())
+            self.say(f"{variant}: built in {answer['seconds']:.1f} s{chosen}")
 
     def time(self, variant: str, steps: int) -> dict[str, Any] | None:
         self.send(time=variant, steps=steps)
@@ -148,17 +149,17 @@ class Worker:
 def build(
     workers: dict[str, Worker], net: str, wanted: dict[str, tuple[str, ...]], end: float
 ) -> None:
-    """Build every variant; ours first and alone, because it may time its choices."""
-    for worker in workers.values():
+    """Build every variant; ours first, before the others even start, because it may time its
+    choices: their imports would keep the processors busy meanwhile."""
+    others = {peer: worker for peer, worker in workers.items() if peer != OURS}
+    if OURS in workers:
+        workers[OURS].start()
+        _built(workers[OURS], wanted[OURS], end)
+    for worker in others.values():
         worker.start()
-    for peer, worker in workers.items():
-        if peer in SLOW:
-            continue
-        for variant in wanted[peer]:
-            if worker.alive or not worker.ready:
-                worker.build(variant, end)
-            if not worker.alive:
-                break
+    for peer, worker in others.items():
+        if peer not in SLOW:
+            _built(worker, wanted[peer], end)
     slow = [worker for peer, worker in workers.items() if peer in SLOW]
     for variant in dict.fromkeys(v for worker in slow for v in wanted[worker.peer]):
         asked = [worker for worker in slow if worker.alive and variant in wanted[worker.peer]]
@@ -170,6 +171,14 @@ def build(
             worker.send(build=variant)
         for worker in asked:
             worker.built(variant, end)
+
+
+def _built(worker: Worker, variants: tuple[str, ...], end: float) -> None:
+    for variant in variants:
+        if worker.alive or not worker.ready:
+            worker.build(variant, end)
+        if not worker.alive:
+            break
 
 
 def compare(net: str, options: argparse.Namespace, folder: Path, end: float) -> dict[str, Any]:

@@ -3,8 +3,9 @@
     python3 benchmarks/gpu_worker.py PEER NET DEVICE
 
 Requests come as JSON lines on standard input, answers go as JSON lines to standard output:
-{"build": "tf32/nhwc"} is answered by the seconds that took, {"time": "tf32/nhwc", "steps": 200} by
-microseconds a step and the loss. What goes wrong is answered as {"error": why}; the worker lives.
+{"build": "tf32/nhwc"} is answered by the seconds that took and what timing chose, {"time":
+"tf32/nhwc", "steps": 200} by microseconds a step and the loss. What goes wrong is answered as
+{"error": why}; the worker lives.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cpu_peers import CIFAR, LENET, MLP, Layers
@@ -74,11 +75,15 @@ USUAL = [name for name, net in NETS.items() if not net.config]
 
 @dataclass(frozen=True)
 class Built:
-    """A step that is ready: ``run(n)`` does n or a few more, waits, and says how many."""
+    """A step that is ready: ``run(n)`` does n or a few more, waits, and says how many.
+
+    ``choices``: what was chosen by timing, by name.
+    """
 
     run: Callable[[int], int]
     loss: Callable[[], float]
     versions: str
+    choices: Mapping[str, str] = field(default_factory=dict)
 
 
 def rate(step: int) -> float:
@@ -110,7 +115,8 @@ def answer(request: dict[str, Any], built: dict[str, Built], make: Callable[[str
         variant = request["build"]
         built[variant] = make(variant)
         built[variant].run(WARM_UP)
-        return {"seconds": time.perf_counter() - begin, "versions": built[variant].versions}
+        seconds, made = time.perf_counter() - begin, built[variant]
+        return {"seconds": seconds, "versions": made.versions, "choices": dict(made.choices)}
     step, steps = built[request["time"]], int(request["steps"])
     step.run(WARM_UP)
     begin = time.perf_counter()
