@@ -13,6 +13,7 @@ from . import completion, console, options, plugins
 from .drawing import draw
 from .sensitivity import show_sensitivity
 from .signals import ENDING, StopSignals
+from .train import quoted
 
 if TYPE_CHECKING:
     from ..configs import RunConfig
@@ -142,7 +143,8 @@ def compress(
         name = loaded.config.name or f"{name_of(trained)}-compressed"
         place = create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
-    progress.remark(f"stages      {', '.join(map(_length, planned))}")
+    lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
+    progress.remark(f"stages      {', '.join(lengths)}")
 
     def listener(name: str) -> AbstractContextManager[Listener]:
         progress.remark(f"stage       {name} of {count}")
@@ -165,7 +167,23 @@ def compress(
         finally:
             place.close()
     if done.compressed is None:
-        progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
+        assert reference is not None
+        changes = [word for change in overrides for word in ("--set", change)]
+        where = {
+            "--checkpoint": checkpoint,
+            "--device": device,
+            "--threads": threads,
+            "--data-dir": data_dir,
+            "--runs-dir": runs_dir,
+            "--resume": done.folder,
+        }
+        line = [
+            *("dnnstack", "compress", *([] if run is None else [run]), "--config", reference),
+            *(*changes, *plugins.words(plugin), *["--offline"] * offline),
+            *["--no-graph"] * no_graph,
+            *(word for key, value in where.items() if value for word in (key, str(value))),
+        ]
+        progress.say(f"resume with {' '.join(map(quoted, line))}")
         return stop.exit_status
     network = Trained.of(done.compressed.checkpoint).network
     report = CompressedReport(
@@ -175,9 +193,9 @@ def compress(
         console.say(json.dumps(report.to_json(), indent=1))
     else:
         console.tell(report.as_text(console.width()))
-        console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
+        console.say(f"written     {console.clean((str(done.compressed.checkpoint.path),))}")
     before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
-    draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder))
+    draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder), margin=12)
     return stop.exit_status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ def show_sensitivity(
     with console.bar(evaluations(trained), "evaluations") as advance:
         found = measure(trained, backend, images, index, advance)
     folder = run_of_checkpoint(trained.path) or trained.path.parent
+    if not trained.path.is_absolute():
+        folder = Path(os.path.relpath(folder))
     if as_json:
         console.say(json.dumps(found.to_json()))
     else:
@@ -50,4 +53,4 @@ def show_sensitivity(
             "to another folder and name it with --checkpoint"
         ) from None
     for path in written if not as_json else ():
-        console.say(f"written   {printable(path)}")
+        console.say(f"written     {printable(path)}")

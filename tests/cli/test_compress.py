@@ -149,7 +149,7 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["path"] == "line.png"
 
     for name in ("weights.png", "mask.png"):
-        assert f"drawn     {path.with_name(name)}\n" in out
+        assert f"drawn       {path.with_name(name)}\n" in out
         with Image.open(path.with_name(name)) as picture:
             assert picture.width > 200
 
