@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from .backends.select import Device
 from .common.errors import UsageError
-from .configs.suggest import did_you_mean, listed
+from .configs.suggest import expected
 from .training.augmentation import TEST_TIME
 
 
@@ -39,9 +39,8 @@ def word(name: str, value: Any, known: Iterable[str]) -> None:
     """Raise UsageError for what is not one of these words."""
     words = list(known)
     if value not in words:
-        close = did_you_mean(value, words) if isinstance(value, str) else ""
-        hint = f"; {close}" if close else ""
-        raise UsageError(f"{name}: expected {listed(words)} (got {value!r}{hint})")
+        text = value if isinstance(value, str) else ""
+        raise UsageError(f"{name}: {expected(words, text, repr(value))}")
 
 
 def whole(name: str, value: Any) -> int | None:
@@ -55,7 +54,10 @@ def whole(name: str, value: Any) -> int | None:
 def machine(device: Any, threads: Any) -> tuple[Device, int | None]:
     """A device and a number of threads. Raises UsageError, TypeError."""
     word("device", device, get_args(Device))
-    return device, whole("threads", threads)
+    count = whole("threads", threads)
+    if count is not None and count < 1:
+        raise UsageError(f"threads: expected a whole number of at least 1 (got {count})")
+    return device, count
 
 
 def views(tta: Any) -> None:

@@ -31,7 +31,7 @@ def open_backend(
     makes CUDA launch every call separately, for debugging.
     """
     if threads is not None and threads < 1:
-        raise UsageError(f"--threads must be at least 1, got {threads}")
+        raise UsageError(f"--threads: expected a whole number of at least 1 (got {threads})")
     if device == "cuda" or (device == "auto" and NVIDIA_DRIVER.exists()):
         try:
             return _cuda(capture)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..common.options import is_number, is_whole
 from .document import Node, Place, Problem
-from .suggest import did_you_mean
+from .suggest import did_you_mean, expected
 
 
 class BlockReader:
@@ -36,8 +36,7 @@ class BlockReader:
             return None
         if node.value in known:
             return str(node.value)
-        text = did_you_mean(node.text, known, f"expected one of {', '.join(known)}")
-        self.at(node.place, path, f"{text} (got {node.described()})")
+        self.at(node.place, path, expected(known, node.text, node.described()))
         return None
 
     def number(self, node: Node | None, path: str, least: int, whole: bool = False) -> float | None:

@@ -64,6 +64,13 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean '{found}'?" if found else otherwise
 
 
+def expected(known: Iterable[str], word: str, got: str) -> str:
+    """``expected a, b or c (got 'd'; did you mean 'b'?)``; ``got``: how ``word`` is shown."""
+    known = list(known)
+    near = did_you_mean(word, known)
+    return f"expected {listed(known)} (got {got}{f'; {near}' if near else ''})"
+
+
 def listed(words: Iterable[str]) -> str:
     """``a, b or c``."""
     *most, last = words

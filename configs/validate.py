@@ -20,7 +20,7 @@ from .schema.layer_base import LayerConfig
 from .schema.layers import NESTED
 from .schema.run import RunConfig
 from .schema.shape import field_models, keys, kind_word, kinds
-from .suggest import did_you_mean, listed, nearest
+from .suggest import did_you_mean, expected, listed, nearest
 
 M = TypeVar("M", bound=Model)
 _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
@@ -371,10 +371,7 @@ def _words(context: dict[str, Any]) -> list[str]:
 def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -> str:
     got = node.described()
     if kind == "literal_error":
-        words = _words(context)
-        found = nearest(node.text, words)
-        hint = f"; did you mean '{found}'?" if found else ""
-        return f"expected {listed(words)} (got {got}{hint})"
+        return expected(_words(context), node.text, got)
     if kind in _EXPECTED:
         # An integer limit in full: 2147483647, not 2.14748e+09.
         limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}

@@ -15,6 +15,7 @@ from ..backends.base import Backend
 from ..common.errors import DatasetError
 from ..common.records import dataclass
 from ..common.text import shape_text
+from ..configs.suggest import expected
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from .assemble import describe_data, load_data
 from .augmentation import views_of
@@ -208,7 +209,7 @@ def load_part(
     ``validation`` are the parts into which training divided the training set. Raises DatasetError.
     """
     if part not in get_args(Part):
-        raise DatasetError(f"'{part}' is no split: it is one of {', '.join(get_args(Part))}")
+        raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
     config = trained.config
     own = config.data.dataset.type
     name = own if dataset is None else dataset

@@ -174,6 +174,11 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
             "threads: expected a whole",
         ),
         (
+            lambda run: dnnstack.load(run, threads=0),
+            dnnstack.DnnstackError,
+            r"threads: expected a whole number of at least 1 \(got 0\)$",
+        ),
+        (
             lambda run: dnnstack.load(run, device="gpu"),
             dnnstack.DnnstackError,
             r"device: expected auto, cpu, numpy or cuda \(got 'gpu'; did you mean 'cuda'\?\)",

@@ -16,7 +16,7 @@ def test_numpy() -> None:
 
 
 def test_threads_below_one() -> None:
-    with pytest.raises(UsageError, match="--threads must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--threads: expected a whole number of at least 1"):
         open_backend("numpy", 0)
 
 

@@ -269,7 +269,8 @@ def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
         load(tmp_path, block)
     first, *lines = str(caught.value).splitlines()
     assert first.endswith("s.yaml: 3 errors")
-    assert "search.sampler: did you mean 'tpe'? (got 'tbe')" in lines[0]
+    sampler = "search.sampler: expected tpe, random, nsga2 or grid"
+    assert f"{sampler} (got 'tbe'; did you mean 'tpe'?)" in lines[0]
     assert "momentum: 1.5 does not fit: expected a number below 1 (got 1.5)" in lines[1]
     assert "is not a key of this search; did you mean 'optimizer.momentum'?" in lines[2]
 

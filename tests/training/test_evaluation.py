@@ -272,5 +272,6 @@ def test_pictures_larger_than_their_place_are_scaled_down(tmp_path: Path) -> Non
 
 
 def test_a_split_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="'tst' is no split: it is one of train, validation, te"):
+    said = r"^split: expected train, validation or test \(got 'tst'; did you mean 'test'\?\)$"
+    with pytest.raises(DatasetError, match=said):
         load_part(cast(Trained, None), cast(Part, "tst"), tmp_path)
