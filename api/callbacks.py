@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .arguments import kind
 from .reports import training_text
 from .training.listener import Listener, Progress, Started
 from .training.metrics import Metrics
@@ -59,8 +60,11 @@ def as_callbacks(given: Sequence[Callback | Callable[[Logs], object]]) -> list[C
     Raises TypeError for anything else.
     """
     if not isinstance(given, (list, tuple)):
-        one = getattr(given, "__name__", f"{type(given).__name__}()")
-        raise TypeError(f"callbacks: expected a list, as in callbacks=[{one}]")
+        example = ""
+        if isinstance(given, Callback) or callable(given):
+            one = getattr(given, "__name__", f"{type(given).__name__}()")
+            example = f", as in callbacks=[{one}]"
+        raise TypeError(f"callbacks: expected a list{example or f', got {kind(given)}'}")
     for each in given:
         if not isinstance(each, Callback) and not callable(each):
             raise TypeError(f"callbacks: {each!r} is neither a dnnstack.Callback nor a function")

@@ -33,8 +33,6 @@ def _unmatched(index: int, pattern: str, layers: Sequence[Layer], exists: bool) 
     if exists:
         return f"freeze.{index}: '{pattern}' matches only layers without parameters"
     close = get_close_matches(pattern, names, n=1)
-    meant = f"did you mean '{close[0]}'? " if close else ""
-    return (
-        f"freeze.{index}: no layer matches '{pattern}'; {meant}The layers with parameters are "
-        f"{listed(names, _NAMED)}"
-    )
+    known = f"layers with parameters are {listed(names, _NAMED)}"
+    hint = f"did you mean '{close[0]}'? The {known}" if close else f"the {known}"
+    return f"freeze.{index}: no layer matches '{pattern}'; {hint}"

@@ -217,6 +217,7 @@ def test_results_print_as_one_line(config: dict[str, Any]) -> None:
     [
         (dnnstack.Callback(), r"expected a list, as in callbacks=\[Callback\(\)\]"),
         (print, r"expected a list, as in callbacks=\[print\]"),
+        (3, "expected a list, got int$"),
         ([3], "3 is neither"),
     ],
 )

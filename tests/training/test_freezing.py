@@ -228,7 +228,10 @@ def test_both_backends_agree_on_frozen_layers(
     [
         ("[bn, tall]", r"^freeze\.1: no layer matches 'tall'; did you mean 'tail'\? The layers"),
         ("relu_1", r"^freeze\.0: 'relu_1' matches only layers without parameters"),
-        ("conv1.weight", r"^freeze\.0: no layer matches 'conv1\.weight'; .*conv2d_1, bn, tail"),
+        (
+            "conv1.weight",
+            r"^freeze\.0: no layer matches 'conv1\.weight'; the layers .*conv2d_1, bn, tail",
+        ),
     ],
 )
 def test_a_pattern_without_layers_is_a_mistake(tiny: Make, freeze: str, message: str) -> None:
