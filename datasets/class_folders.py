@@ -166,12 +166,15 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
 
 
 def held_out(
-    by_class: list[list[PictureFile]], fraction: float
+    by_class: list[list[PictureFile]],
+    fraction: float,
+    instead: str = "name a folder of test pictures with the key 'test'",
 ) -> tuple[list[PictureFile], list[PictureFile]]:
     """Split into (training, test): about ``fraction`` of each class for testing, at least one.
 
     A hash of a picture's name decides, so that the split hardly depends on the other pictures.
-    Raises DatasetError for a class with a single picture.
+    Raises DatasetError for a class with a single picture; ``instead``: what to do then, other than
+    to add pictures.
     """
     rest: list[PictureFile] = []
     held: list[PictureFile] = []
@@ -179,7 +182,7 @@ def held_out(
         if len(pictures) < 2:
             raise DatasetError(
                 f"{pictures[0].name} is the only picture of its class, so none is left for "
-                "testing; add pictures, or name a folder of test pictures with the key 'test'"
+                f"testing; add pictures, or {instead}"
             )
         ranked = sorted(pictures, key=lambda p: (sha256_bytes(os.fsencode(p.name)), p.name))
         count = min(max(round(len(pictures) * fraction), 1), len(pictures) - 1)

@@ -94,7 +94,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     by_class = list_pictures(train, classes)
     tests = None if test is None else list_pictures(test, classes)
     if tests is None:
-        held_out(by_class, test_fraction)
+        held_out(by_class, test_fraction, _how_to_divide(folder, train))
     chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
     if test is not None and tests is not None:
         part = _sample([p for c in tests for p in c], max(most // 4, 1))
@@ -175,6 +175,16 @@ def _parts(folder: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
         return folder / train, None, ()
     rest = tuple(name for name in folders if name not in (train, tests[0]))
     return folder / train, folder / tests[0], rest
+
+
+def _how_to_divide(folder: Path, train: Path) -> str:
+    """How test pictures are given, for a folder that has none."""
+    if train != folder:
+        return f"put test pictures into a folder 'test' beside '{train.name}', by class as there"
+    return (
+        f"divide {folder} into a folder 'train' and a folder 'test', each with a folder for each "
+        "class"
+    )
 
 
 def _content(folder: Path) -> tuple[list[str], int]:

@@ -139,6 +139,7 @@ def test_what_cannot_be_trained_on(flowers: Path, tmp_path: Path) -> None:
     assert "contains only the folder 'rose'" in wrong(flowers)
     paint(flowers / "single" / "one.png", 1)
     assert "single/one.png is the only picture of its class" in wrong(flowers)
+    assert f"or divide {flowers} into a folder 'train' and a folder 'test'" in wrong(flowers)
     (flowers / "single" / "one.png").write_text("broken")
     (flowers / "single" / "two.png").write_text("broken")
     assert "single: none of its pictures can be read" in wrong(flowers)
