@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +17,7 @@ from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
-from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
+from ..training.records.runs import CONFIG, LOCK, LONGEST_CONFIG, NO_RECORD, config_name, list_runs
 from ..training.records.store import FOLDER, checkpoint_steps
 from .compressed_runs import CompressedRun, compressed_runs, of_run
 from .tables import table
@@ -75,17 +77,33 @@ def report_runs(
 ) -> list[RunReport]:
     """All runs of a folder, in the order in which they were started.
 
-    ``complain`` is told of those that cannot be read, which are left out. Raises CheckpointError.
+    ``complain`` is told of those whose log cannot be read, which are left out, and of those whose
+    config cannot be. Raises CheckpointError.
     """
     reports = []
     compressed = compressed_runs(runs_dir, complain)
     for name in list_runs(runs_dir):
         path = runs_dir / name
         try:
-            reports.append(replace(_report(path), compressed=tuple(of_run(path, compressed))))
+            report = _report(path)
         except CheckpointError as error:
             complain(str(error))
+            continue
+        reports.append(replace(report, compressed=tuple(of_run(path, compressed))))
+        if report.config is None and not _has_config(path):
+            complain(
+                f"{path / CONFIG}: cannot be read as a config; the checkpoints of the run, if it "
+                f"has any, are used all the same: dnnstack eval --run {path}"
+            )
     return sorted(reports, key=lambda one: (one.started or 0.0, one.run))
+
+
+def _has_config(path: Path) -> bool:
+    """Whether the config of a run is one; it is not parsed, and may have been removed meanwhile."""
+    try:
+        return b"\nname:" in b"\n" + read_regular(path / CONFIG, LONGEST_CONFIG)
+    except OSError as error:
+        return error.errno == errno.ENOENT
 
 
 def group_state(group: Path, planned: int) -> RunState:
@@ -105,8 +123,9 @@ def _report(path: Path) -> RunReport:
     seconds = spent = 0.0
     entries, complete = _entries(path / LOG)
     if not entries and not locked and (complete or checkpoint_steps(path / FOLDER)):
+        fault = "has no line that can be read" if os.path.lexists(path / LOG) else "is missing"
         raise CheckpointError(
-            f"{path / LOG}: has no line that can be read, so nothing is known of how the run went; "
+            f"{path / LOG}: {fault}, so nothing is known of how the run went; "
             f"its checkpoints, if it has any, are used all the same: dnnstack eval --run {path}"
         )
     for entry in entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -215,16 +216,33 @@ def test_a_log_without_a_readable_line_is_told(tmp_path: Path) -> None:
         (path / "log.jsonl").write_text(text, encoding="utf-8")
     (tmp_path / "b" / "checkpoints").mkdir()
     (tmp_path / "b" / "checkpoints" / "step-5.json").write_text("{}", encoding="utf-8")
+    shutil.copytree(tmp_path / "b", tmp_path / "e")
+    (tmp_path / "e" / "log.jsonl").unlink()
     faults: list[str] = []
     assert [(one.run, one.state) for one in report_runs(tmp_path, faults.append)] == [
         ("c", "died"),
         ("d", "died"),
     ]
-    assert [text.partition(": has no line that can be read")[0] for text in faults] == [
-        str(tmp_path / name / "log.jsonl") for name in ("a", "b")
+    assert [text.partition(", so nothing is known")[0] for text in faults] == [
+        f"{tmp_path / 'a' / 'log.jsonl'}: has no line that can be read",
+        f"{tmp_path / 'b' / 'log.jsonl'}: has no line that can be read",
+        f"{tmp_path / 'e' / 'log.jsonl'}: is missing",
     ]
     with reopen_run(tmp_path / "a", print):
         assert report_runs(tmp_path)[0].state == "running"
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"", b"\xff\xfe", b"seed: 1\nlayers: []\n"])
+def test_a_config_that_cannot_be_read_is_told(tmp_path: Path, content: bytes) -> None:
+    """Its log can be, so the run is listed."""
+    for name in ("a", "b"):
+        write(tmp_path, name, START)
+    (tmp_path / "a" / "config.yaml").write_bytes(content)
+    faults: list[str] = []
+    found = [(one.run, one.config) for one in report_runs(tmp_path, faults.append)]
+    assert found == [("a", None), ("b", "b")]
+    (fault,) = faults
+    assert fault.startswith(f"{tmp_path / 'a' / 'config.yaml'}: cannot be read as a config; ")
 
 
 def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
