@@ -87,7 +87,7 @@ def _figures(progress: Progress, gap: str) -> str:
     parts = [_metrics(progress.metrics, gap)] if progress.metrics is not None else []
     parts.append(f"lr {progress.learning_rate:.3g}")
     if progress.images_per_second:
-        parts.append(f"{progress.images_per_second:.0f} images/s")
+        parts.append(f"{progress.images_per_second:.0f} pictures/s")
         parts.append(f"{duration(progress.seconds_left)} left")
     return gap.join(parts)
 
@@ -131,7 +131,7 @@ def _times(done: Summary) -> str:
     parts = ["no step taken"]
     if done.images_per_second:
         training = f"{duration(done.training_seconds)} of training"
-        parts = [f"{training} ({done.images_per_second:.0f} images/s)"]
+        parts = [f"{training} ({done.images_per_second:.0f} pictures/s)"]
     if done.validation_seconds:
         parts.append(f"{duration(done.validation_seconds)} of validation")
     return ", ".join(parts)

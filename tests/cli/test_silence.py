@@ -39,7 +39,7 @@ def test_eight_seconds_without_a_line(clock: _Clock, capsys: pytest.CaptureFixtu
     found = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in found] == ["8/400", "16/400", "24/400"]
     # The metrics of an earlier line of the log are not those of now.
-    assert found[0] == "step   8/400  epoch 0.08/4  lr 0.1  50 images/s  1 min 10 s left"
+    assert found[0] == "step   8/400  epoch 0.08/4  lr 0.1  50 pictures/s  1 min 10 s left"
 
 
 def test_lines_of_the_log_are_enough(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
     assert lines[4] == f"steps       {STEPS}: batches of 32, 13 per epoch"
     logged = re.compile(
         r"step +\d+/26  epoch \d\.\d\d/2  loss \d\.\d{4}  accuracy \d+\.\d\d%  lr 0\.1  "
-        r"\d+ images/s  .* left"
+        r"\d+ pictures/s  .* left"
     )
     assert [int(line.split()[1].split("/")[0]) for line in lines if logged.fullmatch(line)] == [
         *(5, 10, 15, 20, 25, 26)
