@@ -14,6 +14,11 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
+def samples_of(dataset: str) -> str:
+    """What the samples of a data set are called: the rows of a table are no pictures."""
+    return "rows" if dataset == "table" else "pictures"
+
+
 def cut(text: str, width: int) -> str:
     """The text, made printable; its end is an ellipsis if it takes more than ``width`` columns."""
     text = printable(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..common.printable import paragraph
+from ..common.text import samples_of
 from ..training.groups.comparison import Comparison
 from ..training.intervals import probability_text
 from .ensemble_text import name_of
@@ -25,8 +26,9 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
         rows.append((name, *share))
     low, high = (100 * end for end in result.interval)
     sure = "chance alone rarely does that" if result.p < _LEVEL else "chance alone may do that"
+    dataset = result.first.dataset
     lines = [
-        f"on {result.first.dataset}, split {result.first.part}: {result.count} pictures",
+        f"on {dataset}, split {result.first.part}: {result.count} {samples_of(dataset)}",
         "",
         *table(rows, "<>", min(width, WIDTH)),
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..common.printable import paragraph
-from ..common.text import shape_text
+from ..common.text import samples_of, shape_text
 from .data_report import DataReport
 from .tables import table
 
@@ -23,9 +23,8 @@ def as_text(report: DataReport, width: int | None = None) -> str:
     Longer names of classes than fit ``width`` are cut.
     """
     classes = report.images.classes
-    lines = [
-        f"data set    {report.dataset}: pictures {shape_text(report.shape)}, {len(classes)} classes"
-    ]
+    shape = f"{samples_of(report.dataset)} {shape_text(report.shape)}"
+    lines = [f"data set    {report.dataset}: {shape}, {len(classes)} classes"]
     if report.files:
         lines.append(f"folder      {report.files[0].path.parent}")
     else:

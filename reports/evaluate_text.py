@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..common.cells import cells, padded
 from ..common.printable import paragraph
-from ..common.text import cut
+from ..common.text import cut, samples_of
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
 from ..training.intervals import wilson
@@ -34,7 +34,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     spans = [f"{k}: {_span(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
         result.title,
-        f"on {result.dataset}, split {result.part}: {result.count} pictures",
+        f"on {result.dataset}, split {result.part}: {result.count} {samples_of(result.dataset)}",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
@@ -69,7 +69,7 @@ def _classes(result: Evaluation, width: int) -> list[str]:
 
 def _rows(result: Evaluation) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = [
-        ("class", "pictures", "right", "precision", "recall", "95% interval", "F1")
+        ("class", samples_of(result.dataset), "right", "precision", "recall", "95% interval", "F1")
     ]
     rates: list[list[float]] = [[], [], []]
     for entry in result.per_class():

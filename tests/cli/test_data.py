@@ -146,6 +146,7 @@ def test_offline_is_heard_before_the_mirrors(
 def test_a_table_has_no_sheet_unless_one_is_asked_for(run: Run, tmp_path: Path) -> None:
     done = run("data", "--config", "perceptron-nand.yaml")
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("data set    table: rows 2x1x1, 2 classes\n")
     assert not list(tmp_path.glob("*.png"))
     assert run("data", "--config", "perceptron-nand.yaml", "--save", "t.png").returncode == 0
     assert (tmp_path / "t.png").exists()

@@ -18,6 +18,11 @@ def test_nand_converges(run: Run) -> None:
     found = run("eval", "--json", "--device", "numpy")
     assert found.returncode == 0, found.stderr
     assert '"accuracy": 1.0' in found.stdout
+    text = run("eval", "--device", "numpy").stdout
+    assert "on table, split test: 4 rows\n" in text
+    assert "class  rows  right" in text
+    same = run("compare", "perceptron-nand", "perceptron-nand", "--device", "numpy").stdout
+    assert "on table, split test: 4 rows\n" in same
     refused = run("predict", "some.png", "--device", "numpy")
     assert refused.returncode == 1
     assert "name another run with --run (dnnstack runs lists them)" in refused.stderr
