@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("second", metavar="RUN", shell_complete=completion.runs)
 @options.runs_dir("runs")
 @options.plugin
-@options.evaluated
+@options.evaluated("the first network's training")
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.no_graph

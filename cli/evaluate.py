@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @ensembles.option(fitted=True)
 @click.argument("more", nargs=-1, metavar="", shell_complete=completion.members)
 @options.plugin
-@options.evaluated
+@options.evaluated("training")
 @click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -177,29 +177,35 @@ trained = all_of(
 """Which trained network to use."""
 
 
-evaluated = all_of(
-    click.option(
-        "--data",
-        "dataset",
-        metavar="NAME",
-        shell_complete=completion.datasets,
-        help="Data set; default: that of training.",
-    ),
-    click.option(
-        "--split",
-        "part",
-        type=click.Choice(["train", "validation", "test"]),
-        default="test",
-        show_default=True,
-        help="The test set, or one of the two parts into which training divided the training set.",
-    ),
-    click.option(
-        "--tta",
-        type=click.Choice(VIEWS),
-        help="Test-time augmentation: average over views of each picture; default: the config's.",
-    ),
-)
-"""On which pictures to evaluate a trained network, and in which views."""
+def evaluated(default: str) -> Decorator:
+    """On which pictures to evaluate a trained network, and in which views.
+
+    ``default``: whose data set is taken if none is named.
+    """
+    return all_of(
+        click.option(
+            "--data",
+            "dataset",
+            metavar="NAME",
+            shell_complete=completion.datasets,
+            help=f"Data set; default: that of {default}.",
+        ),
+        click.option(
+            "--split",
+            "part",
+            type=click.Choice(["train", "validation", "test"]),
+            default="test",
+            show_default=True,
+            help="The test set, or one of the two parts into which training divided the training "
+            "set.",
+        ),
+        click.option(
+            "--tta",
+            type=click.Choice(VIEWS),
+            help="Test-time augmentation: average over views of each picture; default: the "
+            "config's.",
+        ),
+    )
 
 
 def loudness() -> list[click.Option]:

@@ -67,13 +67,13 @@ def sweep(
     offline: bool,
     runs_dir: Path | None,
 ) -> int:
-    """Search for the best values of a config's keys, judged on validation.
+    """Search for the best values of a config's keys.
 
     The config has a block search, which names the keys with their ranges or values, the objective
     and a budget; see docs/groups.md, and lenet-search.yaml of the package, an example. Every trial
     is a run in the folder of the sweep, runs/NAME-sweep, which also receives best.yaml, the config
-    of the best trial. The test set is never read. A sweep that was interrupted or killed goes on
-    with --resume.
+    of the best trial. Trials are judged on validation; the test set is never read. A sweep that was
+    interrupted or killed goes on with --resume.
     """
     from ..common.errors import Interrupted
     from ..configs.search import load_search
