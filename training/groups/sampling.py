@@ -56,7 +56,7 @@ def need_optuna() -> None:
         import optuna
     except ImportError:
         raise DnnstackError(
-            f"searches and their reports need Optuna; install it: {INSTALL}"
+            f"searches and their reports need Optuna; install it with {INSTALL}"
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 

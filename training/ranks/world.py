@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
 
-INSTALL = "pip install 'dnnstack[mpi]'"
+INSTALL = "python3 -m pip install 'dnnstack[mpi]'"
 # The number of processes, as it is told by the launchers of MPICH, Slurm, Open MPI and PMIx.
 _SIZES = ("PMI_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 _NUMBERS = ("PMI_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")

@@ -17,7 +17,7 @@ from ....common.errors import BackendUnavailableError, LibraryError
 from ...collectives import Communicator, joined
 from .runtime import submodule
 
-_INSTALL = "pip install 'dnnstack[mpi,nccl13]' (or [mpi,nccl12] for a CUDA 12 driver)"
+_INSTALL = "python3 -m pip install 'dnnstack[mpi,nccl13]' (or [mpi,nccl12] for a CUDA 12 driver)"
 # Bytes of the mark by which ranks find each other: NCCL_UNIQUE_ID_BYTES of nccl.h.
 MARK_BYTES = 128
 _connections: dict[int, Nccl] = {}

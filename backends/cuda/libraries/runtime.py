@@ -36,7 +36,7 @@ LITTLE = 4 << 30
 # The packages of CuPy, for either CUDA.
 CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 INSTALL = (
-    "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
+    "install it with python3 -m pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
     "or use --device cpu"
 )
 

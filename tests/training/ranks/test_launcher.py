@@ -25,6 +25,6 @@ def test_without_mpi_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(world.sys, "prefix", str(tmp_path))
     monkeypatch.setattr(world, "started", lambda: 1)
-    assert "install it with pip install 'dnnstack[mpi]'" in lacking()
+    assert "install it with python3 -m pip install 'dnnstack[mpi]'" in lacking()
     assert main(["train", "--config", "digits.yaml", "--ranks", "2"]) == 1
-    assert "install it with pip install 'dnnstack[mpi]'" in capsys.readouterr().err
+    assert "install it with python3 -m pip install 'dnnstack[mpi]'" in capsys.readouterr().err

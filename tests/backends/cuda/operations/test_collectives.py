@@ -269,7 +269,9 @@ def test_a_call_that_nccl_refuses_is_named(bound, step, ranks, monkeypatch):
 
 def test_without_nccl_the_message_says_what_to_install(ranks, library):
     library.available = False
-    with pytest.raises(BackendUnavailableError, match=r"install it with pip install .*nccl13"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"install it with python3 -m pip install .*nccl13"
+    ):
         nccl.connection(ranks.size)
 
 
