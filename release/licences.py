@@ -43,7 +43,7 @@ WHY = {
     "types-pyyaml": "types for mypy",
     "types-tqdm": "types for mypy",
     "typing-extensions": "types that Python 3.10 lacks",
-    "wcwidth": "widths of names in tables: Chinese signs and emoji take two columns",
+    "wcwidth": "widths of names in tables: Chinese characters and emoji take two columns",
 }
 # Not installed on the Python that the page is written on: licence, why.
 ELSEWHERE = {

@@ -169,6 +169,12 @@ def test_defaults_are_those_of_the_schema(section: str, path: tuple[str, ...]) -
             assert shown != "required", key
 
 
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_two_lines_in_a_row_are_empty(name: str) -> None:
+    """In the code of an example they may be."""
+    assert not re.search(r"\n{3,}(?=\S)", _text(name))
+
+
 def test_tables_of_kinds_are_those_of_the_schema() -> None:
     """Write them anew with ``python -m dnnstack.configs.generated .``."""
     text = _text("docs/config.md")

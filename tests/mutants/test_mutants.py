@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 
 def test_there_are_eighty_of_them() -> None:
     assert len(MUTANTS) >= 80
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    assert f"lists {len(MUTANTS)} faults" in (docs / "testing.md").read_text("utf-8")
+    assert f"| {len(MUTANTS)} faults put" in (docs / "testing.md").read_text("utf-8")
+    assert f"| {len(_ALWAYS)} of {len(MUTANTS)} |" in (docs / "reliability.md").read_text("utf-8")
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
     assert {mutant.name for mutant in MUTANTS} >= set(_ALWAYS)
