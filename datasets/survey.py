@@ -94,7 +94,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     by_class = list_pictures(train, classes)
     tests = None if test is None else list_pictures(test, classes)
     if tests is None:
-        held_out(by_class, test_fraction, _how_to_divide(folder, train))
+        held_out(by_class, test_fraction, _how_to_divide(train))
     chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
     if test is not None and tests is not None:
         part = _sample([p for c in tests for p in c], max(most // 4, 1))
@@ -177,12 +177,16 @@ def _parts(folder: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
     return folder / train, folder / tests[0], rest
 
 
-def _how_to_divide(folder: Path, train: Path) -> str:
+def _how_to_divide(train: Path) -> str:
     """How test pictures are given, for a folder that has none."""
-    if train != folder:
-        return f"put test pictures into a folder 'test' beside '{train.name}', by class as there"
+    if train.name.lower() in TRAIN_NAMES:
+        # Its parent may be what was named, or not.
+        return (
+            f"put test pictures into {train.parent / 'test'}, with the same folders as in {train}, "
+            f"and name {train.parent}"
+        )
     return (
-        f"divide {folder} into a folder 'train' and a folder 'test', each with a folder for each "
+        f"divide {train} into a folder 'train' and a folder 'test', each with a folder for each "
         "class"
     )
 

@@ -140,6 +140,13 @@ def test_what_cannot_be_trained_on(flowers: Path, tmp_path: Path) -> None:
     paint(flowers / "single" / "one.png", 1)
     assert "single/one.png is the only picture of its class" in wrong(flowers)
     assert f"or divide {flowers} into a folder 'train' and a folder 'test'" in wrong(flowers)
+    (tmp_path / "whole").mkdir()
+    shutil.copytree(flowers, tmp_path / "whole" / "train")
+    whole = tmp_path / "whole"
+    assert f"or put test pictures into {whole / 'test'}, with the same folders as" in wrong(whole)
+    assert f"and name {whole}" in wrong(whole / "train")
+    shutil.copytree(flowers, whole / "test")
+    assert look(whole).test == whole / "test"
     (flowers / "single" / "one.png").write_text("broken")
     (flowers / "single" / "two.png").write_text("broken")
     assert "single: none of its pictures can be read" in wrong(flowers)
