@@ -102,8 +102,9 @@ def collectives(team: Team, device: str) -> None:
         say(team, "collectives: only on GPUs")
         return
     from dnnstack.backends.cuda.libraries.nccl import connection
-    from dnnstack.backends.cuda.libraries.runtime import captured, cuda_api, fastest
+    from dnnstack.backends.cuda.libraries.runtime import captured, cuda_api
     from dnnstack.backends.cuda.libraries.runtime import device as opened
+    from dnnstack.backends.cuda.libraries.timing import fastest
 
     cuda, stream, nccl = cuda_api(), opened().stream, connection(team.size)
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from dnnstack.backends.cuda.libraries.kernels import i32, source_of
 from dnnstack.backends.cuda.libraries.overlap import overlapping
-from dnnstack.backends.cuda.libraries.runtime import captured, cupy, cupy_on, device, fastest
+from dnnstack.backends.cuda.libraries.runtime import captured, cupy, cupy_on, device
+from dnnstack.backends.cuda.libraries.timing import fastest
 
 PHASES, ROUNDS, THREADS = 64, 9, 256
 SOURCE = """

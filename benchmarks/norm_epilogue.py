@@ -16,13 +16,8 @@ from functools import partial
 from typing import Any
 
 from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
-from dnnstack.backends.cuda.libraries.runtime import (
-    address_of,
-    captured_seconds,
-    cuda_api,
-    device,
-    frontend,
-)
+from dnnstack.backends.cuda.libraries.runtime import address_of, cuda_api, device, frontend
+from dnnstack.backends.cuda.libraries.timing import captured_seconds
 
 # Channels in and out, rows and columns.
 CONVOLUTIONS = ((64, 64, 15), (256, 256, 7), (256, 256, 3))

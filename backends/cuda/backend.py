@@ -27,15 +27,14 @@ from .libraries.modules import toolchain
 from .libraries.runtime import (
     CAPTURING,
     address_of,
-    crowded,
     cuda_api,
     cupy_on,
     cupy_version,
     device,
-    fastest,
     frontend,
     module_version,
 )
+from .libraries.timing import crowded, fastest
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuned import Shipped, shipped
 from .tuner import LAYOUTS, search

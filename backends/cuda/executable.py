@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import LibraryError
-from ...common.records import dataclass
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate
@@ -21,25 +19,25 @@ from ..base import Array, BoundCall, check_array, in_three_steps
 from ..live import renumber, renumbered
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
+from .alternating import Alternating, HostWork
 from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
-from .binding.launches import JOINS, Step, Stream, launches
+from .binding.launches import JOINS, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Buffer, Store
-from .failures import AFTER, allocating, explained, launch_all
+from .failures import AFTER, allocating, explained, failed, launch_all
 from .libraries.layout import BFLOAT
 from .libraries.runtime import (
     CAPTURING,
     captured,
-    captured_seconds,
     copy_flat,
     cuda_api,
     device,
     device_errors,
-    host_seconds,
     synchronize,
 )
+from .libraries.timing import captured_seconds, host_seconds
 from .operations.whiten import patch_sums
 
 # Steps that one graph holds, and launches it may hold at most; and steps of one that is captured
@@ -49,29 +47,6 @@ MANY, OFTEN = 32, 2000
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
-
-
-@dataclass(frozen=True)
-class _HostWork:
-    """What the host computes between two graphs."""
-
-    steps: Sequence[Step]
-
-    def launch(self, stream: Any) -> None:
-        # The copies to the host wait for what was launched on the stream.
-        for step in self.steps:
-            explained(step, step.launch)
-
-
-@dataclass(frozen=True)
-class _Alternating:
-    """A section that is no single graph: graphs, and what the host computes between them."""
-
-    parts: Sequence[Any]
-
-    def launch(self, stream: Any) -> None:
-        for part in self.parts:
-            part.launch(stream)
 
 
 class CudaExecutable:
@@ -105,7 +80,7 @@ class CudaExecutable:
         # Steps that sections have run, alone or in turn.
         self._ran: dict[str | tuple[str, ...], int] = {}
         self._running: str | None = None
-        with device().stream:
+        with self._explained(), device().stream:
             with allocating():
                 if streamed:
                     self._store.feeds = Feeds(graphs, self._position, self._store.cuda)
@@ -155,7 +130,8 @@ class CudaExecutable:
     def _run_in_turn(self, sections: tuple[str, ...], steps: int) -> None:
         with device().stream:
             if self._generation != self._store.generation:
-                self._bind()
+                with CAPTURING:
+                    self._bind()
             binders = [self._sections[section] for section in sections]
             count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
             on_host = any(binder.has_host_work for binder in binders)
@@ -191,21 +167,20 @@ class CudaExecutable:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Name the section that was last begun where the device reports an error."""
-        section = self._running
-        if section is None:
-            yield
-            return
-        shown = {"section": section, "batch_size": self.graphs[section].batch_size}
+        section, shown = self._running, dict[str, object]()
+        if section is not None:
+            shown = {"section": section, "batch_size": self.graphs[section].batch_size}
         try:
             with allocating(**shown):
                 yield
         except device_errors() as error:
-            raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
+            raise failed("CUDA", "cudaGraphLaunch", error, shown, CAPTURED) from None
 
     def _run(self, section: str, steps: int) -> None:
         with device().stream:
             if self._generation != self._store.generation:
-                self._bind()
+                with CAPTURING:
+                    self._bind()
             feeds = self._store.feeds
             if not self._capture:
                 for _ in range(steps):
@@ -250,11 +225,11 @@ class CudaExecutable:
         parts: list[Any] = []
         for on_host, group in groupby(steps, lambda step: step.on_host):
             if on_host:
-                parts.append(_HostWork([*group]))
+                parts.append(HostWork([*group]))
             else:
                 work = (partial(explained, *each) for each in launches(group, joins))
                 parts.append(captured(work, device().stream))
-        return parts[0] if len(parts) == 1 else _Alternating(parts)
+        return parts[0] if len(parts) == 1 else Alternating(parts)
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
@@ -266,27 +241,30 @@ class CudaExecutable:
         changed = [self._buffer(t).array for t in tensors]
         if self._store.has_bf16:
             changed.append(self._store.bf16_arena())
-        saved = [array.copy() for array in changed]
+        saved = [_copied(array) for array in changed]
         yield
         for array, before in zip(changed, saved, strict=True):
-            copy_flat(before, array, device().stream)
+            if isinstance(before, np.ndarray):
+                array.set(before)
+            else:
+                copy_flat(before, array, device().stream)
         synchronize()
 
     def poison(self) -> None:
-        with device().stream, self._explained():
+        with self._explained(), device().stream:
             synchronize()
             for binder in self._sections.values():
                 binder.poison()
             synchronize()
 
     def renew(self) -> None:
-        with device().stream, self._explained():
+        with self._explained(), device().stream:
             synchronize()
             self._store.clear()
             synchronize()
 
     def renumber(self, sections: Mapping[str, Graph]) -> bool:
-        with device().stream, self._explained():
+        with self._explained(), device().stream:
             synchronize()
             live = {name: binder.live for name, binder in self._sections.items()}
             found = renumber(self.graphs, sections, live)
@@ -302,7 +280,7 @@ class CudaExecutable:
 
     def write(self, tensor: Tensor, array: Array) -> None:
         check_array(tensor, array)
-        with device().stream, self._explained():
+        with self._explained(), device().stream:
             if self._store.feeds.holds(tensor):
                 self._store.feeds.write(tensor, array)
             elif tensor.role == "data":
@@ -322,7 +300,7 @@ class CudaExecutable:
         return int(self._buffer(tensor).array.get()[0])
 
     def read(self, tensor: Tensor) -> Array:
-        with device().stream, self._explained():
+        with self._explained(), device().stream:
             synchronize()
             if self._store.feeds.holds(tensor):
                 return self._store.feeds.read(tensor)
@@ -336,7 +314,8 @@ class CudaExecutable:
     ) -> tuple[Array, Array] | None:
         if self._store.feeds.holds(images):
             return None
-        with device().stream as stream, self._explained():
+        # Its kernel is loaded here, and what frees memory may wait for the device.
+        with CAPTURING, self._explained(), device().stream as stream:
             return patch_sums(self._store.data[images], rows, window, stream)
 
     def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
@@ -348,7 +327,7 @@ class CudaExecutable:
     def measure(self, section: str, repeats: int) -> list[float]:
         times = []
         binder = self._sections[section]
-        with device().stream, self._restored(binder):
+        with self._explained(), device().stream, self._restored(binder):
             for step in binder.steps:
                 if step.call is None:
                     step.launch()
@@ -402,3 +381,11 @@ class CudaExecutable:
         if tensor.role in SHARED:
             return self._store.buffers[tensor]
         return self._sections[tensor.section].buffers[tensor]
+
+
+def _copied(array: Any) -> Any:
+    """A copy on the device, or on the host where the memory does not suffice for a moment."""
+    try:
+        return array.copy()
+    except MemoryError:
+        return array.get()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...common.errors import LibraryError
 from .binding.launches import Step, Stream
+from .libraries.driver import ALLOCATION, ran_out
 from .libraries.runtime import device_errors
 
-# What an error names where memory ran out.
-ALLOCATION = "cudaMalloc"
 AFTER = "earlier checkpoints are valid; resume, with a smaller batch if memory ran out"
 
 
@@ -33,9 +32,18 @@ def explained(step: Step, work: Callable[[], None]) -> None:
             shown, kind = {**op, **error.arguments}, type(error)
             raise kind(error.library, error.function, error.status, shown, AFTER) from None
         if call is None:
-            raise LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER) from None
+            raise failed("CUDA", "cudaStreamWaitEvent", error, {}) from None
         shown = {**op, **call.arguments}
-        raise LibraryError(call.library, call.function, str(error), shown, AFTER) from None
+        raise failed(call.library, call.function, error, shown) from None
+
+
+def failed(
+    library: str, function: str, error: Exception, shown: Mapping[str, object], advice: str = AFTER
+) -> LibraryError:
+    """The error of a call in which the device failed; of asking for memory, where that ran out."""
+    if ran_out(error):
+        library, function = "CUDA", ALLOCATION
+    return LibraryError(library, function, str(error), shown, advice)
 
 
 @contextmanager

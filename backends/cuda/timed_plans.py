@@ -14,13 +14,13 @@ from ...common.records import dataclass
 from ..base import Options
 from .binding.at_once import MARK, at_end
 from .executable import CudaExecutable
-from .failures import ALLOCATION
 from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first
 from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.cublas_lt import Algorithms
-from .libraries.runtime import address_of, cuda_api
+from .libraries.driver import ALLOCATION
+from .libraries.runtime import address_of, cuda_api, device
 
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 64
@@ -62,12 +62,18 @@ def timed_plans(
     """The fastest plan of every convolution and product, by the name of its choice; ``rivals``
     gets those of a network of few launches."""
     try:
-        with closing(build(choices)) as trial:
-            if rivals is not None and any(len(e.steps) > FEW_LAUNCHES for e in trial.binders()):
+        # What is allocated and set on the trial's stream is there when it is used.
+        with closing(build(choices)) as trial, device().stream:
+            if rivals is not None and launched(trial) > FEW_LAUNCHES:
                 rivals = None
             return _of_trial(trial, options, budget, rivals)
     except MemoryError as error:
         raise LibraryError("CUDA", ALLOCATION, str(error)) from None
+
+
+def launched(trial: CudaExecutable) -> int:
+    """The launches of its longest section."""
+    return max(sum(step.call is not None for step in each.steps) for each in trial.binders())
 
 
 def _of_trial(
@@ -103,8 +109,8 @@ def _of_trial(
                 seconds += binder.tails[name](5)
             ranked = [Rank(seconds, choice)]
             for mark, candidates in variants.get(name, ()):
-                other, index = best(candidates, pointer, left / count, ranked, mark)
-                if other < GAIN * seconds and candidates.verified(index, pointer):
+                other, index = _rival(candidates, pointer, left / count, ranked, mark)
+                if other < GAIN * seconds:
                     choice, seconds = f"{mark}{candidates.choice(index)}", other
             if choice:
                 plans[name] = choice
@@ -113,7 +119,7 @@ def _of_trial(
             options.interrupt()
             for mark, candidates in made:
                 ranked = list[Rank]()
-                best(candidates, pointer, left / count, ranked, mark)
+                _rival(candidates, pointer, left / count, ranked, mark)
                 _add_at_once(rivals, name, ranked)
         for name, ways in binder.either.items():
             options.interrupt()
@@ -134,7 +140,7 @@ def _of_trial(
             spared = binder.spared[name](5) if name in binder.spared else 0.0
             seconds += spared
             for mark, candidates in variants.get(name, ()):
-                other, other_index = best(candidates, pointer, left / count, ranked, mark)
+                other, other_index = _rival(candidates, pointer, left / count, ranked, mark)
                 if not candidates.sums:
                     other += spared
                 choice = f"{mark}{candidates.choice(other_index)}"
@@ -232,7 +238,10 @@ def best(
     mark: str = "",
 ) -> tuple[float, int]:
     """Seconds and index of the fastest candidate that keeps its promises; ``ranked`` gets all that
-    were timed again, named as choices that begin with ``mark``."""
+    were timed again, named as choices that begin with ``mark``.
+
+    Where none does, the seconds are infinite. Raises CudnnError where there is none at all.
+    """
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
     names: set[str] = set()
@@ -252,4 +261,15 @@ def best(
             return again[index], index
     if graph.plan < 0:
         graph.choose()
-    return graph.seconds(graph.plan, workspace, 5), graph.plan
+    right = graph.verified(graph.plan, workspace)
+    return (graph.seconds(graph.plan, workspace, 5) if right else float("inf")), graph.plan
+
+
+def _rival(
+    graph: Candidates, workspace: int, budget: float, ranked: list[Rank], mark: str
+) -> tuple[float, int]:
+    """``best`` of what need not be had: where there is none, the seconds are infinite."""
+    try:
+        return best(graph, workspace, budget, ranked, mark)
+    except CudnnError:
+        return float("inf"), 0

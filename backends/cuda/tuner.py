@@ -15,11 +15,11 @@ from .binding.early_updates import EARLY, WEIGHTS
 from .binding.ending import BATCH, TAIL
 from .binding.launches import CHAINS, JOINS, Step
 from .executable import CudaExecutable
-from .failures import ALLOCATION
+from .libraries.driver import ALLOCATION
 from .libraries.overlap import available
-from .libraries.runtime import crowded
+from .libraries.timing import crowded
 from .operations.sgd import STEP_END
-from .timed_plans import FEW_LAUNCHES, GAIN, Rivals, timed_plans
+from .timed_plans import FEW_LAUNCHES, GAIN, Rivals, launched, timed_plans
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -48,13 +48,17 @@ class _Trials:
     """Builds trials, and remembers what stood in the way of the search.
 
     ``refused``: choices that could not be had; ``crowded``: whether another program kept the GPU
-    busy, at several moments; ``launches``: of the trials that were timed.
+    busy, at several moments; ``launches``: of the trials that were timed, by their choices.
     """
 
     build: Build
     refused: list[LibraryError] = field(default_factory=list)
     crowded: list[bool] = field(default_factory=list)
-    launches: list[int] = field(default_factory=list)
+    launches: dict[frozenset[tuple[str, str]], int] = field(default_factory=dict)
+
+    def many(self, choices: Mapping[str, str]) -> bool:
+        """Whether a trial with these choices had so many launches that one matters little."""
+        return self.launches.get(frozenset(choices.items()), 0) > FEW_LAUNCHES
 
     def undisturbed(self) -> bool:
         """Whether no other program held memory that a choice needs, or kept the GPU busy."""
@@ -173,7 +177,9 @@ def _among(
     for turn in range(max(map(len, rivals.values()), default=0)):
         for name, others in rivals.items():
             options.interrupt()
-            if turn >= len(others) or not at_once.fits(name, others[turn], found):
+            if turn >= len(others) or found.get(name) == others[turn]:
+                continue
+            if not at_once.fits(name, others[turn], found):
                 continue
             if time.perf_counter() > deadline:
                 return found, fastest
@@ -205,12 +211,12 @@ def _united(
         for ending in (f"{TAIL},{BATCH}", BATCH):
             options.interrupt()
             if time.perf_counter() > deadline:
-                return found, fastest
+                break
             start = at_once.without_ends(found, name) | {name: product, "ending": ending}
             start |= {"streams": "1"}
             start.pop(EARLY, None)
             starts.append((_seconds(build, start, FINE_REPEATS), start))
-        seconds, start = min(starts, key=lambda each: each[0])
+        seconds, start = min(starts, key=lambda each: each[0], default=(float("inf"), {}))
         if seconds < float("inf"):
             choices, seconds = _among(build, start, seconds, rivals, options, deadline)
             if seconds < FINE_GAIN * fastest:
@@ -223,7 +229,7 @@ def _early(
 ) -> tuple[dict[str, str], float]:
     """The choices with weights updated beside the rest of backward, where the step gains by it, and
     the seconds of a step: ``fastest`` without."""
-    if max(build.launches, default=0) > FEW_LAUNCHES:
+    if build.many(found):
         return found, fastest
     best = found
     # One more stream may be what they need.
@@ -247,7 +253,7 @@ def _ending(
     """The choices with what the update's launch takes along, where the step gains by it, and the
     seconds of a step: ``fastest`` without."""
     best = found
-    if max(build.launches, default=0) > FEW_LAUNCHES:
+    if build.many(found):
         return found, fastest
     streams = found.get("streams", "1")
     # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
@@ -323,9 +329,9 @@ def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[fl
         with closing(build.build(choices)) as trial:
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
+            build.launches[frozenset(choices.items())] = launched(trial)
     except LibraryError as error:
         if not build.refuses(error) and "overlap" not in choices:
             raise
         return float("inf"), []
-    build.launches.append(len(steps))
-    return seconds, steps if len(steps) <= FEW_LAUNCHES else []
+    return seconds, [] if build.many(choices) else steps

@@ -22,7 +22,8 @@ from ..libraries.cublas_lt import Algorithms
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import address_of, captured_seconds
+from ..libraries.runtime import address_of
+from ..libraries.timing import captured_seconds
 from .at_once import in_order
 from .decisions import Decisions, Operations
 from .early_sums import early_sums

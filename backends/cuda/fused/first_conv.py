@@ -21,7 +21,7 @@ from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..binding.launches import Stream
 from ..libraries.layout import Layout, ceil_div, padded, plain
-from ..libraries.runtime import trial_seconds
+from ..libraries.timing import trial_seconds
 from .pattern import LAUNCHES, defines, halves, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from .kernels import Kernel
-from .runtime import trial_seconds
+from .timing import trial_seconds
 
 
 class Candidates(ABC):

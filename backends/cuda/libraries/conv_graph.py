@@ -14,7 +14,8 @@ from .conv_plans import ConvPlans, ConvSpec
 from .cudnn_library import Cudnn
 from .operand import Operand
 from .plan_files import RestoredPlan
-from .runtime import address_of, cuda_api, cupy, cupy_on, gives_equal_bits
+from .runtime import address_of, cuda_api, cupy, cupy_on
+from .timing import gives_equal_bits
 
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12

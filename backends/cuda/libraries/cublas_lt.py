@@ -17,8 +17,9 @@ from ....common.errors import CublasError
 from ....common.records import dataclass
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
 from .layout import BFLOAT, FLOAT, Layout
-from .runtime import address_of, cuda_api, cupy_on, gives_equal_bits, trial_seconds
+from .runtime import address_of, cuda_api, cupy_on
 from .shared_library import Handle, library_path
+from .timing import gives_equal_bits, trial_seconds
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB

@@ -34,6 +34,7 @@ Graphs = dict[ConvSpec, ConvPlans]
 Restored = dict[tuple[ConvSpec, int | None], RestoredPlan | None]
 KeptT = TypeVar("KeptT")
 KeyT = TypeVar("KeyT")
+FoundT = TypeVar("FoundT")
 
 
 def _check_cuda(cudnn: int, cupy: int) -> None:
@@ -48,6 +49,17 @@ def _check_cuda(cudnn: int, cupy: int) -> None:
         "pip uninstall nvidia-cudnn-cu12 nvidia-cudnn-cu13, then pip install --force-reinstall "
         f"'dnnstack[cuda{cupy}]', or use --device cpu"
     )
+
+
+def _had(call: Callable[[], FoundT]) -> FoundT:
+    """What the frontend gives. Raises BackendUnavailableError where cuDNN refuses."""
+    try:
+        return call()
+    except RuntimeError as error:
+        raise BackendUnavailableError(
+            f"device 'cuda': cuDNN cannot be used ({error}); check that nvidia-smi shows free "
+            "memory, or use --device cpu"
+        ) from None
 
 
 def _free(
@@ -85,14 +97,14 @@ class Cudnn(SharedLibrary):
         self.dll.cudnnGetVersion.restype = c_size_t
         self.dll.cudnnGetCudartVersion.restype = c_size_t
         _check_cuda(int(self.dll.cudnnGetCudartVersion()) // 1000, device().cuda_version // 1000)
-        self.handle = int(frontend().create_handle())
+        self.handle = int(_had(frontend().create_handle))
         self.graphs: Graphs = {}
         self.verdicts: dict[ConvSpec, dict[int, bool]] = {}
         self.restored: Restored = {}
         free = partial(_free, self.graphs, self.restored, frontend().destroy_handle)
         self.owned = Handle(self.handle, free)
         self.stream = stream
-        frontend().set_stream(handle=self.handle, stream=stream.ptr)
+        _had(partial(frontend().set_stream, handle=self.handle, stream=stream.ptr))
         self.one, self.zero = byref(c_float(1.0)), byref(c_float(0.0))
 
     @property

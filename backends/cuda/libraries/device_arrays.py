@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from ....common.native import Owned
 from .device_pool import Memory, Pool
+from .driver import ran_out
 from .streams import present_stream
 
-# cudaErrorMemoryAllocation of driver_types.h.
-OUT_OF_MEMORY = 2
 Host = NDArray[Any]
 Sizes = int | tuple[int, ...]
 
@@ -35,9 +34,12 @@ def _allocated(size: int) -> int:
     try:
         return int(runtime.malloc(size))
     except runtime.CUDARuntimeError as error:
-        if error.status == OUT_OF_MEMORY:
-            raise MemoryError(str(error)) from None
-        raise
+        raise _of_memory(error) from None
+
+
+def _of_memory(error: Exception) -> Exception:
+    """MemoryError for what says that memory ran out, else the error itself."""
+    return MemoryError(str(error)) if ran_out(error) else error
 
 
 pool = Pool(_allocated, runtime.free, _spare)
@@ -154,7 +156,8 @@ def at_address(ptr: int, size: int) -> DeviceArray:
     return DeviceArray(None, ptr, (size,), "uint8")
 
 
-# Page-locked memory that nobody uses, by its size: freeing it would wait for the device.
+# Page-locked memory that nobody uses, by its size: freeing it would wait for the device, so that is
+# done where other sizes are wanted.
 _pinned: dict[int, list[int]] = {}
 
 
@@ -167,7 +170,17 @@ class Pinned:
         try:
             ptr = known.pop()
         except IndexError:
-            ptr = int(runtime.hostAlloc(size, runtime.hostAllocDefault))
+            _free_pinned()
+            try:
+                ptr = int(runtime.hostAlloc(size, runtime.hostAllocDefault))
+            except runtime.CUDARuntimeError as error:
+                raise _of_memory(error) from None
         self._owned = Owned(ptr, known.append)
         held = {"data": (ptr, False), "shape": (size,)}
         self.__array_interface__ = {**held, "typestr": "|u1", "version": 3}
+
+
+def _free_pinned() -> None:
+    for unused in _pinned.values():
+        while unused:
+            runtime.freeHost(unused.pop())

@@ -13,6 +13,10 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h.
 MOST_SHARED = 8
+# CUDA_ERROR_OUT_OF_MEMORY of cuda.h, and cudaErrorMemoryAllocation of driver_types.h.
+OUT_OF_MEMORY = 2
+# What an error names where memory ran out.
+ALLOCATION = "cudaMalloc"
 # What the functions take, behind which all answer with a CUresult; a pointer given by its address.
 _SIGNATURES = {
     "cuModuleLoadData": (c_void_p, c_char_p),
@@ -26,7 +30,11 @@ _SIGNATURES = {
 
 
 class DriverError(RuntimeError):
-    """A function of the driver failed; the message is the driver's."""
+    """A function of the driver failed; the message is the driver's, ``status`` its CUresult."""
+
+    def __init__(self, message: str, status: int = 0, function: str = "") -> None:
+        super().__init__(message)
+        self.status, self.function = status, function
 
 
 @cache
@@ -42,7 +50,13 @@ def call(name: str, *arguments: Any) -> None:
     """Call a function. Raises DriverError."""
     status = getattr(_driver(), name)(*arguments)
     if status:
-        raise DriverError(f"{_word('Name', status)}: {_word('String', status)}")
+        text = f"{_word('Name', status)}: {_word('String', status)}"
+        raise DriverError(text, status, name)
+
+
+def ran_out(error: Exception) -> bool:
+    """Whether an error of the driver or of CUDA's runtime says that memory ran out."""
+    return getattr(error, "status", None) == OUT_OF_MEMORY
 
 
 def _word(kind: str, status: int) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ....common.errors import LibraryError
 from ....common.records import dataclass
-from . import kept, nvrtc
+from . import driver, kept, nvrtc
 from .compilers import COMPILERS
-from .runtime import cuda_api, device
+from .runtime import cuda_api, device, device_errors
 from .shared_library import library_path
 
 # What CuPy gives with every source: small numbers become zero, and functions that say nothing else
@@ -27,6 +27,7 @@ COMMON = ("-ftz=true", "--device-as-default-execution-space")
 FOLDER = "kernels"
 # Characters of a compiler's message.
 _SHOWN = 400
+FoundT = TypeVar("FoundT")
 
 
 @dataclass(frozen=True)
@@ -82,22 +83,39 @@ class Module:
     def function(self, name: str, shared: int = 0) -> Any:
         """A kernel of the source, which may be launched with so many bytes of shared memory.
 
-        Raises LibraryError if the source cannot be compiled.
+        Raises LibraryError if the source cannot be compiled, or its code cannot be loaded.
         """
         with self._loading:
             if name not in self._functions:
-                self._functions[name] = self._module().function(name)
+                self._functions[name] = self._explained(lambda: self._module().function(name))
             found = self._functions[name]
             # Of all launches the most: it is the kernel's, whoever launches it.
             if shared > self._allowed.get(name, 0):
-                cuda_api().driver.allow_shared(found.ptr, shared)
+                self._explained(lambda: cuda_api().driver.allow_shared(found.ptr, shared))
                 self._allowed[name] = shared
             return found
 
     def _module(self) -> Any:
         if self._loaded is None:
-            self._loaded = cuda_api().Module(self._code())
+            code, api = self._code(), cuda_api()
+            try:
+                self._loaded = api.Module(code)
+            except api.driver.DriverError as error:
+                if not driver.ran_out(error):
+                    raise
+                # What is held in reserve is nothing that the driver could ask for.
+                api.pool.release()
+                self._loaded = api.Module(code)
         return self._loaded
+
+    def _explained(self, work: Callable[[], FoundT]) -> FoundT:
+        """What this gives; where the driver refuses, an error with the source's name."""
+        try:
+            return work()
+        except device_errors() as error:
+            called = getattr(error, "function", "cudaSetDevice")
+            function = driver.ALLOCATION if driver.ran_out(error) else called
+            raise LibraryError("CUDA", function, str(error), {"file": self._file}) from None
 
     def _code(self) -> bytes:
         found = None if self._coming else kept.read(FOLDER, self._key)

@@ -109,6 +109,8 @@ def _met(ranks: Communicator, size: int) -> Peers | None:
     for rank, address in opened.items():
         if rank != ranks.rank:
             runtime.ipcCloseMemHandle(address)
+    # Nobody frees what another has still opened.
+    _gathered(ranks, np.zeros(1, np.uint8))
     if own:
         runtime.free(own)
     return None

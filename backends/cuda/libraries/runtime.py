@@ -6,26 +6,17 @@ import gc
 import importlib
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 from typing import Any
 
-from ....common.errors import BackendUnavailableError, LibraryError
+from ....common.errors import BackendUnavailableError
 from ....common.records import dataclass
 
-# Launches in one timing.
-CALLS = 10
-# Seconds that a small copy may take, with the wait for it, on a GPU that no other program uses. On
-# an H200 it takes 0.014 ms, with all cores busy 0.02 ms, but 0.31 ms and more while another program
-# keeps the GPU busy, since the two take turns.
-ALONE_SECONDS = 2e-4
-PROBE_SECONDS = 0.02
 # The first frontend that is not of the kind of 1.24.
 NEW_FRONTEND = (1, 27)
 # Held where a thread captures, and where one makes what waits for the whole device, as handles of
@@ -33,6 +24,8 @@ NEW_FRONTEND = (1, 27)
 CAPTURING = threading.RLock()
 # Bytes of free memory below which what verifies plans may find too little.
 LITTLE = 4 << 30
+# The least compute capability that CUDA's libraries take; those of CUDA 12 take all that matter.
+OLDEST = {13: (7, 5)}
 # The packages of CuPy, for either CUDA.
 CUPY = ("cupy-cuda13x", "cupy-cuda12x")
 INSTALL = (
@@ -196,22 +189,29 @@ class Device:
     """The first GPU, with streams of ours and what it can do.
 
     All threads use the same streams, except inside ``own_streams``. Raises
-    BackendUnavailableError if there is no GPU or its driver is too old.
+    BackendUnavailableError if there is no GPU, its driver or the GPU itself is too old, or it
+    cannot be used now.
     """
 
     def __init__(self) -> None:
         runtime = cuda_api().runtime
+        wrong = "the CUDA driver does not answer"
+        mend = "works and its driver supports the installed CUDA version"
         try:
-            count = runtime.getDeviceCount()
+            if runtime.getDeviceCount() == 0:
+                raise BackendUnavailableError(
+                    "device 'cuda': this machine has no GPU; use --device cpu"
+                )
+            wrong = "the GPU cannot be used"
+            mend = "shows free memory, and no other program that has the GPU to itself"
+            self._open(runtime)
         except runtime.CUDARuntimeError as error:
             raise BackendUnavailableError(
-                f"device 'cuda': the CUDA driver does not answer ({error}); check that nvidia-smi "
-                "works and its driver supports the installed CUDA version, or use --device cpu"
+                f"device 'cuda': {wrong} ({error}); check that nvidia-smi {mend}, or use "
+                "--device cpu"
             ) from None
-        if count == 0:
-            raise BackendUnavailableError(
-                "device 'cuda': this machine has no GPU; use --device cpu"
-            )
+
+    def _open(self, runtime: Any) -> None:
         properties = runtime.getDeviceProperties(0)
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))
@@ -222,10 +222,19 @@ class Device:
             int(properties["sharedMemPerBlockOptin"]),
             self.capability == (9, 0),
         )
+        self.cuda_version = int(runtime.runtimeGetVersion())
+        needed = OLDEST.get(self.cuda_version // 1000, self.capability)
+        if self.capability < needed:
+            has, needs = (".".join(map(str, each)) for each in (self.capability, needed))
+            raise BackendUnavailableError(
+                f"device 'cuda': {self.name} has compute capability {has}, and CUDA "
+                f"{self.cuda_version // 1000} needs {needs}; install dnnstack[cuda12] in place of "
+                "dnnstack[cuda13], or use --device cpu"
+            )
+        # The first stream makes the context, which takes memory.
         self._common = [cuda_api().Stream()]
         self._own = threading.local()
         self._held: list[object] = []
-        self.cuda_version = int(runtime.runtimeGetVersion())
 
     @property
     def stream(self) -> Any:
@@ -316,82 +325,6 @@ def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
                 stream.end_capture()
             raise
         return stream.end_capture()
-
-
-def fastest(work: Callable[[], object], stream: Any, repeats: int) -> float:
-    """Device seconds between begin and end of what ``work`` launches, the least of ``repeats``."""
-    event, best = cuda_api().Event, float("inf")
-    for _ in range(repeats):
-        start, stop = event(timing=True), event(timing=True)
-        start.record(stream)
-        work()
-        stop.record(stream)
-        stop.synchronize()
-        best = min(best, start.seconds_until(stop))
-    return best
-
-
-def crowded() -> bool:
-    """Whether another program keeps the GPU busy now, by the median time of small copies.
-
-    Programs that share it through MPS do not take turns, and are not noticed.
-    """
-    stream = device().stream
-    times: list[float] = []
-    with stream:
-        source = cuda_api().zeros(1024, "float32")
-        target = source.copy()
-        stream.synchronize()
-        begin = now = time.perf_counter()
-        while now < begin + PROBE_SECONDS:
-            copy_flat(source, target, stream)
-            stream.synchronize()
-            before, now = now, time.perf_counter()
-            times.append(now - before)
-    return median(times) > ALONE_SECONDS
-
-
-def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
-    """Device seconds of one launch: the fastest of ``repeats`` runs of a graph of CALLS launches.
-
-    The host launches a small kernel slower than the device runs it, so a bare loop would time the
-    host. Raises what ``launch`` raises.
-    """
-    with stream:
-        launch()
-        stream.synchronize()
-        graph = captured([launch] * CALLS, stream)
-        graph.launch(stream)
-        return fastest(lambda: graph.launch(stream), stream, repeats) / CALLS
-
-
-def host_seconds(work: Callable[[], None], repeats: int) -> float:
-    """Median seconds of work on the host, with its copies, behind an idle device."""
-    times = []
-    for _ in range(repeats):
-        synchronize()
-        begin = time.perf_counter()
-        work()
-        synchronize()
-        times.append(time.perf_counter() - begin)
-    return median(times)
-
-
-def trial_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
-    """``captured_seconds``; infinite for a launch that fails."""
-    try:
-        return captured_seconds(launch, stream, repeats)
-    except (LibraryError, *device_errors()):
-        return float("inf")
-
-
-def gives_equal_bits(launch: Callable[[], None], output: Any) -> bool:
-    """Whether a launch leaves equal bits in one of CuPy's arrays twice."""
-    results = []
-    for _ in range(2):
-        launch()
-        results.append(output.copy().view("uint8"))
-    return bool((results[0] == results[1]).all())
 
 
 def module_version(module: ModuleType) -> str:

@@ -33,7 +33,7 @@ from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
-from ..libraries.runtime import captured_seconds
+from ..libraries.timing import captured_seconds
 from .linear import column_sums, finish
 from .pool import indexed, kept
 

@@ -20,7 +20,8 @@ from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
-from ..libraries.runtime import address_of, captured_seconds
+from ..libraries.runtime import address_of
+from ..libraries.timing import captured_seconds
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64

@@ -26,7 +26,7 @@ from ..fused.pattern import LAUNCHES, part
 from ..fused.residual import GRADIENT, NORM_ADD
 from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
-from ..libraries.runtime import captured_seconds
+from ..libraries.timing import captured_seconds
 
 # Processors that blocks which leave slices of sums are meant for: on others the bits are the same.
 SUMMING_PROCESSORS = 132

@@ -19,7 +19,7 @@ from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launches import Stream
 from dnnstack.backends.cuda.dry_run import STREAM, Silent
 from dnnstack.backends.cuda.executable import CudaExecutable
-from dnnstack.backends.cuda.libraries import kernels, modules, runtime
+from dnnstack.backends.cuda.libraries import driver, kernels, modules, runtime
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
@@ -89,10 +89,6 @@ class FakeError(RuntimeError):
     """As the error of CUDA's runtime."""
 
 
-class FakeDriverError(RuntimeError):
-    """As the error of CUDA's driver, which launches of kernels raise."""
-
-
 class FakeEvent:
     def __init__(self, **_):
         self.recorded = 0
@@ -127,10 +123,13 @@ class FakeStream:
 
 
 class FakeArray(np.ndarray):
-    """An array with the parts of one on the device."""
+    """An array with the parts of one on the device, which is not written by items either."""
 
     def set(self, array):
-        self[...] = array
+        np.copyto(self.view(np.ndarray), array)
+
+    def __setitem__(self, key, value):
+        raise TypeError("device arrays are written by set(), fill() and copies")
 
     def get(self):
         return np.array(self)
@@ -175,7 +174,7 @@ def fake_cuda(monkeypatch):
         Stream=FakeStream,
         use_device=lambda: None,
         Pinned=lambda size: np.zeros(size, np.uint8),
-        driver=SimpleNamespace(DriverError=FakeDriverError),
+        driver=SimpleNamespace(DriverError=driver.DriverError),
         runtime=SimpleNamespace(
             memcpyHostToDevice=1,
             memcpyDeviceToDevice=3,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding import layouts
 from dnnstack.backends.cuda.binding.bind import Binder
-from dnnstack.backends.cuda.libraries import runtime
+from dnnstack.backends.cuda.libraries import timing
+from dnnstack.backends.cuda.libraries.driver import ALLOCATION, OUT_OF_MEMORY
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import CublasError, CudnnError, LibraryError
 
@@ -182,7 +184,7 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cud
     monkeypatch.setattr(stream, "begin_capture", lambda: None, raising=False)
     monkeypatch.setattr(stream, "end_capture", end, raising=False)
     with pytest.raises(CudnnError, match="not while capturing"):
-        runtime.captured_seconds(launch, stream, 1)
+        timing.captured_seconds(launch, stream, 1)
 
 
 @pytest.fixture
@@ -286,3 +288,51 @@ def test_what_a_search_short_of_memory_finds_is_searched_again(stand_in, section
     options, graphs = Options("tf32", tune=True), sections("lenet")
     found = [CudaBackend().compile(graphs, options).tuning.choices for _ in range(4)]
     assert [choices["streams"] for choices in found] == ["2", "2", "3", "3"]
+
+
+@pytest.mark.parametrize("work", ["read", "renew", "measure", "patch_sums"])
+def test_what_the_device_reports_late_is_explained_wherever_it_shows(
+    bound, sections, fake_cuda, monkeypatch, work
+):
+    """Making the context current reports errors of earlier launches."""
+    graphs = sections("lenet")
+    made, _ = bound(graphs)
+    graph = graphs["train"]
+
+    def enter(stream):
+        raise fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
+
+    monkeypatch.setattr(fake_cuda.Stream, "__enter__", enter)
+    given = {"read": (graph["loss"],), "renew": (), "measure": ("train", 1)}
+    given["patch_sums"] = (graph["images"], np.zeros(1, np.int32), (2, 2))
+    with pytest.raises(LibraryError, match="cudaErrorIllegalAddress"):
+        getattr(made, work)(*given[work])
+
+
+def test_memory_that_runs_out_in_a_launch_is_named_as_such(executable, fake_cuda):
+    error = fake_cuda.driver.DriverError("CUDA_ERROR_OUT_OF_MEMORY")
+    error.status = OUT_OF_MEMORY
+    break_call(executable, "cudnnBackendExecute", error)
+    with pytest.raises(LibraryError) as caught:
+        executable.run("train")
+    assert caught.value.function == ALLOCATION
+
+
+def test_the_first_run_does_without_a_second_copy_where_memory_is_short(
+    bound, sections, fake_cuda, monkeypatch
+):
+    """What the run before a capture changes waits on the host, then."""
+    made, _ = bound(sections("lenet"), capture=True)
+    graph = made.graphs["train"]
+    weights = next(t for t in graph.tensors() if t.role == "parameter")
+    values = np.random.default_rng(1).standard_normal(weights.shape).astype(np.float32)
+    made.write(weights, values)
+
+    def full(array):
+        raise MemoryError("cudaErrorMemoryAllocation")
+
+    monkeypatch.setattr(type(made._buffer(weights).array), "copy", full)
+    binder = made._sections["train"]
+    with made._restored(binder):
+        made.write(weights, np.zeros_like(values))
+    np.testing.assert_array_equal(made.read(weights), values)

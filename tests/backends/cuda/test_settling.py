@@ -10,7 +10,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.libraries import runtime
+from dnnstack.backends.cuda.libraries import timing
 from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
 
 
@@ -110,8 +110,7 @@ def test_taking_turns_with_another_program_is_noticed(fake_cuda, monkeypatch, wa
         now[0] += waits[count[0] % len(waits)] / 1e3
         count[0] += 1
 
-    monkeypatch.setattr(fake_cuda, "copyto", lambda target, source: None, raising=False)
-    monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(runtime.device().stream, "synchronize", synchronize, raising=False)
-    assert runtime.crowded() == busy
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(timing.device().stream, "synchronize", synchronize, raising=False)
+    assert timing.crowded() == busy
     assert count[0] > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +50,24 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
     monkeypatch.setattr(tuner, "available", lambda: available)
     found, search.complete = tuner.search(build, "fp32", Options())
     return found, tried
+
+
+def on_device(monkeypatch, empty):
+    """Plans are timed on a device that allocates like this, on its stream."""
+    inside = []
+
+    @contextmanager
+    def stream():
+        inside.append(True)
+        yield
+        inside.pop()
+
+    def allocate(*given):
+        assert inside
+        return empty(*given)
+
+    monkeypatch.setattr(timed_plans, "device", lambda: SimpleNamespace(stream=stream()))
+    monkeypatch.setattr(timed_plans, "cuda_api", lambda: SimpleNamespace(empty=allocate))
 
 
 def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
@@ -268,9 +287,7 @@ def test_a_trial_is_closed_where_the_user_interrupts(monkeypatch):
         raise KeyboardInterrupt
 
     closed = []
-    monkeypatch.setattr(
-        timed_plans, "cuda_api", lambda: SimpleNamespace(empty=lambda *_: pointer(0))
-    )
+    on_device(monkeypatch, lambda *_: pointer(0))
     binder = SimpleNamespace(products={"train/dense_1/forward": None}, convolutions={}, variants={})
     trial = SimpleNamespace(
         graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
@@ -360,7 +377,7 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
         raise MemoryError("Out of memory")
 
     empty = none if step == "workspace" else lambda *_: pointer(0)
-    monkeypatch.setattr(timed_plans, "cuda_api", lambda: SimpleNamespace(empty=empty))
+    on_device(monkeypatch, empty)
     product = SimpleNamespace(
         seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
     )
@@ -377,3 +394,78 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
     _, tried = search(monkeypatch, lambda c: 1.0, available=False)
     assert not any("overlap" in choices for choices in tried)
+
+
+@pytest.mark.parametrize("launches", [10, 60])
+def test_launches_of_what_is_rejected_switch_nothing_off(monkeypatch, launches):
+    """A layout that is not taken may have many, and waits are none."""
+    few = [SimpleNamespace(call=SimpleNamespace(function="step_end", arguments={}), behind=None)]
+    waits = [SimpleNamespace(call=None, behind=None)] * 50
+
+    def seconds(choices):
+        return 2.0 if choices["layout"] == "nchw" else 1.0 - 0.2 * ("ending" in choices)
+
+    def build(choices):
+        steps = few * (launches if choices["layout"] == "nchw" else 10) + waits
+        return SimpleNamespace(
+            graphs=("train",),
+            step_seconds=lambda *_: seconds(choices),
+            close=lambda: None,
+            binders=lambda: [SimpleNamespace(steps=steps)],
+        )
+
+    monkeypatch.setattr(tuner, "timed_plans", lambda *_: {})
+    monkeypatch.setattr(tuner, "available", lambda: False)
+    found, _ = tuner.search(build, "fp32", Options())
+    assert "ending" in found
+
+
+def test_no_table_is_tried_twice_for_its_rivals(monkeypatch):
+    lists = {PRODUCT: ["u2", "e2"], FORWARD: ["2", "t1"]}
+    monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
+    _, tried = search(monkeypatch, lambda c: 1.0 - 0.1 * ("e2" in c.values()), plans=None)
+    rivals = [tuple(sorted(c.items())) for c in tried if "t1" in c.values() or "2" in c.values()]
+    assert len(rivals) == len(set(rivals))
+
+
+class Wrong:
+    """A way to compute something, none of whose candidates computes it."""
+
+    plan, stream = -1, None
+
+    def __init__(self, there=True):
+        self.there = there
+
+    def order(self):
+        return [0, 1]
+
+    def build(self, index):
+        return self.there
+
+    def name(self, index):
+        return str(index)
+
+    choice = name
+
+    def seconds(self, index, workspace, repeats):
+        return 1e-6
+
+    def verified(self, index, workspace):
+        return False
+
+    def choose(self):
+        if not self.there:
+            raise CudnnError("cuDNN frontend", "pygraph", "no engine takes it", {})
+        self.plan = 0
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_computes_wrongly_is_never_the_fastest(there):
+    seconds, _ = timed_plans._rival(Wrong(there), 0, 1.0, [], "t")
+    assert seconds == float("inf")
+
+
+def test_a_layout_without_a_plan_says_so():
+    with pytest.raises(CudnnError, match="no engine"):
+        timed_plans.best(Wrong(there=False), 0, 1.0)
+    assert timed_plans.best(Wrong(), 0, 1.0) == (float("inf"), 0)

@@ -112,7 +112,8 @@ def test_renewed_all_but_data_is_zero(bound, sections):
         arena.view(np.uint8).fill(0xFF)
     for _, buffer in store.alone():
         buffer.array.view(np.uint8).fill(0xFF)
-    store.data[graphs["train"]["rates"]][...] = 3
+    rates = store.data[graphs["train"]["rates"]]
+    rates.set(np.full(rates.shape, 3, rates.dtype))
     executable.renew()
     assert len(store.arenas) > 2
     assert not any(arena.view(np.uint8).any() for arena in store.arenas.values())

@@ -13,8 +13,9 @@ from typing import ClassVar
 
 import pytest
 from dnnstack.backends.cuda.fused import tensor_conv
-from dnnstack.backends.cuda.libraries import compilers, kept, kernels, modules, nvrtc
+from dnnstack.backends.cuda.libraries import compilers, driver, kept, kernels, modules, nvrtc
 from dnnstack.backends.cuda.libraries.compilers import Compilers
+from dnnstack.backends.cuda.libraries.driver import OUT_OF_MEMORY
 from dnnstack.backends.cuda.libraries.modules import Module, Toolchain
 from dnnstack.common.errors import LibraryError
 
@@ -287,3 +288,35 @@ def test_the_script_needs_nothing_but_the_standard_library():
     with pytest.raises(nvrtc.CompileError, match="/no/such/library"):
         nvrtc.answer(io.BytesIO(done.stdout))
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_code_that_finds_no_memory_is_loaded_once_what_is_spare_is_free(
+    chain, fake_cuda, monkeypatch, times
+):
+    released, failing = [], [True] * times
+
+    def load(code):
+        if failing:
+            failing.pop()
+            raise driver.DriverError("CUDA_ERROR_OUT_OF_MEMORY: out of memory", OUT_OF_MEMORY)
+        return Loaded(code)
+
+    monkeypatch.setattr(fake_cuda, "Module", load)
+    monkeypatch.setattr(fake_cuda, "pool", SimpleNamespace(release=lambda: released.append(1)))
+    found = module()
+    if times == 1:
+        assert found.function("add") is found.function("add")
+    else:
+        with pytest.raises(LibraryError, match=r"cudaMalloc\(file=.*OUT_OF_MEMORY"):
+            found.function("add")
+    assert released == [1]
+
+
+def test_code_that_the_driver_refuses_names_its_file(chain, fake_cuda, monkeypatch):
+    def load(code):
+        raise driver.DriverError("CUDA_ERROR_INVALID_PTX: a newer one", 218, "cuModuleLoadData")
+
+    monkeypatch.setattr(fake_cuda, "Module", load)
+    with pytest.raises(LibraryError, match=r"cuModuleLoadData\(file=.*INVALID_PTX"):
+        module().function("add")

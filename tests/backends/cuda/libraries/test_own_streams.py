@@ -14,6 +14,7 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import modules, runtime
 from dnnstack.backends.cuda.libraries.modules import Module
 from dnnstack.backends.cuda.libraries.runtime import Device, captured
+from dnnstack.common.errors import BackendUnavailableError
 
 THREADS = 4
 
@@ -171,3 +172,31 @@ def test_a_module_is_loaded_once(device, fake_cuda, monkeypatch):
     functions = at_once(lambda: module.function("f"))
     assert len({id(function) for function in functions}) == 1
     assert inside.entered == 1
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "fits"),
+    [((7, 0), 13020, False), ((7, 5), 13020, True), ((7, 0), 12090, True)],
+)
+def test_a_gpu_too_old_for_cuda_s_libraries_says_which_take_it(
+    device, fake_cuda, capability, version, fits
+):
+    properties = fake_cuda.runtime.getDeviceProperties(0)
+    properties |= dict(zip(("major", "minor"), capability, strict=True))
+    fake_cuda.runtime.runtimeGetVersion = lambda: version
+    if fits:
+        assert Device().capability == capability
+    else:
+        with pytest.raises(BackendUnavailableError, match=r"needs 7\.5.*dnnstack\[cuda12\]"):
+            Device()
+
+
+def test_a_gpu_that_cannot_be_used_is_said_to_be(device, fake_cuda, monkeypatch):
+    """Another program has it to itself, or its memory."""
+
+    def refuse():
+        raise fake_cuda.runtime.CUDARuntimeError("cudaErrorDevicesUnavailable")
+
+    monkeypatch.setattr(fake_cuda, "Stream", refuse)
+    with pytest.raises(BackendUnavailableError, match=r"GPU cannot be used.*DevicesUnavailable"):
+        Device()

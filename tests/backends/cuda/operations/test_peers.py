@@ -59,7 +59,13 @@ def near(ranks, fake_cuda, monkeypatch):
         if ranks.others is not None and rows.shape[1] == 1:
             rows[0] = ranks.others
 
+    def free(address):
+        ranks.gathered_before_free = len(ranks.gathered)
+        return runtime.free(address)
+
+    fake_cuda.runtime.free = free
     ranks.gather, ranks.gathered, ranks.others = gather, [], None
+    ranks.gathered_before_free = None
     ranks.on_one_machine, ranks.runtime = True, runtime
     memory._found.clear()
     yield ranks
@@ -177,6 +183,9 @@ def test_ranks_that_cannot_reach_it_take_nccl(bound, step, near, monkeypatch, re
     opened = words.count("ipcOpenMemHandle") if refused == "another" else 0
     assert words.count("ipcCloseMemHandle") == opened
     assert words.count("free") == (refused != "malloc")
+    # Nobody frees what another may still have open.
+    assert len(near.gathered) == 3
+    assert near.gathered_before_free in (None, 3)
     executable.close()
 
 
