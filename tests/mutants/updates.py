@@ -6,6 +6,8 @@ from .mutant import Mutant
 
 _EARLY = "backends/cuda/test_early_updates.py"
 _SEARCH = "backends/cuda/test_tuner.py"
+_ERRORS = "backends/cuda/test_errors.py"
+_MODULES = "backends/cuda/libraries/test_modules.py"
 _WEIGHTS = "backends/cuda/fused/test_dense_update.py"
 
 UPDATES = (
@@ -99,5 +101,47 @@ UPDATES = (
         "not is_at_end(name, choice) or len(without_ends(others, name)) == len(others)",
         "True",
         (f"{_SEARCH}::test_the_update_makes_one_product_at_most",),
+    ),
+    Mutant(
+        "search: a kernel that computes wrongly is taken where none computes rightly",
+        "backends/cuda/timed_plans.py",
+        "    right = graph.verified(graph.plan, workspace)\n",
+        "    right = True\n",
+        (f"{_SEARCH}::test_what_computes_wrongly_is_never_the_fastest",),
+    ),
+    Mutant(
+        "search: launches of layouts that are not taken count",
+        "backends/cuda/tuner.py",
+        "return self.launches.get(frozenset(choices.items()), 0) > FEW_LAUNCHES",
+        "return max(self.launches.values(), default=0) > FEW_LAUNCHES",
+        (f"{_SEARCH}::test_launches_of_what_is_rejected_switch_nothing_off",),
+    ),
+    Mutant(
+        "search: a table is tried again as its own rival",
+        "backends/cuda/tuner.py",
+        "if turn >= len(others) or found.get(name) == others[turn]:",
+        "if turn >= len(others):",
+        (f"{_SEARCH}::test_no_table_is_tried_twice_for_its_rivals",),
+    ),
+    Mutant(
+        "memory: the first run needs a second copy of the state on the GPU",
+        "backends/cuda/executable.py",
+        "        return array.get()\n",
+        "        raise\n",
+        (f"{_ERRORS}::test_the_first_run_does_without_a_second_copy_where_memory_is_short",),
+    ),
+    Mutant(
+        "memory: what is spare stays spare where code finds no memory",
+        "backends/cuda/libraries/modules.py",
+        "                api.pool.release()\n",
+        "",
+        (f"{_MODULES}::test_code_that_finds_no_memory_is_loaded_once_what_is_spare_is_free",),
+    ),
+    Mutant(
+        "peers: memory is freed that another still has open",
+        "backends/cuda/libraries/peers.py",
+        "    _gathered(ranks, np.zeros(1, np.uint8))\n",
+        "",
+        ("backends/cuda/operations/test_peers.py::test_ranks_that_cannot_reach_it_take_nccl",),
     ),
 )
