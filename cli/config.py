@@ -46,5 +46,5 @@ def config(
         )
     else:
         loaded = load_config(reference, overrides, plugins.opened(plugin))
-        console.say(f"# {printable(loaded.path)}: as dnnstack reads it")
-        console.say(effective_yaml(loaded.config).removesuffix("\n"))
+        console.write(f"# {printable(loaded.path)}: as dnnstack reads it")
+        console.write(effective_yaml(loaded.config).removesuffix("\n"))

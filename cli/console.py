@@ -23,7 +23,7 @@ import click
 
 from ..common.cells import asked_columns, columns, wrapped_lines
 from ..common.files import cache_dir
-from ..common.printable import printable, printable_lines
+from ..common.printable import encodable, printable, printable_lines
 
 _HOUR = 3600.0
 # The beginning of ``DISTURBED`` in backends/settling.py, which every start on a busy machine gives.
@@ -152,7 +152,7 @@ def confirm(statement: str, question: str) -> bool:
 
 def help_text(text: str) -> None:
     """Print how a command is used, on stderr."""
-    click.echo(printable_lines(text), err=True)
+    click.echo(clean([text]), err=True)
 
 
 def output_is_closed() -> None:
@@ -170,6 +170,20 @@ def say(*parts: str) -> None:
     """Print a result on standard output: one text in parts, whose line breaks are ours."""
     _check_output()
     click.echo(clean(parts))
+
+
+def write(line: str) -> None:
+    """Write a line of a file format to standard output: UTF-8, with bytes of paths unchanged.
+
+    On a terminal, what it would obey or cannot show is escaped.
+    """
+    _check_output()
+    if sys.stdout.isatty():
+        click.echo(clean([line]))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+    sys.stdout.flush()
 
 
 def tell(*parts: str) -> None:
@@ -232,7 +246,9 @@ def coloured(text: str, colour: str, stream: TextIO) -> Coloured:
 
 def clean(parts: Iterable[str]) -> str:
     """The parts as one text, printable except for our own colours and line breaks."""
-    return "".join(part if isinstance(part, Coloured) else printable_lines(part) for part in parts)
+    return "".join(
+        encodable(part if isinstance(part, Coloured) else printable_lines(part)) for part in parts
+    )
 
 
 def _stderr(*parts: str) -> None:
@@ -260,7 +276,7 @@ def tqdm_bar(stream: TextIO, free: int = 0, **given: Any) -> Any:
     size = get_terminal_size()
     disable = True if _quiet else None
     if "desc" in given:
-        given["desc"] = printable(given["desc"])
+        given["desc"] = clean([given["desc"]])
     room = size.columns - free
     return tqdm(file=stream, disable=disable, leave=False, ncols=room, nrows=size.lines, **given)
 

@@ -16,7 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from ..common.errors import UsageError
-from ..common.printable import printable
+from ..common.printable import printable, set_output_encoding
 from . import console, options, usage
 from .compare import compare
 from .compress import compress
@@ -90,6 +90,7 @@ def _version(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return its exit status."""
     _open_streams()
+    set_output_encoding(sys.stdout.encoding)
     console.quote_foreign_text()
     console.set_loudness()
     try:

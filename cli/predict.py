@@ -141,8 +141,8 @@ def predict(
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
-    # In a file or pipe, CSV has the bytes of every path, as JSON does; a terminal would obey them.
-    write = _write_bytes if as_csv and not sys.stdout.isatty() else console.say
+    # In a file or pipe, CSV has the bytes of every path, as JSON does.
+    write = console.write if as_csv else console.say
     if as_csv:
         write(csv_row(COLUMNS))
     as_text = not (as_json or as_csv)
@@ -208,16 +208,10 @@ def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) ->
         return json.dumps(answer.to_json())
     if as_csv:
         row = csv_row(answer.to_row())
+        # Not even a line break is ours here.
         return printable(row) if sys.stdout.isatty() else row
     width = console.width() or WIDTH
     return as_text(answer, printable(answer.path), best_first, not _has_blocks(), width)
-
-
-def _write_bytes(line: str) -> None:
-    """Write a line to standard output: UTF-8, with the bytes of paths unchanged."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
-    sys.stdout.flush()
 
 
 def _has_blocks() -> bool:

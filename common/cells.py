@@ -10,6 +10,8 @@ import re
 from contextlib import suppress
 from typing import TextIO
 
+from .printable import encodable
+
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 _TITLE = re.compile(r" ?\S+(?: \S+)* {2,}(?=\S)")
 # What is to be copied as a whole.
@@ -19,7 +21,12 @@ _NARROWEST = 16
 
 
 def cells(text: str) -> int:
-    """The columns that a text takes; codes of colours take none."""
+    """The columns that a text takes once it is printed; codes of colours take none."""
+    return unicode_cells(encodable(text))
+
+
+def unicode_cells(text: str) -> int:
+    """The same where every character can be shown, whatever the encoding of the output."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if text.isascii():

@@ -7,7 +7,10 @@ a string, ``\x1b`` or ``\n``. Accents, other scripts and emoji are shown as they
 
 from __future__ import annotations
 
+import codecs
+import os
 import re
+import sys
 from collections.abc import Iterable
 
 _OBEYED = re.compile(
@@ -18,6 +21,9 @@ _OBEYED = re.compile(
     "\ud800-\udfff"  # bytes of a path that are not text
     "]"
 )
+UTF8_LOCALE = "set PYTHONUTF8=1 or LC_ALL=C.UTF-8"
+_HANDLER = "dnnstack.escaped"
+_encoding: str | None = None
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -34,6 +40,49 @@ def paragraph(lines: Iterable[object]) -> str:
 def printable_lines(text: str) -> str:
     """The same of a text whose line breaks are known to be ours."""
     return paragraph(text.split("\n"))
+
+
+def escaped(text: str) -> str:
+    r"""Every character that is not ASCII as in a string of Python: ``\xfc``, ``\u7d2b``."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def set_output_encoding(encoding: str | None) -> None:
+    """Say in which encoding this process prints, on both streams; None for any of Unicode."""
+    global _encoding
+    unicode = encoding is None or codecs.lookup(encoding).name.startswith("utf")
+    _encoding = None if unicode else encoding
+
+
+def encodable(text: str) -> str:
+    """The text as it is printed: what the encoding of the output lacks is escaped.
+
+    An ellipsis becomes a dot, so that a shortened name stays as long as its column.
+    """
+    if _encoding is None or text.isascii():
+        return text
+    return text.encode(_encoding, _HANDLER).decode(_encoding)
+
+
+def misread(name: str) -> str:
+    """What a name of a file would be in a UTF-8 locale, if this locale makes it unprintable."""
+    if codecs.lookup(sys.getfilesystemencoding()).name == "utf-8":
+        return ""
+    try:
+        text = os.fsencode(name).decode("utf-8")
+    except UnicodeError:
+        return ""
+    return text if text.isprintable() and not text.isascii() else ""
+
+
+def _handled(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join("." if sign == "…" else escaped(sign) for sign in lacking), error.end
+
+
+codecs.register_error(_HANDLER, _handled)
 
 
 def _written(found: re.Match[str]) -> str:

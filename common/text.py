@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
 from .cells import cells
@@ -19,10 +19,10 @@ def samples_of(dataset: str) -> str:
     return "rows" if dataset == "table" else "pictures"
 
 
-def cut(text: str, width: int) -> str:
+def cut(text: str, width: int, measured: Callable[[str], int] = cells) -> str:
     """The text, made printable; its end is an ellipsis if it takes more than ``width`` columns."""
     text = printable(text)
-    if cells(text) <= width:
+    if measured(text) <= width:
         return text
     if text.isascii():
         return f"{text[: width - 1]}…"
@@ -31,7 +31,7 @@ def cut(text: str, width: int) -> str:
     kept, room = "", width - 1
     # What is shown as one sign is not cut in two.
     for sign in iter_graphemes(text):
-        room -= cells(sign)
+        room -= measured(sign)
         if room < 0:
             break
         kept += sign

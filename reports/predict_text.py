@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 WIDTH = 80
 _LABEL = 16
 _GAP = "  "
-# The least width of the chart; a narrower terminal breaks its lines.
-_LEAST = 24
+# The least width of a chart beside the picture, and of its bars.
+_LEAST, _LEAST_BAR = 24, 4
 # The greatest width of a picture in characters.
 _COLUMNS = 32
 # Up to this number of classes, all are shown, in their own order.
 _ALL = 14
 _HALVES = " ▀▄█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_ASCII = {"▀": '"', "▄": ".", "█": "#"}
+_ASCII = str.maketrans("▀▄█", '".#', _EIGHTHS[1:-1])
 
 
 def wanted(classes: int, top: int | None) -> int:
@@ -57,15 +58,15 @@ def as_text(
 ) -> str:
     """A headline, then the picture and the chart of its answers side by side.
 
-    Answers are in the order of the classes, or ``best_first``. ``plain``: ASCII only.
+    On a narrow terminal the chart is below the picture. Answers are in the order of the classes, or
+    ``best_first``. ``plain``: no block characters.
     """
-    left = blocks(prediction.picture.image)
+    left = blocks(prediction.picture.image, width)
     taken = max(map(len, left))
-    head, *rest = _lines(prediction, name, best_first, taken, len(left), width)
-    rows = [f"{row:<{taken}}" for row in left] + [" " * taken] * (len(rest) - len(left))
-    beside = [f"{row}{text}".rstrip() for row, text in zip(rows, rest, strict=True)]
-    text = paragraph(_stripped([head, *beside]))
-    return _to_ascii(text) if plain else text
+    left = [f"{row:<{taken}}" for row in (_to_ascii(left) if plain else left)]
+    shown = _rows(prediction, left, taken, best_first, width, plain)
+    lines = [f"{row}{text}".rstrip() for row, text in shown]
+    return paragraph(_stripped([headline(prediction, name), *lines]))
 
 
 def as_colours(
@@ -75,28 +76,34 @@ def as_colours(
 
     Texts in order, each with whether it is ours and may hold escape sequences.
     """
-    left, taken = colour_blocks(prediction.picture.image)
-    head, *rest = _lines(prediction, name, best_first, taken, len(left), width)
-    parts = [(paragraph([head, ""]), False)]
-    for at, text in enumerate(rest):
-        row = left[at] if at < len(left) else " " * taken
+    left, taken = colour_blocks(prediction.picture.image, width)
+    parts = [(paragraph([headline(prediction, name), ""]), False)]
+    for row, text in _rows(prediction, left, taken, best_first, width, plain=False):
         parts += [(row, True), (paragraph([text.rstrip(), ""]), False)]
     return parts
 
 
-def _lines(
-    prediction: Prediction, name: str, best_first: bool, taken: int, height: int, width: int
-) -> list[str]:
-    """The headline, then what stands beside a picture that takes so many columns and lines."""
-    best = prediction.best
+def _rows(
+    prediction: Prediction,
+    left: list[str],
+    taken: int,
+    best_first: bool,
+    width: int,
+    plain: bool,
+) -> list[tuple[str, str]]:
+    """Rows of the picture, which takes so many columns, each with what stands beside it."""
     answers = list(prediction.top)
     if not best_first:
         answers.sort(key=lambda answer: answer.index)
-    room = max(min(width, WIDTH) - taken - len(_GAP), _LEAST)
     steps = ", ".join(prediction.preprocessing).replace("_", " ") or "used as it is"
-    right = [*_chart(answers, best, room), "", *textwrap.wrap(steps, room)]
-    right += [""] * (height - len(right))
-    return [headline(prediction, name), *(f"{_GAP}{text}" for text in right)]
+    room = min(width, WIDTH) - taken - len(_GAP)
+    below = room < _LEAST
+    room = min(width, WIDTH) if below else room
+    right = [*_chart(answers, prediction.best, room, plain), "", *textwrap.wrap(steps, room)]
+    if below:
+        return [*((row, "") for row in left), *(("", text) for text in ("", *right))]
+    left = [*left, *[" " * taken] * (len(right) - len(left))]
+    return [(row, f"{_GAP}{text}") for row, text in zip_longest(left, right, fillvalue="")]
 
 
 def _stripped(lines: Sequence[str]) -> list[str]:
@@ -115,12 +122,12 @@ def csv_row(cells: Sequence[str]) -> str:
     return line.getvalue()[:-1]
 
 
-def blocks(image: NDArray[np.uint8]) -> list[str]:
+def blocks(image: NDArray[np.uint8], most: int = _COLUMNS) -> list[str]:
     """A picture in half blocks, two pixels per character. image: (C, H, W) uint8.
 
     Light pixels are drawn. All but two-tone pictures are dithered, to show grey by density.
     """
-    picture = _reduced(image).convert("L")
+    picture = _reduced(image, most).convert("L")
     grey = np.asarray(picture)
     if float(np.mean((grey > 64) & (grey < 192))) < 0.15:
         dots = grey >= 112
@@ -131,9 +138,9 @@ def blocks(image: NDArray[np.uint8]) -> list[str]:
     return ["".join(_HALVES[code] for code in row) for row in codes.tolist()]
 
 
-def colour_blocks(image: NDArray[np.uint8]) -> tuple[list[str], int]:
+def colour_blocks(image: NDArray[np.uint8], most: int = _COLUMNS) -> tuple[list[str], int]:
     """A picture in half blocks with 24-bit colours, and its columns. image: (C, H, W) uint8."""
-    pixels = np.asarray(_reduced(image).convert("RGB"))
+    pixels = np.asarray(_reduced(image, most).convert("RGB"))
     rows = []
     for top in range(0, len(pixels), 2):
         cells = []
@@ -147,26 +154,29 @@ def colour_blocks(image: NDArray[np.uint8]) -> tuple[list[str], int]:
     return rows, pixels.shape[1]
 
 
-def _reduced(image: NDArray[np.uint8]) -> PilImage:
-    """The picture, scaled down if it is too wide."""
+def _reduced(image: NDArray[np.uint8], most: int) -> PilImage:
+    """The picture, scaled down if it is wider than ``most`` or than any that is shown."""
     from PIL import Image
 
     picture = as_image(image)
-    if picture.width <= _COLUMNS:
+    most = min(most, _COLUMNS)
+    if picture.width <= most:
         return picture
-    height = max(round(picture.height * _COLUMNS / picture.width), 1)
-    return picture.resize((_COLUMNS, height), Image.Resampling.BOX)
+    height = max(round(picture.height * most / picture.width), 1)
+    return picture.resize((most, height), Image.Resampling.BOX)
 
 
-def _chart(answers: Sequence[Answer], best: Answer, width: int) -> list[str]:
+def _chart(answers: Sequence[Answer], best: Answer, width: int, plain: bool) -> list[str]:
     """A line for each answer: label, probability, bar; an arrow at the best."""
-    labels = [cut(answer.label, _LABEL) for answer in answers]
+    free = width - len("  100.0%  ")
+    labels = [cut(answer.label, max(min(_LABEL, free - _LEAST_BAR), 1)) for answer in answers]
     column = max(map(cells, labels))
-    room = width - column - len("  100.0%  ")
+    room = max(free - column, 0)
     lines = []
     for label, answer in zip(labels, answers, strict=True):
         arrow = ">" if answer == best else " "
         bar = _bar(answer.probability, room)
+        bar = _to_ascii([bar])[0] if plain else bar
         named = f"{arrow} {padded(label, column, '>')}"
         lines.append(f"{named} {answer.probability:6.1%} {bar}".rstrip())
     return lines
@@ -177,7 +187,6 @@ def _bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _to_ascii(text: str) -> str:
-    return "".join(
-        sign if sign.isascii() else _ASCII.get(sign, "." if sign == "…" else "") for sign in text
-    )
+def _to_ascii(drawn: Iterable[str]) -> list[str]:
+    """Block characters as ASCII; names are not drawn, and keep every character."""
+    return [row.translate(_ASCII) for row in drawn]

@@ -13,9 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from dnnstack.cli.sweep_screen import Screen
 from dnnstack.common.cells import cells
+from dnnstack.datasets import Picture
+from dnnstack.reports.predict_text import as_colours, as_text
+from dnnstack.training.predict import Answer, Prediction
 from PIL import Image
 
 from ..support.picture_folders import paint
@@ -93,6 +97,24 @@ def test_an_answer_keeps_its_words_whole(
     assert cells(lines[at]) <= COLUMNS
     assert "".join(" ".join(lines[at : at + 2]).split()).startswith(f"{name}:".replace(" ", ""))
     assert lines[at].rpartition(" ")[2] in f"{name}:".split()
+
+
+@pytest.mark.parametrize("width", [20, 24, 30, 40, 50, 54, 58, 70])
+@pytest.mark.parametrize("side", [8, 28, 32, 300])
+def test_the_chart_of_an_answer_fits(width: int, side: int) -> None:
+    """Beside the picture, or below it where that leaves too little; bars keep their lengths."""
+    shares = {"a class with a long name": 0.5, "猫猫猫猫猫猫猫猫猫猫": 0.25, "ü": 0.25}
+    answers = tuple(Answer(label, i, p) for i, (label, p) in enumerate(shares.items()))
+    pixels = np.full((3, side, side), 255, np.uint8)
+    found = Prediction(Path("a"), answers, Picture(pixels, ("grey", "crop_to_ink")))
+    colours = "".join(text for text, _ in as_colours(found, "a", width=width))
+    for text in (as_text(found, "a", width=width), colours):
+        rows = [line for line in text.splitlines()[1:] if "%" in line]
+        assert len(rows) == 3
+        assert max(map(cells, text.splitlines()[1:])) <= width
+        bars = [line.rpartition("%")[2].count("█") for line in rows]
+        assert bars[0] >= 2
+        assert bars[0] >= bars[1] == bars[2]
 
 
 def test_findings_and_errors_keep_their_words_whole(on_terminal: On, tmp_path: Path) -> None:

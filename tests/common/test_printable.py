@@ -5,8 +5,16 @@ import sys
 import unicodedata
 
 import pytest
+from dnnstack.common.cells import cells, padded
 from dnnstack.common.errors import ConfigError, DnnstackError
-from dnnstack.common.printable import paragraph, printable, printable_lines
+from dnnstack.common.printable import (
+    encodable,
+    paragraph,
+    printable,
+    printable_lines,
+    set_output_encoding,
+)
+from dnnstack.common.text import cut
 
 
 @pytest.mark.parametrize(
@@ -53,3 +61,29 @@ def test_a_message_has_the_lines_that_it_was_given() -> None:
     placed = ConfigError("a", "b").after("x\ny: ")
     assert (type(placed), str(placed)) == (ConfigError, "x\\ny: a\nb")
     assert str(DnnstackError().after("x")) == "x"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("ascii", r"a\xfc\u7d2b\U0001f642"),
+        ("latin-1", r"aü\u7d2b\U0001f642"),
+        ("gb18030", "aü\u7d2b\U0001f642"),
+        ("utf8", "aü\u7d2b\U0001f642"),
+        (None, "aü\u7d2b\U0001f642"),
+    ],
+)
+def test_what_the_output_cannot_show_is_escaped_and_counted(
+    encoding: str | None, shown: str
+) -> None:
+    set_output_encoding(encoding)
+    try:
+        text = "aü\u7d2b\U0001f642"
+        assert encodable(text) == shown
+        assert cells(text) == cells(shown)
+        assert cells(encodable(padded(text, 30))) == 30
+        # No escape is cut in two, and what tells that something is cut is shown.
+        short = encodable(cut("\u7d2b" * 3, 13))
+        assert short == (r"\u7d2b\u7d2b." if shown[-1] == "2" else "\u7d2b" * 3)
+    finally:
+        set_output_encoding(None)
