@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
 from ..common.text import listed
 from .image_set import unreadable
@@ -44,6 +46,11 @@ def class_names(folder: Path) -> tuple[str, ...]:
             "pictures for each class"
         ) from None
     for name in names:
+        if not name.isprintable() and (meant := misread(name)):
+            raise DatasetError(
+                f"{folder}: the name of the folder {meant!a} is UTF-8, but the encoding of this "
+                f"locale is {sys.getfilesystemencoding()}; {UTF8_LOCALE}"
+            )
         if not name.isprintable():
             raise DatasetError(
                 f"{folder}: the name of the folder {name!a} has control characters or bytes that "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import DatasetError
-from ..common.printable import printable
+from ..common.printable import UTF8_LOCALE, misread, printable
 from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs.scalars import as_yaml
@@ -168,6 +169,11 @@ def _path(folder: Path, output: Path) -> str:
     """The folder as the config names it: from its own folder."""
     name = os.path.relpath(folder.absolute(), output.absolute().parent)
     for path in (name, str(output.absolute().parent)):
+        if not path.isprintable() and (meant := misread(path)):
+            raise DatasetError(
+                f"{meant!a}: the name is UTF-8, but the encoding of this locale is "
+                f"{sys.getfilesystemencoding()}; {UTF8_LOCALE}"
+            )
         if not path.isprintable():
             raise DatasetError(
                 f"{path!a}: the name has control characters or bytes that are not text, which a "
