@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..common.printable import printable
 from ..datasets import ImageSet, as_image
 from ..training.evaluate import Evaluation
 from . import fonts, style
@@ -185,11 +184,11 @@ def _folder(source: str, others: Sequence[str], room: int) -> str:
 
 def _cut(text: str, room: int, is_path: bool) -> str:
     """What fits of a text: the end of a path, the beginning of anything else."""
-    font, text = fonts.font(_SMALL_TEXT), printable(text)
-    shown = text
-    while text and font.getlength(shown) > room:
-        text = text[1:] if is_path else text[:-1]
-        shown = f"…{text}" if is_path else f"{text}…"
+    font, signs = fonts.font(_SMALL_TEXT), fonts.drawable_signs(text)
+    shown = "".join(signs)
+    while signs and font.getlength(shown) > room:
+        signs = signs[1:] if is_path else signs[:-1]
+        shown = "".join(["…", *signs] if is_path else [*signs, "…"])
     return shown
 
 

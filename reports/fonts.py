@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.printable import printable
+from ..common.cells import unicode_cells
+from ..common.printable import escaped, printable
 from ..common.text import cut, listed
 
 if TYPE_CHECKING:
@@ -47,16 +48,26 @@ def drawable(names: tuple[str, ...], longest: int) -> list[str]:
             listed([repr(name) for name in lacking], _LISTED),
         )
     return [
-        f"class {number}" if name in lacking else cut(printable(name), longest)
+        f"class {number}" if name in lacking else cut(name, longest, unicode_cells)
         for number, name in enumerate(names)
     ]
 
 
+def drawable_signs(text: str) -> list[str]:
+    """The text made printable, in pieces that are to be kept whole.
+
+    A character that the font lacks is written as in a string of Python, such as ``\\u7d2b``.
+    """
+    return [sign if _has(sign) else escaped(sign) for sign in printable(text)]
+
+
 def _has_all(text: str) -> bool:
     """Whether the font has a glyph for every character."""
-    return text.isascii() or not any(
-        _shape(character) == _shape(_MISSING) for character in set(text) if not character.isascii()
-    )
+    return text.isascii() or all(map(_has, set(text)))
+
+
+def _has(character: str) -> bool:
+    return character.isascii() or _shape(character) != _shape(_MISSING)
 
 
 def _shape(character: str) -> tuple[tuple[int, int], bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from dnnstack.common.printable import set_output_encoding
 from dnnstack.reports import fonts
 from PIL.ImageFont import FreeTypeFont
 
@@ -33,3 +34,17 @@ def test_a_name_that_the_font_lacks_becomes_a_number_and_is_told_once(
         f"the font of pictures lacks characters of {names[1]!r}; "
         "these classes have their numbers instead"
     ]
+
+
+def test_names_of_files_have_escapes_of_what_the_font_lacks() -> None:
+    signs = fonts.drawable_signs("ü \u7d2b\uff54\x1b/\U0001f9ff.png")
+    assert "".join(signs) == "ü \\u7d2b\\uff54\\x1b/\\U0001f9ff.png"
+    assert "\\u7d2b" in signs
+
+
+def test_a_terminal_without_unicode_shortens_no_name_in_a_picture() -> None:
+    set_output_encoding("ascii")
+    try:
+        assert fonts.drawable(("γάτα",), 5) == ["γάτα"]
+    finally:
+        set_output_encoding(None)

@@ -239,6 +239,13 @@ def test_files_of_one_name_are_told_apart(images: ImageSet) -> None:
     said = [evaluate_plots._folder(path, paths, 1000) for path in paths]
     assert said == ["in cat/mon", "in a/dog/mon", "in b/dog/mon", "", ""]
     assert evaluate_plots._folder(paths[1], paths, 40) == "…mon"
+    # What the font lacks is escaped, and no escape is cut in two.
+    strange = ("/a/Aster \u7d2b/\uff54.png", "/a/\uff54\uff55/\uff54.png")
+    assert evaluate_plots._source(strange[0], 1000) == "\\uff54.png"
+    said = [evaluate_plots._folder(path, strange, 1000) for path in strange]
+    assert said == ["in Aster \\u7d2b", "in \\uff54\\uff55"]
+    assert evaluate_plots._folder(strange[1], strange, 70) == "…\\uff55"
+    assert evaluate_plots._source("\uff54\uff55", 70) == "\\uff54…"
     plain = evaluation(CONFUSION_OF_THREE)
     heights = []
     for first in ("/a/cat/2.png", "/a/cat/1.png"):
