@@ -64,6 +64,15 @@ def encodable(text: str) -> str:
     return text.encode(_encoding, _HANDLER).decode(_encoding)
 
 
+def unnameable(path: str) -> bool:
+    """Whether no file can have this name because the encoding of the locale lacks characters."""
+    try:
+        os.fsencode(path)
+    except UnicodeError:
+        return True
+    return False
+
+
 def misread(name: str) -> str:
     """What a name of a file would be in a UTF-8 locale, if this locale makes it unprintable."""
     if codecs.lookup(sys.getfilesystemencoding()).name == "utf-8":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ import numpy as np
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import available_threads, main_memory
-from ..common.printable import printable
+from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
@@ -160,6 +161,11 @@ class ImageFolder(Dataset):
         if folder.exists():
             return folder
         place = f"data.dataset.image_folder.{key}: there is no folder '{name}'"
+        if unnameable(name):
+            raise DatasetError(
+                f"{place}, because the encoding of this locale, {sys.getfilesystemencoding()}, "
+                f"lacks characters of its name; {UTF8_LOCALE}"
+            )
         if Path(name).expanduser().is_absolute():
             raise DatasetError(f"{place}; if the pictures were moved, write where they are now")
         raise DatasetError(

@@ -146,6 +146,10 @@ def test_the_c_locale_is_named_where_it_makes_names_unreadable(
     status, _, err = printed("C", "new", "plain", "--output", "c.yaml")
     assert status == 1
     assert f"'{_escaped(NAMES[0], 'C')}' {advice}" in err
+    for command in ("data", "explain"):
+        status, _, err = printed("C", command, "--config", "flowers.yaml")
+        assert status == 1
+        assert "there is no folder 'fl\\xfcrs \\u7d2b', because the encoding of this locale" in err
     # A name that is no text in any locale is to be changed.
     odd = flowers / "odd" / os.fsdecode(b"bad\xff")
     paint(flowers / "odd" / "a" / "0.png", 0)
