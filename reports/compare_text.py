@@ -8,10 +8,12 @@ from ..training.groups.comparison import Comparison
 from ..training.intervals import probability_text
 from .ensemble_text import name_of
 from .evaluate_text import WIDTH
-from .tables import table
+from .tables import fitted
 
 # What is commonly called significant.
 _LEVEL = 0.05
+# The column that a narrow terminal has no room for.
+_LOSS = 3
 
 
 def as_text(result: Comparison, width: int = WIDTH) -> str:
@@ -30,7 +32,7 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
     lines = [
         f"on {dataset}, split {result.first.part}: {result.count} {samples_of(dataset)}",
         "",
-        *table(rows, "<>", min(width, WIDTH)),
+        *fitted(rows, "<>", min(width, WIDTH), (_LOSS,)),
         "",
     ]
     if same:

@@ -12,15 +12,16 @@ from ..common.text import cut, samples_of
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
 from ..training.intervals import wilson
-from .tables import table
+from .tables import fitted, table
 
 WIDTH = 80
 _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
 _NAMED = 10
-# The column of the intervals.
+# The column of the intervals, and without it those of F1 and of precision.
 _SPAN = 5
+_SPARED = (5, 3)
 
 
 def as_text(result: Evaluation, width: int = WIDTH) -> str:
@@ -59,12 +60,12 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
 
 
 def _classes(result: Evaluation, width: int) -> list[str]:
-    """The table of classes; without the intervals where these would take the room of the names."""
+    """The table of classes; the intervals are left out before names are cut, others after it."""
     every = _rows(result)
     lines = table(every, "<>")
     if max(map(cells, lines)) <= width:
         return lines
-    return table([[*row[:_SPAN], *row[_SPAN + 1 :]] for row in every], "<>", width)
+    return fitted([[*row[:_SPAN], *row[_SPAN + 1 :]] for row in every], "<>", width, _SPARED)
 
 
 def _rows(result: Evaluation) -> list[Sequence[object]]:

@@ -18,19 +18,21 @@ WIDTH = 79
 # Widths of FLOP, bytes, time, fraction of the limit.
 _COLUMNS = (8, 8, 11, 9)
 _GAINS = 5
-_NARROWEST = 60
+# The least width of the text on the left, whatever the terminal.
+_NARROWEST = 24
 
 
 class _Page:
     """Rows with a text on the left and figures on the right, which have ``titles``.
 
-    width: where lines are broken; None: nowhere.
+    width: of the terminal, of which a page takes as much as it needs; None: no line is broken.
     """
 
     def __init__(self, width: int | None, *titles: str) -> None:
         self.titles = titles
-        self.width = width
-        self.left = (width or WIDTH) - sum(_COLUMNS[: len(titles)])
+        taken = sum(_COLUMNS[: len(titles)])
+        self.width = None if width is None else max(min(width, WIDTH), _NARROWEST + taken)
+        self.left = (self.width or WIDTH) - taken
 
     def row(self, left: str, figures: Sequence[str] = ()) -> list[str]:
         """One line, or two if the text on the left leaves no room for the figures."""
@@ -69,7 +71,7 @@ def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
     """
     measured = explanation.limits is not None
     page = _Page(
-        None if width is None else max(min(width, WIDTH), _NARROWEST),
+        width,
         *("FLOP", "bytes"),
         *(("time", "of limit") if measured else ()),
     )

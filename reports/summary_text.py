@@ -9,17 +9,22 @@ from ..common.cells import cells
 from ..common.printable import paragraph
 from ..common.text import shape_text
 from .summary import Memory, NetworkSummary, Row
-from .tables import table
+from .tables import fitted
 from .units import bytes_text, digits, quantity
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
 
 _HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
+# What a narrow terminal has no room for, from the last column on.
+_SPARED = (5, 4, 3)
 
 
 def as_text(summary: NetworkSummary, width: int | None = None) -> str:
-    """The table, its totals and their meaning; longer names than fit ``width`` are cut."""
+    """The table, its totals and their meaning; longer names than fit ``width`` are cut.
+
+    Where that is not enough, the last columns are left out: their totals are below the table, too.
+    """
     loss = summary.rows[-1]
     of = "" if summary.ranks == 1 else f" of one of {summary.ranks} ranks"
     rows = [
@@ -41,8 +46,9 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         bytes_text(summary.training.parameters),
         bytes_text(summary.training.activations),
     )
-    head, *body, foot = table([_HEAD, *rows, total], "<<>", width)
+    head, *body, foot = fitted([_HEAD, *rows, total], "<<>", width, _SPARED)
     rule = "-" * cells(head)
+    notes = [*_meanings(summary, head), *_statistics(summary)]
     lines = [
         f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",
@@ -54,11 +60,7 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         rule,
         foot,
         "",
-        "MFLOP: forward of one picture; a multiplication and an addition count as two.",
-        f"activation: kept for backward, {_pictures(summary.batch_size // summary.parts)}; "
-        "-: a view, or in a fused call.",
-        *_statistics(summary),
-        "",
+        *([*notes, ""] if notes else []),
         *_memory(f"memory of a training step{of}, {_batch(summary)}", summary.training),
         "",
         f"evaluation, batch {summary.evaluation_batch_size}, takes "
@@ -72,6 +74,16 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         *_sent(summary),
     ]
     return paragraph(lines)
+
+
+def _meanings(summary: NetworkSummary, head: str) -> list[str]:
+    """What the columns mean, of those that the table has."""
+    lines = (
+        "MFLOP: forward of one picture; a multiplication and an addition count as two.",
+        f"activation: kept for backward, {_pictures(summary.batch_size // summary.parts)}; "
+        "-: a view, or in a fused call.",
+    )
+    return [line for line in lines if line.partition(":")[0] in head]
 
 
 def _rank(summary: NetworkSummary) -> list[str]:

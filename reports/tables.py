@@ -51,6 +51,22 @@ def table(
     return lines
 
 
+def fitted(
+    rows: Sequence[Sequence[object]], align: str, width: int | None, spared: Sequence[int]
+) -> list[str]:
+    """The same; while it is wider than ``width`` though names are cut, columns are left out.
+
+    spared: their numbers among those that are left, in this order.
+    """
+    lines = table(rows, align, width)
+    for column in spared:
+        if width is None or max(map(cells, lines)) <= width:
+            break
+        rows = [[*row[:column], *row[column + 1 :]] for row in rows]
+        lines = table(rows, align, width)
+    return lines
+
+
 def _shorten(widths: list[int], room: int, names: Mapping[int, int], least: Sequence[int]) -> None:
     """Take what ``room`` lacks, if it is below 0, from the columns ``names``, by their shares."""
     for _ in range(-room):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,20 @@ def test_every_operation_that_is_run_is_there_once(
         for call in operation.calls:
             assert call.bound.op == operation.op
             assert f"{call.bound.library} {call.bound.function}" in text
+
+
+@pytest.mark.parametrize("width", [40, 50])
+def test_a_narrow_terminal_has_figures_beside_or_below(
+    tiny: Tiny, reference: Backend, width: int
+) -> None:
+    found = _explained(tiny(), reference)
+    lines = as_text(found, width).splitlines()
+    heads = [line for line in lines if line.endswith("   FLOP   bytes")]
+    # Figures end where their titles do, whether or not a name left room for them.
+    figures = [line for line in lines if re.search(r"(\d|\d [kMG])  +\d[\d.]*( [kMG])?$", line)]
+    assert {len(line) for line in heads} == {width}
+    assert len(figures) >= len(found.operations)
+    assert {len(line.rstrip("kMG ")) for line in figures} <= {width - 2, width}
 
 
 def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> None:

@@ -206,6 +206,19 @@ def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> N
     assert lines["fc6:"][:6] == ["fc6:", "dense", "4096", "102,764,544", "206", "392"]
 
 
+@pytest.mark.parametrize(("width", "columns"), [(80, 6), (60, 5), (50, 4), (40, 3)])
+def test_a_narrow_terminal_has_fewer_columns(vgg: NetworkSummary, width: int, columns: int) -> None:
+    lines = as_text(vgg, width).splitlines()
+    head, rule = lines[2:4]
+    heads = ["layer", "output", "parameters", "MFLOP", "weights", "activation"]
+    assert head.split() == heads[:columns]
+    assert rule == "-" * len(head)
+    assert max(map(len, lines[2 : lines.index("", 2)])) <= width
+    # What a column means is told where there is one.
+    for number, name in ((4, "MFLOP"), (6, "activation")):
+        assert any(line.startswith(f"{name}: ") for line in lines) == (columns >= number)
+
+
 def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary) -> None:
     plan = lenet().gpu
     assert plan.data >= 60_000 * 784

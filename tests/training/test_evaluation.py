@@ -133,6 +133,24 @@ def test_text_names_everything() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (80, "precision recall 95% interval F1"),
+        (60, "precision recall F1"),
+        (50, "precision recall"),
+        (36, "recall"),
+    ],
+)
+def test_a_narrow_terminal_has_fewer_columns(width: int, heads: str) -> None:
+    names = ("a cat with a name", "dog", "cow")
+    lines = as_text(evaluation(CONFUSION_OF_THREE, names), width).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("class"))
+    assert lines[at].split() == ["class", "pictures", "right", *heads.split()]
+    assert max(map(len, lines[at : at + 5])) <= width
+    assert lines[at + 1].startswith("a cat")
+
+
 def test_the_text_of_a_flawless_net_names_no_confusion() -> None:
     found = as_text(replace(evaluation(np.diag([3, 4, 5])), worst=()))
     assert "most confused" not in found
