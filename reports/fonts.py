@@ -61,6 +61,11 @@ def drawable_signs(text: str) -> list[str]:
     return [sign if _has(sign) else escaped(sign) for sign in printable(text)]
 
 
+def written(text: str) -> str:
+    """The same as one text."""
+    return "".join(drawable_signs(text))
+
+
 def _has_all(text: str) -> bool:
     """Whether the font has a glyph for every character."""
     return text.isascii() or all(map(_has, set(text)))

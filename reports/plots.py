@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import CSV
-from . import style
+from . import fonts, style
 from .rate_curve import rate_curve
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
     rate.set_ylabel("learning rate")
     rate.set_xlabel("epoch")
     figure.align_ylabels()
-    figure.suptitle(title, x=0.01, ha="left", parse_math=False)
+    figure.suptitle(fonts.written(title), x=0.01, ha="left", parse_math=False)
     return figure
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import LOG
-from . import style
+from . import fonts, style
 from .plots import drawn
 
 if TYPE_CHECKING:
@@ -72,5 +72,5 @@ def figure_of(counts: Counter[int], title: str) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(axis="x", visible=False)
     named = f"{title}: {counts.total():,} updates, staleness {mean(counts):.2f} on average"
-    figure.suptitle(named, x=0.01, ha="left", parse_math=False)
+    figure.suptitle(fonts.written(named), x=0.01, ha="left", parse_math=False)
     return figure

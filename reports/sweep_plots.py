@@ -11,7 +11,7 @@ from ..common.printable import printable
 from ..common.text import cut
 from ..configs.search import Search
 from ..training.groups.journal import Trial
-from . import style
+from . import fonts, style
 from .plots import drawn, legend_above
 from .sweep_report import SweepReport
 from .sweep_scale import UNSET, Scale
@@ -175,7 +175,7 @@ def parallel_figure(report: SweepReport) -> Figure:
         unset = [(UNSET, "unset")] if scale.some_unset(done) else []
         for place, text in [*unset, *scale.ticks()]:
             axes.annotate(
-                cut(printable(text), 16), (x, place), (-4, 0), textcoords="offset points",
+                cut(fonts.written(text), 16), (x, place), (-4, 0), textcoords="offset points",
                 ha="right", va="center", fontsize=8, color=_INK, bbox=_BEHIND, zorder=4,
                 parse_math=False,
             )  # fmt: skip
@@ -260,7 +260,7 @@ def _figure(report: SweepReport, width: float, height: float) -> Figure:
 
     figure = Figure(figsize=(min(width, 24.0), min(height, 24.0)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    title = cut(report.path.name, _WIDEST_TITLE)
+    title = cut(fonts.written(report.path.name), _WIDEST_TITLE)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, parse_math=False)
     return figure
 

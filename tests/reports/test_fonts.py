@@ -38,6 +38,7 @@ def test_a_name_that_the_font_lacks_becomes_a_number_and_is_told_once(
 
 def test_names_of_files_have_escapes_of_what_the_font_lacks() -> None:
     signs = fonts.drawable_signs("ü \u7d2b\uff54\x1b/\U0001f9ff.png")
+    assert "".join(signs) == fonts.written("ü \u7d2b\uff54\x1b/\U0001f9ff.png")
     assert "".join(signs) == "ü \\u7d2b\\uff54\\x1b/\\U0001f9ff.png"
     assert "\\u7d2b" in signs
 

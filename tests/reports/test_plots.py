@@ -45,6 +45,15 @@ def test_metrics_are_parted_by_split(tmp_path: Path) -> None:
     assert points["validation"]["accuracy"] == [0.625, 0.75]
 
 
+def test_a_renamed_run_has_escapes_of_what_the_font_lacks(tmp_path: Path) -> None:
+    figure = figure_of(read_metrics(run_folder(tmp_path) / CSV), "ü \u7d2b\x1b")
+    ages = staleness_figure(Counter([0]), "ü \u7d2b\x1b")
+    for each in (figure, ages):
+        # What the font lacks is a warning of matplotlib, and so an error here.
+        each.draw_without_rendering()
+        assert each.get_suptitle().startswith("ü \\u7d2b\\x1b")
+
+
 def test_labels_are_of_one_kind_and_the_best_point_is_named(tmp_path: Path) -> None:
     figure = figure_of(read_metrics(run_folder(tmp_path) / CSV), "costs $1")
     figure.draw_without_rendering()
