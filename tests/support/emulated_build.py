@@ -16,7 +16,7 @@ HERE = Path(__file__).with_name("emulated")
 SOURCES = Path(kernels.__file__).parents[1]
 COMPILER = shutil.which("g++")
 # Static numbers of a template would else be those of the library that was loaded first.
-USUAL = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-fno-gnu-unique")
+USUAL = ("-std=c++17", "-Og", "-w", "-fPIC", "-fno-strict-aliasing", "-fno-gnu-unique")
 EXACT = ("-fsanitize=alignment", "-fno-sanitize-recover=all", "-ffp-contract=off")
 """An address that is no multiple of what is read or written there ends the process."""
 
