@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -26,14 +25,10 @@ from .training.forward import Forward
 from .training.predict import Prediction
 from .training.predict import predict as predictions
 from .training.records.trained import Trained, data_root_of, find_trained
-from .wording import as_arguments, in_python
+from .wording import in_python, log_notice
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-LOG = logging.getLogger("dnnstack")
-# What is worth a line of the log is printed only by a program that asks for it.
-LOG.addHandler(logging.NullHandler())
 
 
 @in_python
@@ -58,11 +53,7 @@ def load(
     name = None if file is not None else named
     folder = Path(path_text("runs_dir", runs_dir))
     device, threads = machine(device, threads)
-
-    def notice(text: str) -> None:
-        LOG.info(as_arguments(text))
-
-    return open_classifier(name, file, folder, device, threads, notice=notice, tta=tta)
+    return open_classifier(name, file, folder, device, threads, notice=log_notice, tta=tta)
 
 
 def open_classifier(

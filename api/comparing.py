@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
-from .classifier import LOG, Classifier
+from .classifier import Classifier
 from .datasets import Downloads
 from .training.evaluate import Part
 from .training.groups import comparison
@@ -16,7 +16,7 @@ from .training.groups.comparison import Comparison
 from .training.groups.ensemble import check_members
 from .training.groups.members import check_parts, find_network
 from .training.records.trained import Trained
-from .wording import in_python
+from .wording import in_python, log_notice
 
 
 @in_python
@@ -41,12 +41,12 @@ def compare(
     views(tta)
     names = path_text("first", first), path_text("second", second)
     folder = path_or_none("data_dir", data_dir)
-    networks = find_networks(names, Path(path_text("runs_dir", runs_dir)), LOG.info)
+    networks = find_networks(names, Path(path_text("runs_dir", runs_dir)), log_notice)
     return compare_networks(
         networks, split, dataset, tta, *machine(device, threads), True,
         folder,
         Downloads(offline=True) if offline else None,
-        LOG.info,
+        log_notice,
     )  # fmt: skip
 
 

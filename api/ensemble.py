@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .arguments import machine, path_text, paths, views, word
 from .backends.base import Backend
 from .backends.select import Device, open_backend
-from .classifier import LOG, Classifier
+from .classifier import Classifier
 from .datasets import Downloads, ImageSet
 from .training.evaluate import Part
 from .training.groups.answers import answers
@@ -28,7 +28,7 @@ from .training.groups.ensemble import (
 )
 from .training.groups.members import check_parts, find_members
 from .training.records.trained import Trained
-from .wording import in_python
+from .wording import in_python, log_notice
 
 
 class Ensemble(Classifier):
@@ -145,7 +145,7 @@ def load_ensemble(
     folder = Path(path_text("runs_dir", runs_dir))
     where = machine(device, threads)
     given = paths("runs", runs)
-    return open_ensemble(given, folder, combine, weights, *where, notice=LOG.info, tta=tta)
+    return open_ensemble(given, folder, combine, weights, *where, notice=log_notice, tta=tta)
 
 
 def open_ensemble(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import signal
@@ -18,7 +17,7 @@ from .arguments import assigned, kind, path_or_none, path_text
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .callbacks import Callback, Logs, Told, as_callbacks
-from .common.errors import Interrupted
+from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
 from .configs import LoadedConfig, RunConfig, load_mapping, placed
 from .configs import load_config as load_file
@@ -35,10 +34,8 @@ from .training.records.runs import LATEST, find_run, latest_run_of
 from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
 from .training.weights.source import anchored
-from .wording import as_arguments, in_python
+from .wording import as_arguments, in_python, log_notice
 
-LOG = logging.getLogger("dnnstack")
-LOG.addHandler(logging.NullHandler())
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig"
 Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
 _INIT_FROM = (("init_from",), ("init_from", "source"))
@@ -276,8 +273,12 @@ def changed(
 
 def teller(verbose: bool) -> Callable[[str], None]:
     """A function that prints a note, or logs it, with arguments named instead of options."""
-    told = print_text if verbose else LOG.info
-    return lambda text: told(as_arguments(text))
+
+    def tell(text: str) -> None:
+        shown = as_arguments(text)
+        print_text(f"warning: {shown}" if isinstance(text, Warned) else shown)
+
+    return tell if verbose else log_notice
 
 
 def print_text(text: str) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from re import Match
 from typing import ParamSpec, TypeVar
 
-from .common.errors import DnnstackError
+from .common.errors import DnnstackError, Warned
 
+LOG = logging.getLogger("dnnstack")
+# What is worth a line of the log is printed only by a program that asks for it.
+LOG.addHandler(logging.NullHandler())
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -66,6 +70,11 @@ _FLAGS = {
 def as_arguments(text: str) -> str:
     """The text with arguments in place of options: ``resume="runs/a"`` for ``--resume runs/a``."""
     return _FOUND.sub(_replaced, text)
+
+
+def log_notice(text: str) -> None:
+    """Log a notice ``as_arguments``, as a warning if it is one."""
+    LOG.log(logging.WARNING if isinstance(text, Warned) else logging.INFO, "%s", as_arguments(text))
 
 
 def in_python(function: Callable[P, T]) -> Callable[P, T]:

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import click
 
 from ..common.cells import asked_columns, columns, wrapped_lines
+from ..common.errors import Warned
 from ..common.files import cache_dir
 from ..common.printable import encodable, printable, printable_lines
 
@@ -74,8 +75,10 @@ def relay(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print one line on stderr, apart from the results."""
-    if not _quiet and (text := seldom(text)):
+    """Print one line on stderr, apart from the results; with ``--quiet`` only what is Warned."""
+    if isinstance(text, Warned):
+        _stderr(f"dnnstack: warning: {printable(text)}")
+    elif not _quiet and (text := seldom(text)):
         _stderr(f"dnnstack: {printable(text)}")
 
 

@@ -1,11 +1,11 @@
-"""The errors that a user can cause or meet; the command line prints each as a message.
+"""The errors and warnings that a user can cause or meet; the command line prints each as a message.
 
 A message says what is wrong, where (file:line, layer, key), and what to do next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .printable import paragraph
@@ -111,3 +111,17 @@ class CudnnError(LibraryError):
 
 class CublasError(LibraryError):
     """A cuBLAS call failed."""
+
+
+class Warned(str):
+    """A notice that something is not as was asked for; told even where other notices are not."""
+
+
+def only_warned(notice: Callable[[str], None]) -> Callable[[str], None]:
+    """A function that passes on to ``notice`` what is Warned, and nothing else."""
+
+    def tell(text: str) -> None:
+        if isinstance(text, Warned):
+            notice(text)
+
+    return tell

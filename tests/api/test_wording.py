@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import dnnstack
 import pytest
-from dnnstack.wording import as_arguments
+from dnnstack.common.errors import Warned
+from dnnstack.wording import as_arguments, log_notice
 
 from ..support.training_fixtures import TINY
 
@@ -108,3 +110,13 @@ def _texts(tree: ast.Module) -> Iterator[str]:
             and id(node) not in passed
         ):
             yield node.value
+
+
+def test_a_warning_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "dnnstack"):
+        log_notice("using a, as --run says")
+        log_notice(Warned("b is damaged: 100%; name another with --run c/d"))
+    assert caplog.record_tuples == [
+        ("dnnstack", logging.INFO, "using a, as run=... says"),
+        ("dnnstack", logging.WARNING, 'b is damaged: 100%; name another with run="c/d"'),
+    ]

@@ -33,6 +33,25 @@ def test_quiet_leaves_results_and_errors(run_in: Run, trained: Path) -> None:
     assert wrong.stderr.startswith("dnnstack: error: tinny: no such run; did you mean 'tiny'?")
 
 
+def test_quiet_leaves_warnings(run: Run, tmp_path: Path) -> None:
+    """An older network than was asked for, and another config, are no details."""
+    assert run(*TRAIN, "--set", "checkpoint.every_steps=5", "-q").returncode == 0
+    checkpoints = tmp_path / "runs" / "tiny" / "checkpoints"
+    newest = checkpoints / "step-13.safetensors"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    done = run("eval", "--device", "numpy", "-q")
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"dnnstack: warning: {newest.relative_to(tmp_path)}: is damaged")
+    assert line.endswith("; using step-10.safetensors of step 10 instead")
+    again = run(*TRAIN, "-q", "--resume", "--set", "optimizer.lr=0.5")
+    assert again.returncode == 0
+    assert again.stderr.splitlines() == [
+        line,
+        "dnnstack: warning: resuming with a changed config: optimizer.lr: 0.1 -> 0.5",
+    ]
+
+
 def test_verbose_tells_where_things_came_from(run: Run) -> None:
     first = run(*TRAIN, "--verbose")
     again = run(*TRAIN, "--verbose", "--set", "train.epochs=2", "--resume")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.base import Backend
-from ...common.errors import CheckpointError, ConfigError
+from ...common.errors import CheckpointError, ConfigError, only_warned
 from ...common.files import atomic_write
 from ...common.records import dataclass
 from ...configs import RunConfig, effective_yaml
@@ -123,8 +123,11 @@ def compress(
         shares = config.stages[number].filters
         source = _named(last) if shares is None else _cut(last, shares, folder)
         config_now = each.model_copy(update={"init_from": InitFromConfig(source=source)})
-        resumed = _resumed(folder, config_now)
+        warnings: list[str] = []
+        resumed = _resumed(folder, config_now, only_warned(warnings.append))
         with listener(each.name) as heard:
+            for text in warnings:
+                heard.notice(text)
             ended = train(
                 config_now,
                 backend,
@@ -216,12 +219,13 @@ def _named(checkpoint: Checkpoint) -> str:
     return str(checkpoint.path.absolute())
 
 
-def _resumed(folder: Path, config: RunConfig) -> Resume | None:
+def _resumed(folder: Path, config: RunConfig, notice: Callable[[str], None]) -> Resume | None:
     """The training of a stage that was begun; None if it has no folder yet.
 
-    ``config``: of this training. Raises CheckpointError, LockedError.
+    ``config``: of this training; ``notice``: see ``open_resume``. Raises CheckpointError,
+    LockedError.
     """
-    found = open_resume(folder, lambda text: None) if is_run(folder) else None
+    found = open_resume(folder, notice) if is_run(folder) else None
     if found is not None and found.checkpoint is None and found.run is not None:
         try:
             # The stage before may have been moved, with this one, since this one was begun.

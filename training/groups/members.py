@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...common.errors import CheckpointError, DatasetError, UsageError
+from ...common.errors import CheckpointError, DatasetError, UsageError, only_warned
 from ...datasets.loader import Index
 from ..evaluate import Part
 from ..plan import snapshot_steps
@@ -73,7 +73,7 @@ def _of_group(group: Path, notice: Callable[[str], None]) -> list[Trained]:
     if len(finished) < len(runs):
         notice(f"{group}: {len(runs) - len(finished)} runs that have not finished are left out")
     notice(f"using {len(finished)} runs of {group}")
-    members = (_of_run(str(run), group, lambda text: None) for run in finished)
+    members = (_of_run(str(run), group, only_warned(notice)) for run in finished)
     return [member for found in members for member in found]
 
 

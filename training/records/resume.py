@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...common.errors import CheckpointError, ConfigError
+from ...common.errors import CheckpointError, ConfigError, Warned
 from ...common.files import read_regular
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
@@ -184,7 +184,8 @@ def check_config(
             f"undo these changes, {own}or start a new run without --resume",
         )
     if found := [line for line in found if line not in lost.changes]:
-        notice("resuming with a changed config: " + "; ".join(map(shown_change, found)))
+        changes = "; ".join(map(shown_change, found))
+        notice(Warned(f"resuming with a changed config: {changes}"))
     longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
     if longer:
         for what in _that_follow_the_length(config):

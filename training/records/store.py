@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 from pathlib import Path
 
-from ...common.errors import CheckpointError
+from ...common.errors import CheckpointError, Warned
 from ...common.files import (
     atomic_write,
     make_folder,
@@ -70,7 +70,7 @@ def tensors_name(step: int) -> str:
 def newest_checkpoint(
     folder: Path, notice: Tell = lambda text: None, is_live: Callable[[], bool] = lambda: False
 ) -> Checkpoint:
-    """The newest valid checkpoint; ``notice`` is told of newer ones that are damaged.
+    """The newest valid checkpoint; ``notice`` is warned of newer ones that are damaged.
 
     The folder may change while it is read, by a training of which ``is_live`` says whether it is
     running. Raises CheckpointError if there is none.
@@ -95,7 +95,9 @@ def _newest(folder: Path, notice: Tell, is_live: Callable[[], bool]) -> Checkpoi
             faults.append(str(error))
             continue
         for fault in faults:
-            notice(f"{fault}; using {path.name} of step {step} instead")
+            told = f"{fault}; using {path.name} of step {step} instead"
+            # What a training is saving right now is not lost.
+            notice(told if live else Warned(told))
         return checkpoint
     if live:
         raise CheckpointError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...backends.base import Backend, Executable, Options, Residency
 from ...backends.select import precision_or_fp32
-from ...common.errors import BackendUnavailableError, CheckpointError
+from ...common.errors import BackendUnavailableError, CheckpointError, Warned
 from ...common.locks import is_locked
 from ...common.printable import printable
 from ...common.records import dataclass
@@ -181,9 +181,18 @@ def _found(
         if earlier is not None:
             latest = f", since {folder}, the latest run, has no checkpoint"
             folder = earlier
-    found = best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
+    passed_over = False
+
+    def tell(text: str) -> None:
+        nonlocal passed_over
+        passed_over |= isinstance(text, Warned)
+        notice(text)
+
+    found = best_checkpoint(folder / FOLDER, tell, lambda: is_locked(folder / LOCK))
     best = found.state.best
-    why = "the newest" if best is None or best.step != found.state.step else "best on validation"
+    why = "the newest that can be used" if passed_over else "the newest"
+    if best is not None and best.step == found.state.step:
+        why = "best on validation"
     notice(f"using {folder}{latest}: {found.path.name} ({why})")
     return Trained.of(found)
 

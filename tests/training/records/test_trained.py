@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.common.errors import CheckpointError, DatasetError, Warned
 from dnnstack.common.locks import lock
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
@@ -208,6 +208,18 @@ def test_the_best_on_validation_is_taken_not_the_newest(
     found = find_trained("tiny", None, tmp_path / "runs", heard.append)
     assert found.path.name == f"step-{state.step + 9}.safetensors"
     assert "(the newest)" in heard[-1]
+    write_checkpoint(
+        trained.path.parent,
+        trained.checkpoint.arrays,
+        replace(none, step=state.step + 12),
+        provenance,
+        keep=3,
+    )
+    (trained.path.parent / f"step-{state.step + 12}.safetensors").write_bytes(b"")
+    heard.clear()
+    assert find_trained("tiny", None, tmp_path / "runs", heard.append).path == found.path
+    assert [isinstance(text, Warned) for text in heard] == [True, False]
+    assert heard[-1].endswith(f"{found.path.name} (the newest that can be used)")
 
 
 def test_a_save_that_is_going_on_is_no_damage(trained: Trained, tmp_path: Path) -> None:

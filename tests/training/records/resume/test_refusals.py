@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import CheckpointError, LockedError
+from dnnstack.common.errors import CheckpointError, LockedError, Warned
 from dnnstack.configs import effective_yaml
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.runs import create_run
@@ -47,6 +47,7 @@ def test_what_may_change_is_told(tiny: Make, reference: Backend) -> None:
     done = train(changed, reference, NOWHERE, resume=source, listener=ear)
     assert done.step == 3
     assert ear.notices == ["resuming with a changed config: optimizer.lr: 0.05 -> 0.01"]
+    assert isinstance(ear.notices[0], Warned)
 
 
 def test_momentum_cannot_appear_from_nowhere(tiny: Make, reference: Backend) -> None:
