@@ -72,7 +72,10 @@ def summary(done: Summary) -> str:
     if done.early and not done.goal and done.best is not None:
         lines.append(f"early       no validation after step {done.best.step} was better")
     if done.training is not None:
-        pictures = f"over the last {done.training.count} pictures"
+        count, last = done.training.count, done.training_step
+        pictures = f"over the last {count} pictures"
+        if last != done.step:
+            pictures = f"over the {count} pictures up to step {last}"
         lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")
     if done.validation is not None:
         lines.append(f"validation  {_metrics(done.validation, ', ')}")

@@ -53,7 +53,8 @@ class Progress:
 class Summary:
     """How a training ended; ``seconds`` and ``images_per_second`` are those of this process only.
 
-    ``training`` are the metrics of the last log line, ``validation`` those of the last validation.
+    ``training`` are the metrics of the last log line, at ``training_step``, ``validation`` those of
+    the last validation.
     ``early``: it finished before ``total_steps``, by patience or at its goal.
     ``goal``: whether the goal was reached; None without a goal.
     """
@@ -67,6 +68,7 @@ class Summary:
     total_steps: int
     epoch: float
     training: Metrics | None
+    training_step: int
     validation: Metrics | None
     best: Best | None
     training_seconds: float

@@ -49,6 +49,7 @@ class Loop:
         self._watch = Watch(session)
         self._recovery = Recovery(config.train.on_nan, session, self._watch, saver, log, listener)
         self._training: Metrics | None = None
+        self._training_step = 0
         self._validation: Metrics | None = None
         self._pace = Pace(session.plan.batch_size)
         self._untold: list[Callable[[], None]] = []
@@ -195,6 +196,7 @@ class Loop:
 
     def _log_training(self) -> None:
         self._training = Metrics.from_sums(self._session.sums())
+        self._training_step = self._session.step
         if not len(self._plan.validation):
             self._measure(self._training)
         progress = self._progress()
@@ -329,6 +331,7 @@ class Loop:
             total_steps=plan.total_steps,
             epoch=step / plan.steps_per_epoch,
             training=self._training,
+            training_step=self._training_step,
             validation=self._validation,
             best=saver.state.best,
             training_seconds=pace.training_seconds,
