@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+from .document import Node
 
 _ELSEWHERE = {
     "lr": "learning_rate base_lr",
@@ -75,3 +78,21 @@ def listed(words: Iterable[str]) -> str:
     """``a, b or c``."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def meant_value(kind: str, node: Node) -> str:
+    """What the writer may have meant by text if a number or a truth value is expected."""
+    if kind == "string_type" and node.text:
+        return f'; as text: "{node.text}"'
+    if kind == "model_type" and node.value is None and not node.place.rank:
+        return "; indent its keys below it, or remove it"
+    if not isinstance(node.value, str):
+        return ""
+    if kind == "bool_type" and node.text.lower() in ("yes", "on", "y"):
+        return "; write true"
+    if kind == "bool_type" and node.text.lower() in ("no", "off", "n"):
+        return "; write false"
+    number = node.text.replace("_", "").replace(",", "." if kind == "float_type" else "")
+    if kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+", number):
+        return f"; write {number}"
+    return ""

@@ -20,7 +20,7 @@ from .schema.layer_base import LayerConfig
 from .schema.layers import NESTED
 from .schema.run import RunConfig
 from .schema.shape import field_models, keys, kind_word, kinds
-from .suggest import did_you_mean, expected, listed, nearest
+from .suggest import did_you_mean, expected, listed, meant_value, nearest
 
 M = TypeVar("M", bound=Model)
 _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
@@ -28,6 +28,12 @@ _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
 _LONGEST = 60
 # The block that a sweep takes out of a config before the rest of it is checked.
 SEARCH = "search"
+_NO_KEYS = {
+    SEARCH: "a config with a search is for dnnstack sweep; leave the block out to train",
+    "stages": "a config with stages is for dnnstack compress",
+    "blocks": "cannot be set as a whole, because blocks are expanded first; write them in the file",
+}
+"""What a config is told of keys that others have, or that are gone when it is validated."""
 _EITHER = "required: "
 """How a mapping says that it lacks one of several keys."""
 _FOLLOWING = ("default_factory_not_called", "too_short")
@@ -56,7 +62,7 @@ def validated(
     """
     if not isinstance(root.value, dict):
         if not root.broken:
-            expected = f"expected a mapping with the keys {', '.join(keys(whole))}"
+            expected = f"expected a mapping with the keys {', '.join(_written_keys(whole))}"
             problems.append(Problem(root.place, "", f"{expected} (got {root.described()})"))
         raise_problems(label, problems)
     found = None
@@ -281,19 +287,24 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     return Problem(spot.node.place_with("type", *re.findall(r"\w+", message)), path, message)
 
 
+def _written_keys(model: type[Model]) -> list[str]:
+    """The keys of a mapping in a file, where a config may have blocks, which are expanded first."""
+    found = keys(model)
+    if model is config_model():
+        found.insert(found.index("layers") + 1, "blocks")
+    return found
+
+
 def _unknown_key(spot: _Spot) -> str:
     model = spot.above
-    known = keys(model) if model else []
+    known = _written_keys(model) if model else []
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
-    if spot.path == [SEARCH]:
-        return "a config with a search is for dnnstack sweep; leave the block out to train"
-    if spot.path == ["stages"] and spot.whole is config_model():
-        return "a config with stages is for dnnstack compress"
+    if spot.whole is config_model() and len(spot.path) == 1 and word in _NO_KEYS:
+        return _NO_KEYS[word]
     whole = model is spot.whole
-    meant = [*known, "blocks"] if model is config_model() else known
-    near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0], spot.whole)
+    near, elsewhere = nearest(word, known), _in_a_section(word, spot.path[0], spot.whole)
     if found := elsewhere or near if whole else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
     owner = f"'{spot.kind}'" if spot.kind else "it"
@@ -376,23 +387,5 @@ def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -
         # An integer limit in full: 2147483647, not 2.14748e+09.
         limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
         message = "expected " + _EXPECTED[kind].format(**limits)
-    hint = _hint(kind, node)
+    hint = meant_value(kind, node)
     return f"{message} (got {got}{hint})" if message.startswith("expected") else message
-
-
-def _hint(kind: str, node: Node) -> str:
-    """What the writer may have meant by text if a number or a truth value is expected."""
-    if kind == "string_type" and node.text:
-        return f'; as text: "{node.text}"'
-    if kind == "model_type" and node.value is None and not node.place.rank:
-        return "; indent its keys below it, or remove it"
-    if not isinstance(node.value, str):
-        return ""
-    if kind == "bool_type" and node.text.lower() in ("yes", "on", "y"):
-        return "; write true"
-    if kind == "bool_type" and node.text.lower() in ("no", "off", "n"):
-        return "; write false"
-    number = node.text.replace("_", "").replace(",", "." if kind == "float_type" else "")
-    if kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+", number):
-        return f"; write {number}"
-    return ""

@@ -317,6 +317,15 @@ def test_an_override_of_blocks_that_are_not_there() -> None:
     assert found.endswith("the config has no blocks")
 
 
+@pytest.mark.parametrize("blocks", ["", "blocks: {b: {layers: [tanh]}}\n"])
+def test_blocks_as_a_whole_are_no_override(blocks: str) -> None:
+    change = "blocks={a: {layers: [relu]}}"
+    assert errors("layers: [relu]\n", blocks, (change,)) == [
+        f"--set {change}: blocks: cannot be set as a whole, because blocks are expanded first; "
+        "write them in the file"
+    ]
+
+
 def test_what_is_written_out_can_be_read_again() -> None:
     """Blocks nest deeper than their text; the effective config must not be too deep for YAML."""
     levels = "".join(

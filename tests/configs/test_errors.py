@@ -60,9 +60,9 @@ ONE_LINE = [
     ),
     (
         "wibble: 0.1",
-        "x.yaml:1:1: wibble: unknown key; expected name, seed, plugins, data, layers, init_from, "
-        "freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, run or "
-        "checkpoint",
+        "x.yaml:1:1: wibble: unknown key; expected name, seed, plugins, data, layers, blocks, "
+        "init_from, freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, "
+        "run or checkpoint",
     ),
     ("data: 5", "x.yaml:1:7: data: expected a mapping (got 5)"),
     (

@@ -106,7 +106,7 @@ SYNTAX = [
     ),
     (
         "- a\n- b",
-        "x.yaml:1:1: expected a mapping with the keys name, seed, plugins, data, layers, "
+        "x.yaml:1:1: expected a mapping with the keys name, seed, plugins, data, layers, blocks, "
         "init_from, freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, "
         "run, checkpoint (got ['a', 'b'])",
     ),
