@@ -14,7 +14,7 @@ from ..common.text import listed
 from .document import Node, Place, Problem
 from .schema.base import Model, NamedModel, TypedModel
 from .schema.extended import config_model
-from .schema.shape import field_models, item_models, keys, kinds
+from .schema.shape import field_models, is_list, item_models, keys, kinds
 from .suggest import did_you_mean
 
 Compose = Callable[[str, str, Place, list[Problem]], "Node | None"]
@@ -123,13 +123,13 @@ def _enter(
     mapping, model = _options(node, models, above, place)
     if part not in model.model_fields:
         owner = f" of '{above}'" if above else ""
-        raise _Refused(f"'{part}' is not a key{owner}; {_known(part, model)}")
+        raise _Refused(f"'{part}' is not a key{owner}; {_known(part, model, above)}")
     inside = field_models(model, part)
     present = mapping.get(part)
     if not inside and not (present and isinstance(present.value, list)):
         raise _Refused(f"'{part}' has no keys")
     if present is None or present.value is None:
-        if isinstance(model.model_fields[part].default, tuple):
+        if is_list(model.model_fields[part].annotation):
             key = f"{above}.{part}" if above else part
             raise _Refused(f"the config has no '{key}'; as a whole it is set by '{key}=[...]'")
         present = mapping[part] = _default(model, part, place)
@@ -190,6 +190,9 @@ def _index(items: list[Node], part: str, above: str) -> int:
     if index is not None and index < len(items):
         return index
     types = [item.only_key() or item.text for item in items]
+    if items and not any(types):
+        count = "one item" if len(items) == 1 else f"{len(items)} items"
+        raise _Refused(f"'{above}' has {count} without names; the first one is '{above}.0'")
     seen: Counter[str] = Counter()
     names = []
     for item, kind in zip(items, types, strict=True):
@@ -223,9 +226,10 @@ def _kinds(models: list[type[Model]]) -> list[str]:
     return [kind for model in models for kind in kinds(model)]
 
 
-def _known(part: str, model: type[Model]) -> str:
+def _known(part: str, model: type[Model], above: str) -> str:
     # Of the items of a list, such as the stages of a compression.
     for name in model.model_fields:
         if any(part in inner.model_fields for inner in item_models(model, name)):
-            return f"each of '{name}' has its own, the first one '{name}.0.{part}'"
+            path = f"{above}.{name}" if above else name
+            return f"each of '{path}' has its own, the first one '{path}.0.{part}'"
     return did_you_mean(part, keys(model), f"expected one of {', '.join(keys(model))}")

@@ -19,13 +19,24 @@ def models_in(annotation: Any) -> list[type[Model]]:
 
 def sections_of(annotation: Any) -> list[type[Model]]:
     """The models of a field that is a section; none for a list of layers or augmentations."""
+    if is_list(annotation):
+        return []
     parts = (annotation, *get_args(annotation))
     return [
         model
         for each in parts
-        if get_origin(each) in (None, Annotated) and get_origin(annotation) is not tuple
+        if get_origin(each) in (None, Annotated)
         for model in models_in(each)
     ]
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a field is a list, or may be absent and is one otherwise."""
+    plain = (
+        get_args(each)[0] if get_origin(each) is Annotated else each
+        for each in (annotation, *get_args(annotation))
+    )
+    return any(get_origin(each) is tuple for each in plain)
 
 
 def field_models(model: type[Model], key: str) -> list[type[Model]]:

@@ -197,6 +197,7 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["train", "--set", "optimizer.nest"], ["plain,optimizer.nesterov="]),
         (["train", "--set", "optimizer.mom"], ["plain,optimizer.momentum="]),
         (["train", "--set", "layers"], ["plain,layers="]),
+        (["train", "--set", "optimizer.gr"], ["plain,optimizer.groups="]),
         (
             ["train", "--config", "tiny.yaml", "--set", "layers.dense_1.u"],
             ["plain,layers.dense_1.units=", "plain,layers.dense_1.use_bias="],

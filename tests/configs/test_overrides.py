@@ -173,6 +173,16 @@ def test_both_of_a_pair_set_on_the_command_line_is_an_error() -> None:
             "data.augment.0.scale.min: the config has no 'data.augment'; as a whole it is set by "
             "'data.augment=[...]'",
         ),
+        (
+            "optimizer.groups.0.lr_factor=2",
+            "optimizer.groups.0.lr_factor: the config has no 'optimizer.groups'; as a whole it is "
+            "set by 'optimizer.groups=[...]'",
+        ),
+        (
+            "optimizer.kind.x=2",
+            "optimizer.kind.x: 'kind' is not a key of 'optimizer'; each of 'optimizer.groups' has "
+            "its own, the first one 'optimizer.groups.0.kind'",
+        ),
     ],
 )
 def test_the_place_of_a_mistake_is_what_made_it(override: str, expected: str) -> None:
@@ -196,3 +206,13 @@ def test_errors_of_file_and_overrides_come_together() -> None:
     assert lines[2] == "--set seed=x: seed: expected a whole number (got 'x')"
     assert lines[3].startswith("--set name=/: name: expected a name")
     assert lines[4] == "--set lr=1: lr: unknown key; did you mean 'optimizer.lr'?"
+
+
+@pytest.mark.parametrize("item", ["kind", "1"])
+def test_items_without_names_are_given_by_index(item: str) -> None:
+    groups = "optimizer.groups=[{kind: bias, lr_factor: 2}]"
+    key = f"optimizer.groups.{item}.frozen"
+    assert message(groups, f"{key}=true") == (
+        f"--set {key}=true: {key}: 'optimizer.groups' has one item without names; the first one is "
+        "'optimizer.groups.0'"
+    )
