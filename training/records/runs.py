@@ -317,8 +317,14 @@ def _latest(runs_dir: Path) -> Path:
     pointer = runs_dir / LATEST
     try:
         name = os.readlink(pointer) if pointer.is_symlink() else pointer.read_text("utf-8").strip()
-    except (OSError, ValueError):
-        raise CheckpointError(f"{runs_dir}: no run yet; {_listed(runs_dir)}") from None
+    except (OSError, ValueError) as error:
+        if not list_runs(runs_dir):
+            raise CheckpointError(f"{runs_dir}: no run yet; {_listed(runs_dir)}") from None
+        fault = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        raise CheckpointError(
+            f"{pointer}: {fault}, so the latest run is not known; name one with --run; "
+            f"{_listed(runs_dir)}"
+        ) from None
     path = runs_dir / name
     if not is_run(path):
         raise CheckpointError(

@@ -159,6 +159,21 @@ def test_latest_that_names_a_deleted_run(tmp_path: Path) -> None:
         find_run(None, tmp_path)
 
 
+def test_latest_that_is_gone_is_no_lack_of_runs(tmp_path: Path) -> None:
+    make(tmp_path)
+    for spoil, fault in (
+        (lambda path: path.unlink(), "is missing"),
+        (Path.mkdir, "cannot be read"),
+    ):
+        spoil(tmp_path / "latest")
+        with pytest.raises(CheckpointError) as caught:
+            find_run(None, tmp_path)
+        assert str(caught.value) == (
+            f"{tmp_path / 'latest'}: {fault}, so the latest run is not known; name one with --run; "
+            f"runs in {tmp_path}: net"
+        )
+
+
 def test_list(tmp_path: Path) -> None:
     make(tmp_path, "b")
     make(tmp_path, "a")
