@@ -9,6 +9,7 @@ import pytest
 from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
 from dnnstack.training.groups.group import Group, Kind, create_group
+from dnnstack.training.groups.journal import Journal, Trial
 from dnnstack.training.groups.statistics import report_group
 
 
@@ -56,3 +57,15 @@ def test_a_group_has_the_state_of_its_runs(
     tmp_path: Path, states: tuple[str, ...], planned: int, expected: str
 ) -> None:
     assert group_state(_group(tmp_path, "seeds", *states), planned) == expected
+
+
+def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path: Path) -> None:
+    path = _group(tmp_path, "sweep")
+    journal = Journal(path)
+    with journal.alone():
+        journal.begin(Trial(0, {}))
+    (_, row) = groups_text([report_group(path)], 80, ["interrupted"]).splitlines()
+    assert row.split()[3] == "0/1"
+    with journal.alone():
+        journal.end(Trial(0, {}, "failed", why="a config that does not fit"))
+    assert report_group(path).planned == 0

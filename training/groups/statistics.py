@@ -11,6 +11,7 @@ import numpy as np
 
 from ..intervals import wilson
 from .group import Kind, read_group, runs_of
+from .journal import Journal
 from .outcome import Outcome, outcome
 
 COLUMNS = ("accuracy", "best_accuracy", "loss", "seconds")
@@ -97,4 +98,7 @@ def report_group(path: Path) -> GroupReport:
         right, count = (sum(each) for each in zip(*counted, strict=True))
         together = right, count
     planned = len(group.members) or len(runs)
+    if group.kind == "sweep":
+        # One that was interrupted before its first step has no folder, and is still to be trained.
+        planned += sum(t.state is None and t.name not in runs for t in Journal(path).read())
     return GroupReport(path, group.kind, planned, runs, spreads, together)
