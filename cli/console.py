@@ -146,10 +146,13 @@ def confirm(statement: str, question: str) -> bool:
     _stderr(f"dnnstack: {printable(statement)}")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
-    answer = sys.stdin.readline()
-    if not answer.endswith("\n"):
-        # At the end of the input nobody has ended the line of the question.
-        sys.stderr.write("\n")
+    answer = ""
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        if not answer.endswith("\n"):
+            # At the end of the input, or at Ctrl-C, nobody has ended the line of the question.
+            sys.stderr.write("\n")
     return answer.strip().lower() in ("y", "yes")
 
 

@@ -136,6 +136,19 @@ def test_the_keys_named_for_options_are_keys(option: str) -> None:
 Complete = Callable[..., list[str]]
 
 
+def test_the_question_ends_its_line_at_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def readline(self) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        console.confirm("A plugin.", "May it run?")
+    assert capsys.readouterr().err.endswith("May it run? [y/N] \n")
+
+
 @pytest.fixture
 def complete(command: list[str], environment: dict[str, str], trained: Path) -> Complete:
     """What bash is offered for the last word, in a folder with ``tiny.yaml`` and its run."""
