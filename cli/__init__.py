@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from .early import without_collection
+# Nothing else is imported here: what Ctrl-C raises before ``run`` would be shown as a traceback.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def run() -> int:
     """Run the command line and return its exit status; Ctrl-C is handled during imports too."""
     try:
-        with without_collection():
-            from .main import main
-
-        return main()
+        return _imported()()
     except KeyboardInterrupt:
-        sys.stderr.write("dnnstack: error: interrupted\n")
-        return 130
+        return _interrupted()
     except ModuleNotFoundError as error:
         missing = (error.name or "dnnstack").partition(".")[0]
         if missing == "dnnstack":
@@ -28,6 +27,36 @@ def run() -> int:
         )
         sys.stderr.write("\n")
         return 1
+
+
+def _imported() -> Callable[[], int]:
+    import os
+    import signal
+
+    def leave(number: int, frame: object) -> None:
+        os._exit(_interrupted())
+
+    before = signal.getsignal(signal.SIGINT)
+    # What is raised inside the callbacks of imports is printed, and the import goes on.
+    leaves = before is signal.default_int_handler
+    if leaves:
+        signal.signal(signal.SIGINT, leave)
+    try:
+        from .early import without_collection
+
+        with without_collection():
+            from .main import main
+    finally:
+        if leaves:
+            signal.signal(signal.SIGINT, before)
+    return main
+
+
+def _interrupted() -> int:
+    """Say so; returns the exit status."""
+    sys.stderr.write("dnnstack: error: interrupted\n")
+    sys.stderr.flush()
+    return 130
 
 
 def _requirement(module: str) -> str:

@@ -264,3 +264,30 @@ def test_memory_that_runs_out_is_said(
     assert entrance.main(["fail"]) == 1
     said = f"dnnstack: error: out of memory{detail}; lower data.batch_size"
     assert capsys.readouterr().err.startswith(said)
+
+
+_AT_IMPORT = """
+import os, signal, sys
+class Presses:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Presses())
+from dnnstack.cli import run
+sys.exit(run())
+"""
+
+
+@pytest.mark.parametrize("name", ["early", "main", "console", "weights"])
+def test_ctrl_c_during_the_imports_of_a_start_is_no_traceback(
+    environment: dict[str, str], name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _AT_IMPORT.format(name=f"dnnstack.cli.{name}"), "--version"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "dnnstack: error: interrupted\n"
