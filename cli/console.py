@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import click
 
@@ -39,11 +39,20 @@ class Coloured(str):
 
 
 class _Spoken(logging.Handler):
-    """Prints log records like other notes; looks up stderr each time, because tests replace it."""
+    """Prints log records like other notes, and a warning once, however often its cause is met.
+
+    It looks up stderr each time, because tests replace it.
+    """
+
+    warned: ClassVar[set[str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = "warning: " if record.levelno >= logging.WARNING else ""
-        _stderr(f"dnnstack: {level}{printable(record.getMessage())}")
+        text = printable(record.getMessage())
+        if record.levelno < logging.WARNING:
+            _stderr(f"dnnstack: {text}")
+        elif text not in self.warned:
+            self.warned.add(text)
+            _stderr(f"dnnstack: warning: {text}")
 
 
 _SPOKEN = _Spoken()
@@ -53,6 +62,7 @@ def set_loudness(*, quiet: bool = False, verbose: bool = False) -> None:
     """Set how much this process prints; by default neither quiet nor verbose."""
     global _quiet
     _quiet = quiet
+    _SPOKEN.warned.clear()
     logging.getLogger("dnnstack").setLevel(logging.INFO if verbose else logging.WARNING)
     if _SPOKEN not in logging.getLogger().handlers:
         logging.getLogger().addHandler(_SPOKEN)

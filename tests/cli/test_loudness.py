@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.cli import console
 from dnnstack.cli.main import dnnstack
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -50,6 +52,18 @@ def test_quiet_leaves_warnings(run: Run, tmp_path: Path) -> None:
         line,
         "dnnstack: warning: resuming with a changed config: optimizer.lr: 0.1 -> 0.5",
     ]
+
+
+def test_a_warning_comes_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same data may be read for several parts of a command."""
+    for _ in range(2):
+        console.set_loudness()
+        for name in ("a.jpg", "b.jpg", "a.jpg"):
+            logging.getLogger("dnnstack.datasets").warning("%s is left out", name)
+        assert capsys.readouterr().err.splitlines() == [
+            "dnnstack: warning: a.jpg is left out",
+            "dnnstack: warning: b.jpg is left out",
+        ]
 
 
 def test_verbose_tells_where_things_came_from(run: Run) -> None:
