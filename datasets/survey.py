@@ -46,6 +46,7 @@ class Survey:
     """A folder of pictures. train, test: folders with a folder for each class, test perhaps None.
 
     counts: the pictures of each class in train, without the broken ones; test_counts: in test.
+    training: those of train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
     unused: further folders beside train and test.
@@ -57,6 +58,7 @@ class Survey:
     classes: tuple[str, ...]
     counts: tuple[int, ...]
     test_counts: tuple[int, ...] | None
+    training: int
     examined: int
     looks: tuple[Look, ...]
     labels: NDArray[np.int64]
@@ -93,8 +95,11 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     classes = class_names(train)
     by_class = list_pictures(train, classes)
     tests = None if test is None else list_pictures(test, classes)
+    rest = [p for c in by_class for p in c]
     if tests is None:
-        held_out(by_class, test_fraction, _how_to_divide(train))
+        # What cannot be read is left out only after this, of either part.
+        rest, _ = held_out(by_class, test_fraction, _how_to_divide(train))
+    kept = {f"{train}/{picture.name}" for picture in rest}
     chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
     if test is not None and tests is not None:
         part = _sample([p for c in tests for p in c], max(most // 4, 1))
@@ -114,6 +119,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             names.append(name)
         else:
             broken[name] = str(look)
+            kept.discard(f"{above}/{picture.name}")
             usable[above][picture.label] -= 1
     for label, name in enumerate(classes):
         if label not in {at for at, _ in seen}:
@@ -128,6 +134,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         classes,
         tuple(usable[train]),
         None if test is None else tuple(usable[test]),
+        len(kept),
         len(chosen),
         tuple(look for _, look in seen),
         np.array([label for label, _ in seen]),

@@ -60,7 +60,7 @@ def new_config(found: Survey, output: Path) -> NewConfig:
 
 
 def _choices(found: Survey, output: Path) -> list[Choice]:
-    train = _training_count(found)
+    train = found.training
     size, fit = _size(found)
     batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(train // 10, 1))
     choices = [
@@ -96,13 +96,6 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         Choice("train.epochs", epochs, f"{epochs * per_epoch:,} steps of {batch} pictures")
     )
     return choices
-
-
-def _training_count(found: Survey) -> int:
-    if found.test is not None:
-        return sum(found.counts)
-    held = (min(max(round(n * TEST_FRACTION), 1), n - 1) for n in found.counts)
-    return sum(found.counts) - sum(held)
 
 
 def _test(found: Survey, output: Path) -> Choice:

@@ -56,6 +56,18 @@ def test_the_config_can_lie_anywhere(run_in: Run, work: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["aster/2.png", "aster/3.png", "rose/4.png"])
+def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(
+    run_in: Run, work: Path, name: str
+) -> None:
+    (work / "flowers" / name).write_bytes(b"no picture")
+    done = run_in(work, "new", "flowers", "--json")
+    choices = json.loads(done.stdout)["choices"]
+    done = run_in(work, "data", "--config", "flowers.yaml", "--json")
+    count = json.loads(done.stdout)["splits"]["train"]["count"]
+    assert choices["data.batch_size"]["why"] == f"of {count} pictures to train on"
+
+
 def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> None:
     done = run_in(work, "new", "flowers", "--json")
     assert done.returncode == 0, done.stderr
