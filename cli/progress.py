@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import Any
 
 from ..common.cells import columns, wrapped_lines
-from ..common.errors import Warned
 from ..common.printable import printable
 from ..reports import training_text
 from ..training.listener import Listener, Progress, Started
@@ -166,7 +165,7 @@ class Bar(Lines):
         self._advise()
 
     def notice(self, text: str) -> None:
-        if self._bar is None or isinstance(text, Warned):
+        if self._bar is None:
             super().notice(text)
         elif text := console.seldom(text):
             self._print(printable(text))

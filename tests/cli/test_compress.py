@@ -361,6 +361,21 @@ def test_a_kill_loses_nothing(
     assert sorted(path.name for path in place.iterdir()) == left
 
 
+def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMPRESS, "-q"]) == 0
+    place = Path("runs/tiny-compressed")
+    record = json.loads((place / "compress.json").read_text())
+    (place / "compress.json").write_text(json.dumps({**record, "stages": []}))
+    damaged = place / "1-prune" / "checkpoints" / CHECKPOINT
+    damaged.write_bytes(b"")
+    capsys.readouterr()
+    assert main([*COMPRESS, "-q", "--resume", str(place)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dnnstack: warning: {damaged}: is damaged")
+
+
 def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 

@@ -10,11 +10,18 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import CheckpointError, DatasetError, DnnstackError, UsageError
+from dnnstack.common.errors import (
+    CheckpointError,
+    DatasetError,
+    DnnstackError,
+    UsageError,
+    Warned,
+)
 from dnnstack.configs import RunConfig
 from dnnstack.reports.ensemble_text import text_of
 from dnnstack.training.groups.answers import answers
 from dnnstack.training.groups.ensemble import Mixture, best_weights, combined
+from dnnstack.training.groups.group import Group, create_group
 from dnnstack.training.groups.members import find_members
 from dnnstack.training.trainer import train
 
@@ -134,6 +141,24 @@ def test_snapshots_of_a_run_are_an_ensemble(tiny: Tiny, reference: Backend, tmp_
     file = str(members[2].path)
     with pytest.raises(UsageError, match=r"step-18\.safetensors is named twice"):
         find_members(["tiny", file], runs, notes.append)
+
+
+def test_an_older_network_of_a_group_is_warned_of(
+    tiny: Tiny, reference: Backend, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    group = create_group(runs, "tiny-seeds", Group("seeds", ""))
+    for seed in (1, 2):
+        saving = ("checkpoint.every_steps=2", "train.max_steps=4", f"run.dir={group}")
+        train(tiny("run.device=numpy", f"seed={seed}", *saving), reference, tmp_path)
+    damaged = group / "tiny-2" / "checkpoints" / "step-4.safetensors"
+    damaged.write_bytes(b"")
+    notes: list[str] = []
+    find_members(["tiny-seeds"], runs, notes.append)
+    assert notes[0] == f"using 2 runs of {group}"
+    (warning,) = notes[1:]
+    assert warning.startswith(f"{damaged}: ")
+    assert isinstance(warning, Warned)
 
 
 def test_votes_have_no_loss(runs: Path) -> None:
