@@ -180,8 +180,8 @@ INTERFACE = (
     Mutant(
         "messages: a damaged checkpoint is passed over in silence",
         "training/records/store.py",
-        "        for fault in faults:\n            notice(",
-        "        for fault in ():\n            notice(",
+        "        for each in faults:\n            notice(",
+        "        for each in ():\n            notice(",
         (
             "training/records/store/test_choice.py::"
             "test_a_damaged_newest_is_told_and_the_one_before_taken",

@@ -87,17 +87,17 @@ def _newest(folder: Path, notice: Tell, is_live: Callable[[], bool]) -> Checkpoi
         if step not in committed:
             live = live or is_live()
             fault = "a training is saving it right now" if live else "its save was interrupted"
-            faults.append(f"{path}: has no manifest: {fault}")
+            told = f"{path}: has no manifest: {fault}"
+            # What a training is saving right now is not lost.
+            faults.append(told if live else Warned(told))
             continue
         try:
             checkpoint = read_checkpoint(path)
         except CheckpointError as error:
-            faults.append(str(error))
+            faults.append(Warned(str(error)))
             continue
-        for fault in faults:
-            told = f"{fault}; using {path.name} of step {step} instead"
-            # What a training is saving right now is not lost.
-            notice(told if live else Warned(told))
+        for each in faults:
+            notice(type(each)(f"{each}; using {path.name} of step {step} instead"))
         return checkpoint
     if live:
         raise CheckpointError(
