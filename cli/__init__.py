@@ -41,6 +41,9 @@ def _imported() -> Callable[[], int]:
     leaves = before is signal.default_int_handler
     if leaves:
         signal.signal(signal.SIGINT, leave)
+    # To look for plugins, of which a config has no use, pydantic reads the metadata of every
+    # package that is installed.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         from .early import without_collection
 

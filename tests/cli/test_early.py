@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -120,3 +122,20 @@ def test_a_data_set_of_few_files_is_read_by_a_thread(
     early.read_data(load_config("lenet.yaml", [f"data.dataset={kind}"]).config, tmp_path)
     assert done.wait(60 if wanted else 0.2) == wanted
     assert asked == [("train", tmp_path, True, False)] * wanted
+
+
+def test_a_command_does_not_look_for_plugins_of_pydantic() -> None:
+    """It would read the metadata of every installed package."""
+    code = """
+from dnnstack import cli
+cli._imported()
+from dnnstack.configs import load_config
+load_config("lenet.yaml")
+from pydantic.plugin import _loader
+print(_loader._plugins)
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "None\n"
