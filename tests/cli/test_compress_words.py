@@ -39,6 +39,23 @@ def test_the_stages_that_do_not_train_are_named(
     assert "drawn       runs/tiny-compressed/weights.png" in lines
 
 
+def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compress", "--config", "small stages.yaml", "--device", "numpy", "-q"]
+    words += ["--set", "stages.0.train.epochs=2"]
+    assert main(words) == 0
+    place = Path("runs/tiny-compressed")
+    saved = sorted((place / "1-prune" / "checkpoints").glob("*.safetensors"))
+    assert len(saved) > 1
+    saved[-1].write_bytes(b"")
+    capsys.readouterr()
+    assert main([*words, "--resume", str(place)]) == 1
+    said = capsys.readouterr().err
+    assert f"what this stage ended with cannot be used ({saved[-1]}: is damaged" in said
+    assert "using" not in said
+
+
 def test_the_files_of_a_sensitivity_are_named_from_here(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,16 +180,21 @@ def kept_share(checkpoint: Checkpoint, whole: int) -> float:
 
 
 def _end_of(run: Path) -> Checkpoint:
-    """What a stage ended with. Raises CheckpointError."""
+    """What a stage ended with: an older checkpoint is not what was measured. Raises
+    CheckpointError."""
+    passed_over: list[str] = []
     try:
-        return newest_checkpoint(run / CHECKPOINTS)
+        found = newest_checkpoint(run / CHECKPOINTS, only_warned(passed_over.append))
     except CheckpointError as error:
         # Its first and last lines are about the choice of a checkpoint.
         reason = str(error.args[1] if len(error.args) > 1 else error).strip()
-        raise CheckpointError(
-            f"{run}: what this stage ended with cannot be used ({reason}); go on with --resume, or "
-            "begin anew without it"
-        ) from None
+    else:
+        if not passed_over:
+            return found
+        reason = passed_over[0].rpartition("; using ")[0]
+    raise CheckpointError(
+        f"{run}: what this stage ended with cannot be used ({reason}); begin anew without --resume"
+    )
 
 
 def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> str:
