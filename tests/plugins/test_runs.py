@@ -60,7 +60,7 @@ def test_a_changed_file_is_refused_or_named(trained: Path, run: Run) -> None:
     (trained / "trap.py").write_text(TRAP + "\n# changed\n", encoding="utf-8")
     new = read_plugin(trained / "trap.py").sha256
     said = f"was trained with the file of SHA-256 {old}, now it is {new}"
-    done = run(trained, "eval", "--no-plots", *NAMED)
+    done = run(trained, "eval", "--no-plots", "-q", *NAMED)
     assert done.returncode == 0
     assert f"{said}; the answers may differ" in done.stderr
     done = longer(run, trained, *NAMED)

@@ -209,7 +209,7 @@ def _check_plugins(
                 f"{text}; put the file back, or continue with the changed one, whose results may "
                 f"differ: --plugin {plugin.path}"
             )
-        notice(f"{text}; the training continues with the changed file")
+        notice(Warned(f"{text}; the training continues with the changed file"))
 
 
 def _that_follow_the_length(config: RunConfig) -> list[str]:

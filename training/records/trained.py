@@ -160,10 +160,11 @@ def find_trained(
     """
     found = _found(run, checkpoint, runs_dir, notice)
     for plugin, sha256 in changed_plugins(found.config):
-        notice(
+        told = (
             f"the plugin {plugin.path} was changed: {found.path} was trained with the file of "
             f"SHA-256 {sha256}, now it is {plugin.sha256}; the answers may differ"
         )
+        notice(Warned(told))
     return found
 
 
