@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...common.errors import ConfigError
 from ...graph.graph import Graph, Tensor
-from .binding.store import Buffer
+from .binding.buffer import Buffer
 
 # No tensor descriptor of cuDNN's takes more (cuDNN API, cudnnSetTensor4dDescriptor), and kernels of
 # ours count them in 32 bits.

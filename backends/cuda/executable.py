@@ -21,11 +21,12 @@ from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
 from .alternating import Alternating, HostWork
 from .binding.bind import Arithmetic, Binder, workspace_sizes
+from .binding.buffer import Buffer
 from .binding.feeds import Feeds
 from .binding.launches import JOINS, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
-from .binding.store import Buffer, Store
+from .binding.store import Store
 from .failures import AFTER, allocating, explained, failed, launch_all
 from .libraries.layout import BFLOAT
 from .libraries.runtime import (

@@ -25,6 +25,7 @@ from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .at_once import in_order
+from .buffer import Buffer
 from .decisions import Decisions, Operations
 from .early_sums import early_sums
 from .early_updates import EARLY, WEIGHTS, EarlyUpdate, early_updates
@@ -34,7 +35,7 @@ from .launch_list import LaunchList
 from .launches import Stream
 from .layouts import Geometry
 from .slices import Slices, places_of, table_of
-from .store import Buffer, Store
+from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]

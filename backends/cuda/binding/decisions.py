@@ -10,9 +10,9 @@ from ....common.records import dataclass
 from ....graph.graph import Op, Tensor
 from ....graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ..libraries.layout import Layout
+from .buffer import Buffer
 from .ending import NextBatch, TailGradients, WeightProduct
 from .small_sums import SmallSum
-from .store import Buffer
 
 
 class Operations:

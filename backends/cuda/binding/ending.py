@@ -9,7 +9,7 @@ from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import Advance, SgdUpdate
 from ..libraries.kernels import THREADS, Defines
 from ..libraries.layout import ceil_div
-from .store import Buffer
+from .buffer import Buffer
 
 # The gradients of a classifier's end, and the batch of the next step.
 TAIL, BATCH = "tail", "batch"

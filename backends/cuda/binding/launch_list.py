@@ -19,8 +19,8 @@ from ...live import Live, LiveOps
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
 from ..libraries.runtime import device
+from .buffer import Buffer
 from .launches import Launch, Step, Stream
-from .store import Buffer
 
 OpT = TypeVar("OpT", bound=Op)
 # One of our kernels: file and name, and the type of activations if that is not float32.

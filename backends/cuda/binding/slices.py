@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ....common.records import dataclass
 from ....graph.graph import Op, Tensor
-from .store import Buffer
+from .buffer import Buffer
 
 # Slices that a block asks for at once if one thread has one: AT_ONCE * SUM_THREADS of slices.cuh.
 AT_ONCE = 5 * 256

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import c_void_p
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ....common.records import dataclass
 from ....graph.graph import Shape, Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
 from ..libraries.runtime import address_of
+from .buffer import Buffer
+from .ending import NextBatch
 from .feeds import Feeds
 from .pictures import Host, Pictures
 from .small_sums import SmallSums
-
-if TYPE_CHECKING:
-    from .ending import NextBatch
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -35,27 +32,6 @@ def _room(tensor: Tensor, shape: Shape) -> Shape:
     if tensor.dtype != "float32":
         return shape
     return (max(LEAST_ROOM, 1 << (shape[0] - 1).bit_length()), *shape[1:])
-
-
-@dataclass
-class Buffer:
-    """A flat device array and how a tensor lies in it."""
-
-    array: Any
-    layout: Layout
-
-    @property
-    def pointer(self) -> int:
-        return address_of(self.array)
-
-    @property
-    def _as_parameter_(self) -> c_void_p:
-        """What a function of a library gets."""
-        return c_void_p(self.pointer)
-
-    @property
-    def dtype(self) -> str:
-        return self.layout.dtype
 
 
 class Store:

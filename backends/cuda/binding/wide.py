@@ -10,7 +10,7 @@ from ....graph.ops import ACTIVATIONS
 from ..libraries.kernels import f32
 from ..libraries.layout import Layout
 from .bind import Binder
-from .store import Buffer
+from .buffer import Buffer
 
 EIGHT = 8
 # Indices of eights are 32 bits.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ....graph.ops import MatMul
 from ...known import numbers, product
 from ..binding.bind import Arithmetic, Binder
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..libraries.candidates import Compiled
 from ..libraries.conv_check import CLOSE
 from ..libraries.kernels import Kernel

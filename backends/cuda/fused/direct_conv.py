@@ -12,8 +12,8 @@ from typing import Any
 
 from ....graph.ops import Activation, ActivationBackward, BiasGrad, Conv2d
 from ..binding.bind import Binder
+from ..binding.buffer import Buffer
 from ..binding.layouts import FEWEST_CHANNELS
-from ..binding.store import Buffer
 from ..binding.wide import kind_of
 from ..libraries.candidates import Candidates
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32

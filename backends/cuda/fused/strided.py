@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ....graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ..binding.bind import Binder
+from ..binding.buffer import Buffer
 from ..binding.decisions import Spread
-from ..binding.store import Buffer
 from ..libraries.layout import Layout
 from .tensor_conv import takes
 

@@ -18,8 +18,8 @@ from ....graph.ops import (
 )
 from ...known import Kind
 from ..binding.bind import Arithmetic, Binder
+from ..binding.buffer import Buffer
 from ..binding.decisions import Maxima, Spread
-from ..binding.store import Buffer
 from ..binding.wide import kind_of
 from ..libraries.candidates import Compiled
 from ..libraries.conv_check import is_right

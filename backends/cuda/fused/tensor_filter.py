@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ....graph.ops import ActivationBackward, Conv2dBackwardFilter
 from ..binding.bind import Binder
+from ..binding.buffer import Buffer
 from ..binding.decisions import Spread
-from ..binding.store import Buffer
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cuda_api, cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices

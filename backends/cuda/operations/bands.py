@@ -8,7 +8,7 @@ from ....common.errors import BackendUnavailableError
 from ....graph.ops import Banded, GatherBands, HaloExchange, HaloExchangeBackward, TakeBand
 from ...collectives import joined
 from ..binding.bind import Binder, binds
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..libraries.kernels import f32
 from ..libraries.nccl import connection
 from ..libraries.runtime import address_of

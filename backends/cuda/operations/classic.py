@@ -12,7 +12,7 @@ import numpy as np
 from ....graph import ops
 from ....graph.graph import Op, Tensor
 from ..binding.bind import Binder, binds
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..libraries.kernels import f32, i64
 from ..libraries.layout import FLOAT
 

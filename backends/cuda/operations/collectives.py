@@ -21,8 +21,8 @@ from ....graph.ops import (
     SkipParts,
 )
 from ..binding.bind import KERNELS, Binder, binds
+from ..binding.buffer import Buffer
 from ..binding.small_sums import SmallSum, Stretch, fits, kernels_of, size_of
-from ..binding.store import Buffer
 from ..libraries.kernels import f32
 from ..libraries.layout import ceil_div
 from ..libraries.nccl import Nccl, connection

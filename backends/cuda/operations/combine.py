@@ -15,8 +15,8 @@ import numpy as np
 from ....graph import ops
 from ....graph.graph import Op, Tensor
 from ..binding.bind import Binder, binds
+from ..binding.buffer import Buffer
 from ..binding.launch_list import Varying
-from ..binding.store import Buffer
 from ..binding.wide import inner, kind_of, row
 from ..libraries.kernels import f32, i64
 from ..libraries.layout import Layout, ceil_div, plain

@@ -10,7 +10,7 @@ from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
 from ..binding.at_once import AT_END
 from ..binding.at_once import MARK as UPDATES
 from ..binding.bind import Binder, binds
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
 from ..fused.dense_candidates import Ends, takes
 from ..fused.dense_update import DenseUpdate, may_update

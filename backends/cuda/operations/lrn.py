@@ -12,7 +12,7 @@ from ctypes import c_void_p
 from ....graph.graph import Tensor
 from ....graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from ..binding.bind import Binder, binds
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..libraries.cudnn_library import ONLY_MODE
 from ..libraries.kernels import THREADS, blocks_for, f32
 from ..libraries.layout import Layout

@@ -21,7 +21,7 @@ from ....graph.ops import (
     Fused,
 )
 from ..binding.bind import Binder, binds
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..fused.pattern import LAUNCHES, part
 from ..fused.residual import GRADIENT, NORM_ADD
 from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32

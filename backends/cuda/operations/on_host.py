@@ -13,7 +13,7 @@ from ....graph.graph import Op, Tensor
 from ...reference import kernels
 from ...reference.host import on_host
 from ..binding.bind import KERNELS, Binder
-from ..binding.store import Buffer
+from ..binding.buffer import Buffer
 from ..libraries.layout import BFLOAT
 
 REASON = "the GPU has no kernel for it"

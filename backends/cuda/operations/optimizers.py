@@ -13,8 +13,8 @@ from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Ma
 from ....graph.ops.updates import ParameterUpdate
 from ...live import Live
 from ..binding.bind import Binder, binds
+from ..binding.buffer import Buffer
 from ..binding.launch_list import Varying
-from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32
 from ..libraries.layout import ceil_div
 

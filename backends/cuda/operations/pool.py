@@ -15,8 +15,8 @@ from ....graph.ops import (
     Reshape,
 )
 from ..binding.bind import Binder, Together, binds
+from ..binding.buffer import Buffer
 from ..binding.decisions import Ending, Maxima, Spread
-from ..binding.store import Buffer
 from ..fused.tensor_conv import POOLED
 from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64, u32
 from ..libraries.layout import BFLOAT, Layout, ceil_div
