@@ -14,13 +14,14 @@ from ...common.records import dataclass
 from ..base import Options
 from .binding.at_once import MARK, at_end
 from .executable import CudaExecutable
+from .failures import failed
 from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first
 from .libraries.conv_plans import WORKSPACE_LIMIT
 from .libraries.cublas_lt import Algorithms
 from .libraries.driver import ALLOCATION
-from .libraries.runtime import address_of, cuda_api, device
+from .libraries.runtime import address_of, cuda_api, device, device_errors
 
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 64
@@ -69,6 +70,8 @@ def timed_plans(
             return _of_trial(trial, options, budget, rivals)
     except MemoryError as error:
         raise LibraryError("CUDA", ALLOCATION, str(error)) from None
+    except device_errors() as error:
+        raise failed("CUDA", "cudaStreamSynchronize", error, {}) from None
 
 
 def launched(trial: CudaExecutable) -> int:

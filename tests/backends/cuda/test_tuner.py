@@ -52,6 +52,10 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
     return found, tried
 
 
+class Failure(RuntimeError):
+    """As the error of a device that fails."""
+
+
 def on_device(monkeypatch, empty):
     """Plans are timed on a device that allocates like this, on its stream."""
     inside = []
@@ -68,6 +72,7 @@ def on_device(monkeypatch, empty):
 
     monkeypatch.setattr(timed_plans, "device", lambda: SimpleNamespace(stream=stream()))
     monkeypatch.setattr(timed_plans, "cuda_api", lambda: SimpleNamespace(empty=allocate))
+    monkeypatch.setattr(timed_plans, "device_errors", lambda: (Failure,))
 
 
 def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
@@ -389,6 +394,16 @@ def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypa
     with pytest.raises(LibraryError, match=r"cudaMalloc.*Out of memory"):
         timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
     assert closed == ["trial"]
+
+
+def test_a_device_that_fails_while_plans_are_timed_is_explained(monkeypatch):
+    def fail(*_):
+        raise Failure("cudaErrorIllegalAddress")
+
+    on_device(monkeypatch, fail)
+    trial = SimpleNamespace(graphs=(), binders=list, close=lambda: None)
+    with pytest.raises(LibraryError, match="cudaErrorIllegalAddress"):
+        timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
 
 
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
