@@ -264,8 +264,9 @@ def best(
             return again[index], index
     if graph.plan < 0:
         graph.choose()
-    right = graph.verified(graph.plan, workspace)
-    return (graph.seconds(graph.plan, workspace, 5) if right else float("inf")), graph.plan
+    seconds = graph.seconds(graph.plan, workspace, 5)
+    right = seconds < float("inf") and graph.verified(graph.plan, workspace)
+    return (seconds if right else float("inf")), graph.plan
 
 
 def _rival(

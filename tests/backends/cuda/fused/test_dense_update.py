@@ -265,7 +265,7 @@ def test_a_search_tries_them_in_the_whole_step_first(fake_cuda, ours, launches, 
         at_once={"p/gemm": lambda: ours},
         tails={},
         together=[],
-        steps=[None] * launches,
+        steps=[SimpleNamespace(call=True)] * launches,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))

@@ -311,7 +311,7 @@ def test_a_search_keeps_what_is_nearly_as_fast(fake_cuda, times, ours, launches,
         tails={},
         together=[],
         at_once={},
-        steps=[None] * launches,
+        steps=[SimpleNamespace(call=True)] * launches,
     )
     trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
     fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))

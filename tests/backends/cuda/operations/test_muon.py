@@ -79,9 +79,9 @@ class Library:
     def matmul(self, descriptors, places, algorithm, *_):
         def run():
             b, a, _, d = (self.held[pointer] for pointer in places)
-            values = self.layout.unpack(a) + self.layout.unpack(b)
+            values = self.layout.unpack(a.get()) + self.layout.unpack(b.get())
             assert np.abs(values).min() > 0
-            d[...] = self.layout.pack(values + algorithm * self.layout.unpack(d))
+            d.set(self.layout.pack(values + algorithm * self.layout.unpack(d.get())))
 
         return run
 
