@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,7 +169,14 @@ def compress(
             place.close()
     if done.compressed is None:
         assert reference is not None
-        changes = [word for change in overrides for word in ("--set", change)]
+        words = [
+            *([] if run is None else [run]),
+            *("--config", reference),
+            *(word for change in overrides for word in ("--set", change)),
+            *plugins.words(plugin),
+            *["--offline"] * offline,
+            *["--no-graph"] * no_graph,
+        ]
         where = {
             "--checkpoint": checkpoint,
             "--device": device,
@@ -177,13 +185,7 @@ def compress(
             "--runs-dir": runs_dir,
             "--resume": done.folder,
         }
-        line = [
-            *("dnnstack", "compress", *([] if run is None else [run]), "--config", reference),
-            *(*changes, *plugins.words(plugin), *["--offline"] * offline),
-            *["--no-graph"] * no_graph,
-            *(word for key, value in where.items() if value for word in (key, str(value))),
-        ]
-        progress.say(f"resume with {' '.join(map(quoted, line))}")
+        progress.say(f"resume with {_command(words, where)}")
         return stop.exit_status
     network = Trained.of(done.compressed.checkpoint).network
     report = CompressedReport(
@@ -197,6 +199,12 @@ def compress(
     before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
     draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder), margin=12)
     return stop.exit_status
+
+
+def _command(words: Sequence[str], options: Mapping[str, object]) -> str:
+    """The command line of these words and of those options that have a value."""
+    given = (word for key, value in options.items() if value for word in (key, str(value)))
+    return " ".join(map(quoted, ["dnnstack", "compress", *words, *given]))
 
 
 def _length(stage: RunConfig) -> str:

@@ -6,6 +6,7 @@ from .mutant import Mutant
 
 _EARLY = "backends/cuda/test_early_updates.py"
 _SEARCH = "backends/cuda/test_tuner.py"
+_PLANS = "backends/cuda/test_timed_plans.py"
 _ERRORS = "backends/cuda/test_errors.py"
 _MODULES = "backends/cuda/libraries/test_modules.py"
 _WEIGHTS = "backends/cuda/fused/test_dense_update.py"
@@ -107,7 +108,7 @@ UPDATES = (
         "backends/cuda/timed_plans.py",
         '    right = seconds < float("inf") and graph.verified(graph.plan, workspace)\n',
         "    right = True\n",
-        (f"{_SEARCH}::test_what_computes_wrongly_is_never_the_fastest",),
+        (f"{_PLANS}::test_what_computes_wrongly_is_never_the_fastest",),
     ),
     Mutant(
         "search: launches of layouts that are not taken count",

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
+from dnnstack.backends.cuda import executable as module
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding import layouts
 from dnnstack.backends.cuda.binding.bind import Binder
-from dnnstack.backends.cuda.libraries import timing
+from dnnstack.backends.cuda.libraries import runtime, timing
 from dnnstack.backends.cuda.libraries.driver import ALLOCATION, OUT_OF_MEMORY
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import CublasError, CudnnError, LibraryError
@@ -336,3 +337,23 @@ def test_the_first_run_does_without_a_second_copy_where_memory_is_short(
     with made._restored(binder):
         made.write(weights, np.zeros_like(values))
     np.testing.assert_array_equal(made.read(weights), values)
+
+
+@pytest.mark.parametrize("work", ["patch_sums", "run", "run_in_turn"])
+def test_what_may_wait_for_the_whole_device_breaks_no_capture(bound, sections, monkeypatch, work):
+    """Kernels are loaded, and sections bound anew, while no other thread captures."""
+    made, _ = bound(sections("lenet"))
+    held = []
+
+    def seen(*_):
+        held.append(runtime.CAPTURING._is_owned())
+
+    if work == "patch_sums":
+        monkeypatch.setattr(module, "patch_sums", seen)
+        made.patch_sums(made.graphs["train"]["images"], np.zeros(1, np.int32), (2, 2))
+    else:
+        made._store.generation += 1
+        bind = made._bind
+        monkeypatch.setattr(made, "_bind", lambda: (seen(), bind()))
+        getattr(made, work)("train" if work == "run" else ["train"])
+    assert held == [True]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import timed_plans, tuner
+from dnnstack.backends.cuda import tuner
 from dnnstack.common.errors import CudnnError, LibraryError
-
-
-def pointer(address):
-    return SimpleNamespace(data=SimpleNamespace(ptr=address))
 
 
 def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=lambda _: {}):
@@ -50,29 +45,6 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
     monkeypatch.setattr(tuner, "available", lambda: available)
     found, search.complete = tuner.search(build, "fp32", Options())
     return found, tried
-
-
-class Failure(RuntimeError):
-    """As the error of a device that fails."""
-
-
-def on_device(monkeypatch, empty):
-    """Plans are timed on a device that allocates like this, on its stream."""
-    inside = []
-
-    @contextmanager
-    def stream():
-        inside.append(True)
-        yield
-        inside.pop()
-
-    def allocate(*given):
-        assert inside
-        return empty(*given)
-
-    monkeypatch.setattr(timed_plans, "device", lambda: SimpleNamespace(stream=stream()))
-    monkeypatch.setattr(timed_plans, "cuda_api", lambda: SimpleNamespace(empty=allocate))
-    monkeypatch.setattr(timed_plans, "device_errors", lambda: (Failure,))
 
 
 def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
@@ -287,21 +259,6 @@ def test_every_trial_is_closed_and_timed(monkeypatch):
     assert tried == timed == closed
 
 
-def test_a_trial_is_closed_where_the_user_interrupts(monkeypatch):
-    def stop():
-        raise KeyboardInterrupt
-
-    closed = []
-    on_device(monkeypatch, lambda *_: pointer(0))
-    binder = SimpleNamespace(products={"train/dense_1/forward": None}, convolutions={}, variants={})
-    trial = SimpleNamespace(
-        graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
-    )
-    with pytest.raises(KeyboardInterrupt):
-        timed_plans.timed_plans(lambda _: trial, {}, Options(interrupt=stop), 1.0)
-    assert closed == ["trial"]
-
-
 def test_many_launches_are_not_looked_at_one_by_one(monkeypatch):
     names = [f"kernel_{i}" for i in range(tuner.FEW_LAUNCHES + 1)]
     found, tried = search(monkeypatch, lambda c: 0.9 if "overlap" in c else 1.0, names=names)
@@ -376,36 +333,6 @@ def test_where_no_layout_can_be_had_the_search_says_why(monkeypatch):
         search(monkeypatch, lambda c: 1.0, plans=lambda c: refusing("layout", c["layout"])(c))
 
 
-@pytest.mark.parametrize("step", ["workspace", "verified"])
-def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypatch, step):
-    def none(*_):
-        raise MemoryError("Out of memory")
-
-    empty = none if step == "workspace" else lambda *_: pointer(0)
-    on_device(monkeypatch, empty)
-    product = SimpleNamespace(
-        seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
-    )
-    binder = SimpleNamespace(products={"dense": product}, convolutions={}, variants={}, either={})
-    closed = []
-    trial = SimpleNamespace(
-        graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
-    )
-    with pytest.raises(LibraryError, match=r"cudaMalloc.*Out of memory"):
-        timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
-    assert closed == ["trial"]
-
-
-def test_a_device_that_fails_while_plans_are_timed_is_explained(monkeypatch):
-    def fail(*_):
-        raise Failure("cudaErrorIllegalAddress")
-
-    on_device(monkeypatch, fail)
-    trial = SimpleNamespace(graphs=(), binders=list, close=lambda: None)
-    with pytest.raises(LibraryError, match="cudaErrorIllegalAddress"):
-        timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
-
-
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
     _, tried = search(monkeypatch, lambda c: 1.0, available=False)
     assert not any("overlap" in choices for choices in tried)
@@ -442,46 +369,3 @@ def test_no_table_is_tried_twice_for_its_rivals(monkeypatch):
     taken = [frozenset(c.items()) for c in tried if c.get(PRODUCT) == "e2" and "ending" in c]
     assert taken
     assert len(taken) == len(set(taken))
-
-
-class Wrong:
-    """A way to compute something, none of whose candidates computes it."""
-
-    plan, stream = -1, None
-
-    def __init__(self, there=True):
-        self.there = there
-
-    def order(self):
-        return [0, 1]
-
-    def build(self, index):
-        return self.there
-
-    def name(self, index):
-        return str(index)
-
-    choice = name
-
-    def seconds(self, index, workspace, repeats):
-        return 1e-6
-
-    def verified(self, index, workspace):
-        return False
-
-    def choose(self):
-        if not self.there:
-            raise CudnnError("cuDNN frontend", "pygraph", "no engine takes it", {})
-        self.plan = 0
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_what_computes_wrongly_is_never_the_fastest(there):
-    seconds, _ = timed_plans._rival(Wrong(there), 0, 1.0, [], "t")
-    assert seconds == float("inf")
-
-
-def test_a_layout_without_a_plan_says_so():
-    with pytest.raises(CudnnError, match="no engine"):
-        timed_plans.best(Wrong(there=False), 0, 1.0)
-    assert timed_plans.best(Wrong(), 0, 1.0) == (float("inf"), 0)

@@ -19,7 +19,7 @@ from dnnstack.backends.cuda.libraries.cudnn_library import MOST_BUILT, Cudnn
 from dnnstack.backends.cuda.libraries.layout import BFLOAT
 from dnnstack.backends.cuda.libraries.operand import Operand
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import CudnnError
+from dnnstack.common.errors import BackendUnavailableError, CudnnError
 from dnnstack.graph.geometry import Window
 
 from ....support.convolutions import BASE, SIZES, forward, operand, operands
@@ -297,3 +297,15 @@ def test_trainings_of_one_backend_have_one_handle(fake_cuda, monkeypatch):
     handles = {backend._stream(0, tf32).cudnn for tf32 in (True, False, True)}
     assert len(handles) == len(made) == 1
     assert backend._stream(1, True).cudnn not in handles
+
+
+@pytest.mark.parametrize("call", ["create_handle", "set_stream"])
+def test_a_cudnn_that_refuses_is_said_to(frontend, fake_cuda, monkeypatch, call):
+    """As where another program has filled the GPU's memory."""
+
+    def refuse(**_):
+        raise RuntimeError("CUDNN_STATUS_ALLOC_FAILED")
+
+    monkeypatch.setattr(frontend, call, refuse)
+    with pytest.raises(BackendUnavailableError, match=r"cannot be used.*ALLOC_FAILED"):
+        Cudnn(fake_cuda.Stream())
