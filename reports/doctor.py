@@ -19,10 +19,11 @@ from typing import Any, Literal
 
 from ..common.errors import BackendUnavailableError
 from ..common.files import cache_dir
+from ..common.machine import available_threads, processor
 from ..common.records import dataclass
 from ..common.text import versions_text
 from . import doctor_gpu
-from .doctor_machine import instruction_sets, memory, processor
+from .doctor_machine import instruction_sets, memory
 from .units import bytes_text
 
 State = Literal["ok", "note", "missing"]
@@ -161,8 +162,6 @@ def _machine() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    from ..common.machine import available_threads
-
     usable, cores = available_threads(), os.cpu_count() or 1
     limited = "" if usable == cores else f" of {cores} cores (affinity, control group)"
     yield Finding("machine", "threads", f"{usable}{limited}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ...common.errors import BackendUnavailableError
+from ...common.machine import caches, processor
 from ...common.machine_load import Others, crowded
 from ...common.text import listed
 from ...graph.graph import Graph
@@ -128,7 +129,7 @@ class OneDnnBackend:
         return {
             "oneDNN": library().version,
             "instruction set": library().isa(),
-            "processor": _processor(),
+            **_processor(),
             "threads": str(self.threads),
         }
 
@@ -150,6 +151,12 @@ def _check_layouts(tuning: Tuning) -> None:
 
 
 @cache
+def _processor() -> Mapping[str, str]:
+    # By the sizes of the caches oneDNN cuts its loops, and so its sums.
+    return {"processor": processor(), "caches": f"{caches()} KiB"}
+
+
+@cache
 def _digest() -> str:
     return code_digest(__package__)
 
@@ -161,15 +168,3 @@ def _fastest(primitive: Primitive, repeats: int = 15) -> float:
         library().execute(*primitive.call)
         times.append(time.perf_counter() - begin)
     return min(times)
-
-
-@cache
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next(
-                (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-                "unknown",
-            )
-    except OSError:
-        return "unknown"

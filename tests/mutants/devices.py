@@ -23,6 +23,13 @@ _POOL = "backends/cuda/libraries/test_device_pool.py"
 
 DEVICES = (
     Mutant(
+        "a cache that cores share counts as if each had it to itself",
+        "common/machine.py",
+        " // cores",
+        "",
+        ("common/test_machine.py::test_caches_count_for_each_core",),
+    ),
+    Mutant(
         "oneDNN: an epilogue's activation is left out",
         f"{_ONEDNN}/convolution.py",
         "post_ops(op, written)",

@@ -296,14 +296,12 @@ def test_the_cache_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert findings(tmp_path)["folders", "cache"].value.endswith("cache, 3.00 MiB")
 
 
-def test_processor_and_memory_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_machine, "_CPUINFO", tmp_path / "cpuinfo")
+def test_instructions_and_memory_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(doctor_machine, "_MEMINFO", tmp_path / "meminfo")
-    assert doctor_machine.processor()
     assert (doctor_machine.instruction_sets(), doctor_machine.memory()) == ([], None)
     (tmp_path / "cpuinfo").write_text("model name\t: A CPU\nflags\t: fpu avx2 fma\n")
     (tmp_path / "meminfo").write_text("MemTotal:  2048 kB\nMemAvailable:  1024 kB\n")
-    assert doctor_machine.processor() == "A CPU"
     assert doctor_machine.instruction_sets() == ["fma", "avx2"]
     assert doctor_machine.memory() == (2 << 20, 1 << 20)
 
