@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import sys
@@ -63,6 +64,12 @@ def _default_loudness() -> None:
     console = sys.modules.get("dnnstack.cli.console")
     if console is not None:
         console._quiet = False
+
+
+def pytest_collection_finish() -> None:
+    """A collection of garbage passes over the tests themselves, which are more than all else."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
