@@ -36,6 +36,10 @@ class Live(Generic[OpT]):
         """The same, but not now."""
         self._followers.append(apply)
 
+    def forget(self) -> None:
+        """Let go of all that is called."""
+        self._followers.clear()
+
     def renumber(self, op: OpT) -> None:
         self.op = op
         for apply in self._followers:
@@ -57,6 +61,11 @@ class LiveOps:
             return self._held[id(op)]
         self._held[id(op)] = Live(op, names)
         return self._held[id(op)]
+
+    def close(self) -> None:
+        """Let go of what is bound, which refers to these operations in circles."""
+        for live in self._held.values():
+            live.forget()
 
     def may_become(self, pairs: Sequence[Pair]) -> bool:
         """Whether each of these operations may become the other one."""

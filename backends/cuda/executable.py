@@ -81,20 +81,25 @@ class CudaExecutable:
         # Steps that sections have run, alone or in turn.
         self._ran: dict[str | tuple[str, ...], int] = {}
         self._running: str | None = None
-        with self._explained(), device().stream:
-            with allocating():
-                if streamed:
-                    self._store.feeds = Feeds(graphs, self._position, self._store.cuda)
-                add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
-            self._bind()
+        try:
+            with self._explained(), device().stream:
+                with allocating():
+                    if streamed:
+                        self._store.feeds = Feeds(graphs, self._position, self._store.cuda)
+                    add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
+                self._bind()
+        except BaseException:
+            self.close()
+            raise
 
     def _bind(self) -> None:
+        for binder in self._sections.values():
+            binder.close()
         for name, graph in self.graphs.items():
             given = (self._store, self._streams, self._arithmetic, self.tuning.choices)
-            binder = Binder(graph, *given, self._beside)
+            binder = self._sections[name] = Binder(graph, *given, self._beside)
             with allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
-            self._sections[name] = binder
         self._complete()
         self._generation = self._store.generation
         self._captured.clear()
@@ -375,6 +380,8 @@ class CudaExecutable:
         self._store.feeds.close()
         self._store.close()
         self._captured.clear()
+        for binder in self._sections.values():
+            binder.close()
         self._sections.clear()
         self._store = Store(self._store.cuda)
 

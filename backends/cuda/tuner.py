@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import field
+from typing import NamedTuple
 
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
-from ..base import Options
+from ..base import BoundCall, Options
 from .binding import at_once
 from .binding.early_updates import EARLY, WEIGHTS
 from .binding.ending import BATCH, TAIL
-from .binding.launches import CHAINS, JOINS, Step
+from .binding.launches import CHAINS, JOINS
 from .executable import CudaExecutable
 from .libraries.driver import ALLOCATION
 from .libraries.overlap import available
@@ -238,9 +239,8 @@ def _early(
         if streams != STREAMS[1] and time.perf_counter() > deadline:
             break
         choices = found | {EARLY: WEIGHTS, "streams": streams}
-        seconds, steps = _timed(build, choices, FINE_REPEATS)
-        updates = [s for s in steps if s.call and "updates" in s.call.arguments]
-        if not updates:
+        seconds, ran = _timed(build, choices, FINE_REPEATS)
+        if not any("updates" in each.call.arguments for each in ran):
             break
         if seconds < FINE_GAIN * fastest:
             best, fastest = choices, seconds
@@ -265,8 +265,8 @@ def _ending(
         if not number and time.perf_counter() > deadline:
             break
         choices = best | {"ending": ending} | ({"streams": number} if number else {})
-        seconds, steps = _timed(build, choices, FINE_REPEATS)
-        if not any(step.call and step.call.function == STEP_END for step in steps):
+        seconds, ran = _timed(build, choices, FINE_REPEATS)
+        if not any(each.call.function == STEP_END for each in ran):
             break
         if seconds < FINE_GAIN * fastest:
             best, fastest = choices, seconds
@@ -287,8 +287,8 @@ def _overlap(
 
     def tries(choices: dict[str, str]) -> None:
         options.interrupt()
-        seconds, steps = _timed(build, choices, FINE_REPEATS)
-        functions = (step.call.function for step in steps if step.call and step.behind)
+        seconds, ran = _timed(build, choices, FINE_REPEATS)
+        functions = (each.call.function for each in ran if each.may_overlap)
         tried[seconds] = choices, list(dict.fromkeys(functions))
 
     # One stream may be the fastest of those that do not overlap, and two of those that do.
@@ -323,15 +323,25 @@ def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> fl
     return _timed(build, choices, repeats)[0]
 
 
-def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[float, list[Step]]:
+class _Launched(NamedTuple):
+    """A launch of a trial, without what it held of the device's memory."""
+
+    call: BoundCall
+    may_overlap: bool
+
+
+def _timed(
+    build: _Trials, choices: Mapping[str, str], repeats: int
+) -> tuple[float, list[_Launched]]:
     """``_seconds``, and the launches; none of a network with so many that one matters little."""
     try:
         with closing(build.build(choices)) as trial:
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
+            ran = [_Launched(s.call, s.behind is not None) for s in steps if s.call is not None]
             build.launches[frozenset(choices.items())] = launched(trial)
     except LibraryError as error:
         if not build.refuses(error) and "overlap" not in choices:
             raise
         return float("inf"), []
-    return seconds, [] if build.many(choices) else steps
+    return seconds, [] if build.many(choices) else ran

@@ -9,17 +9,12 @@ _ONEDNN = "backends/onednn"
 _FORMULAS = "backends/cuda/sources/test_formulas.py"
 _FEEDS = "backends/cuda/binding/test_feeds.py"
 _KEPT = "backends/cuda/libraries/test_kept_graphs.py"
-_PLAN = "backends/cuda/test_memory_plan.py"
 _LAYOUT = "backends/cuda/libraries/test_layout.py"
 _EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
 _TENSOR = "backends/cuda/fused/test_tensor_conv.py"
 _PRODUCT = "backends/cuda/fused/test_tensor_dense_emulated.py::test_any_product"
 _PRODUCTS = "backends/cuda/fused/test_tensor_dense.py"
-_KEEPING = "training/groups/test_keeping.py"
-_NUMBERS = "training/groups/test_numbers.py"
-_PICTURES = "backends/cuda/binding/test_pictures.py"
 _LIBRARIES = "backends/cuda/libraries"
-_POOL = "backends/cuda/libraries/test_device_pool.py"
 
 DEVICES = (
     Mutant(
@@ -194,13 +189,6 @@ DEVICES = (
         (f"{_FEEDS}::test_a_new_order_drops_what_was_gathered_ahead",),
     ),
     Mutant(
-        "CUDA: the samples of a shared section count once too often",
-        "backends/cuda/memory_plan.py",
-        "return max(rest // max(sum(need.per_sample for need in alike), 1), 0)",
-        "return max(rest // max(sum(need.per_sample for need in alike), 1) + 1, 0)",
-        (f"{_PLAN}::test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can",),
-    ),
-    Mutant(
         "CUDA: every training makes its graphs of cuDNN anew",
         "backends/cuda/libraries/cudnn_library.py",
         "found = kept.pop(spec) if spec in kept else make()",
@@ -346,85 +334,6 @@ DEVICES = (
         'if again[index] < float("inf") and graph.verified(index, workspace):',
         'if again[index] < float("inf"):',
         (f"{_PRODUCTS}::test_a_search_times_them_beside_the_algorithms",),
-    ),
-    Mutant(
-        "keeping: sections with other operations count as the same",
-        "backends/keeping.py",
-        "return (*_frame(other), other.ops)",
-        "return (*_frame(other), len(other.ops))",
-        (f"{_KEEPING}::test_what_is_compiled_anew",),
-    ),
-    Mutant(
-        "keeping: other numbers are not told to what is bound",
-        "backends/live.py",
-        "            live.renumber(other)\n",
-        "",
-        (f"{_NUMBERS}", "backends/cuda/test_renumber.py"),
-    ),
-    Mutant(
-        "keeping: a number that an operation lacked counts as another one",
-        "backends/live.py",
-        "if all(_alike(*pair) for pair in found.values()) else None",
-        "",
-        ("backends/cuda/test_renumber.py::test_what_cannot_become_another_stays_as_it_was",),
-    ),
-    Mutant(
-        "keeping: what no longer fits is not freed",
-        "backends/keeping.py",
-        "            kept.executable.close()\n        del kept",
-        "            pass\n        del kept",
-        (f"{_KEEPING}::test_what_is_compiled_anew",),
-    ),
-    Mutant(
-        "oneDNN: of what is kept the state stays",
-        f"{_ONEDNN}/executable.py",
-        "        self._store.clear()\n",
-        "        pass\n",
-        (f"{_KEEPING}::test_renewed_it_is_empty_but_for_its_data",),
-    ),
-    Mutant(
-        "CUDA: pictures that have been changed count as copied",
-        "backends/cuda/binding/store.py",
-        "is array and not array.flags.writeable:",
-        "is array:",
-        (f"{_PICTURES}::test_what_can_be_changed_is_copied_again",),
-    ),
-    Mutant(
-        "host memory: threads that compile networks count for each other",
-        "backends/onednn/memory.py",
-        "class _Allowance(threading.local):\n",
-        "class _Allowance:\n",
-        (
-            "backends/onednn/test_host_memory.py::test_threads_that_compile_networks_do_not_count_for_each_other",
-        ),
-    ),
-    Mutant(
-        "CUDA: a block of device memory is given out and stays free",
-        f"{_LIBRARIES}/device_pool.py",
-        "block = known.pop(at) if at < len(known)",
-        "block = known[at] if at < len(known)",
-        (f"{_POOL}::test_no_two_users_share_a_byte",),
-    ),
-    Mutant(
-        "CUDA: device memory of one stream is given to another",
-        f"{_LIBRARIES}/device_pool.py",
-        "known = self._free.setdefault(stream, [])",
-        "known = self._free.setdefault(0, [])",
-        (f"{_POOL}::test_each_stream_has_its_own",),
-    ),
-    Mutant(
-        "CUDA: free neighbours in device memory stay apart",
-        f"{_LIBRARIES}/device_pool.py",
-        "if behind is not None and behind.free:",
-        "if False:",
-        (f"{_POOL}::test_no_two_users_share_a_byte",),
-    ),
-    Mutant(
-        "CUDA: where device memory runs out, the reserve is kept",
-        f"{_LIBRARIES}/device_pool.py",
-        "            self.release()\n            self._spare()\n",
-        "",
-        (f"{_POOL}::test_where_memory_runs_out_the_reserve_is_freed_first",),
     ),
     Mutant(
         "CUDA: a kernel's argument of 32 bits is passed as a pointer",

@@ -16,6 +16,7 @@ from .compression import COMPRESSION
 from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
+from .memory import MEMORY
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
 from .norms import NORMS
 from .plugins import PLUGINS
@@ -34,6 +35,7 @@ LISTS = {
     "norms": NORMS,
     "interface": INTERFACE,
     "devices": DEVICES,
+    "memory": MEMORY,
     "weights": WEIGHTS,
     "ranks": RANKS,
     "plugins": PLUGINS,

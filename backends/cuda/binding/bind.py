@@ -166,6 +166,15 @@ class Binder(LaunchList):
         self.add_up()
         self.join(range(len(self.streams)))
 
+    def close(self) -> None:
+        """Forget everything.
+
+        Launches and what they are made of refer to this in circles: the memory of the device that
+        they hold would wait for a collection of garbage.
+        """
+        self.live.close()
+        vars(self).clear()
+
     def tensors(self) -> Iterator[tuple[Tensor, Buffer]]:
         """What is held for the section's tensors: their homes, and copies in other layouts."""
         yield from self.buffers.items()

@@ -7,6 +7,7 @@ was asked for on, where what is launched next runs behind all that used it.
 
 from __future__ import annotations
 
+import gc
 import threading
 from bisect import bisect_left, insort
 from collections import deque
@@ -113,6 +114,8 @@ class Pool:
         try:
             address = self._allocate(size)
         except MemoryError:
+            # What nobody uses may lie in reference cycles.
+            gc.collect()
             self.release()
             self._spare()
             try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import re
 import sys
+import weakref
 from concurrent.futures import Future
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -150,11 +152,18 @@ def _at_address(pointer, size):
 @pytest.fixture
 def fake_cuda(monkeypatch):
     """Code that asks for CUDA, CuPy or the device gets the stand-in."""
-    fake = SimpleNamespace(allocated=0)
+    fake = SimpleNamespace(allocated=0, held=0)
+
+    def add(size):
+        fake.held += size
 
     def counted(array):
         # As the pool rounds.
-        fake.allocated += -(-array.nbytes // 512) * 512
+        size = -(-array.nbytes // 512) * 512
+        fake.allocated += size
+        add(size)
+        # All views of it refer to it.
+        weakref.finalize(array, add, -size)
         return _array(array)
 
     def allocate(shape, dtype="float32", value=0):
@@ -201,6 +210,14 @@ def fake_cuda(monkeypatch):
         if hasattr(module, "device"):
             monkeypatch.setattr(module, "device", lambda: device)
     return fake
+
+
+@pytest.fixture
+def no_collection():
+    """What refers to itself in circles stays."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def _modules():

@@ -20,7 +20,9 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
         for n in names
     ]
     # The launch of an update that is made early.
-    moved = SimpleNamespace(call=SimpleNamespace(function="", arguments={"updates": ""}))
+    moved = SimpleNamespace(
+        call=SimpleNamespace(function="", arguments={"updates": ""}), behind=None
+    )
 
     def build(choices):
         tried.append(dict(choices))

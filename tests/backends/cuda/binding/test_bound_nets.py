@@ -138,11 +138,12 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", CASES)
-def test_all_memory_of_an_operation_is_counted(bound, name, precision):
+def test_all_memory_of_an_operation_is_counted(bound, fake_cuda, no_collection, name, precision):
     graphs = {"one": CASES[name](np.random.default_rng(1), "normal").graph}
     executable, taken = bound(graphs, precision, LAYOUTS[1])
     executable.close()
     assert counted(graphs, precision, LAYOUTS[1]) == taken
+    assert fake_cuda.held == 0
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -62,9 +62,9 @@ def test_nothing_reads_weights_that_were_updated(bound, sections, precision, str
     executable, _ = bound(sections("lenet"), precision, choices)
     (key, found), *others = offered(executable).items()
     assert (key, others) == (KEY, [])
-    before = executable.calls("train")[-1]
+    before, choice = executable.calls("train")[-1], f"u{found.choice(0)}"
     executable.close()
-    executable, _ = bound(sections("lenet"), precision, choices | {KEY: f"u{found.choice(0)}"})
+    executable, _ = bound(sections("lenet"), precision, choices | {KEY: choice})
     (binder, _) = executable.binders()
     steps = [step for step in binder.steps if step.call]
     names = [step.call.function for step in steps]
@@ -90,10 +90,10 @@ def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
     """Which has no blocks for what is updated already."""
     launched = []
     executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    found = offered(executable)[KEY]
+    offer = f"u{offered(executable)[KEY].choice(0)}"
     executable.close()
     tables = {}
-    for choice in ("", f"u{found.choice(0)}"):
+    for choice in ("", offer):
         kept = sgd._table
 
         def table(b, op, start, stop, others, kept=kept, choice=choice):

@@ -130,9 +130,9 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
     # What a search counts to the library's.
     assert "evaluate/dense_1/forward/gemm" in executable.binders()[1].tails
     plain = len(executable.calls("evaluate"))
+    choices = CHOICES | chosen(found) | chosen(others)
     executable.close()
     assert set(found) == set(LENET)
-    choices = CHOICES | chosen(found) | chosen(others)
     executable, _ = bound(sections("lenet"), precision, choices)
     assert functions(executable, "train").count("tensor_dense") == 3
     calls = [c for c in executable.calls("evaluate") if c.function == "tensor_dense"]

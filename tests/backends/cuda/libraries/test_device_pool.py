@@ -123,6 +123,19 @@ def test_a_part_that_is_used_keeps_its_segment() -> None:
     assert inside(device, part, 10 * KB)
 
 
+def test_where_it_runs_out_what_lies_in_circles_is_given_back() -> None:
+    device, pool = made(room=100 * KB)
+    gc.disable()
+    try:
+        circle: list[object] = [pool.take(60 * KB, 1)]
+        circle.append(circle)
+        del circle
+        assert pool.used_bytes() == 60 * KB
+        assert inside(device, pool.take(90 * KB, 1), 90 * KB)
+    finally:
+        gc.enable()
+
+
 @pytest.fixture
 def _often_collected() -> Iterator[None]:
     before = gc.get_threshold()
