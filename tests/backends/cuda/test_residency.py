@@ -83,6 +83,23 @@ def test_memory_stays_within_the_plan(cuda, sections, name, precision):
     assert taken <= plan_memory(graphs, precision, fusion=False).total
 
 
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_what_a_search_and_a_network_took_is_free_at_once(
+    cuda, sections, no_collection, monkeypatch, tmp_path, precision
+):
+    """Not at the next collection of garbage, before which the next network may need it."""
+    pool, graphs, used = cuda_api().pool, sections("lenet", batch=48, count=COUNT), []
+    for attempt in ("first", "second"):
+        monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / attempt))
+        executable = cuda.compile(graphs, Options(precision, tune_seconds=0.5))
+        executable.run("train", 10)
+        executable.run("evaluate")
+        executable.close()
+        used.append(pool.used_bytes())
+    # What a process keeps is there behind the first.
+    assert used[1] == used[0]
+
+
 def test_what_does_not_fit_is_refused_before_it_is_allocated(cuda, sections, monkeypatch):
     graphs = sections("cifar", batch=4096)
     monkeypatch.setattr(module, "free_bytes", lambda: 4 << 30)
