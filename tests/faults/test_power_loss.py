@@ -32,7 +32,7 @@ from .test_failing_calls import EVERYTHING
 
 PARTS = 8 if EVERYTHING else 1
 # Of the states of a scene, how many are looked at, and how many of these are resumed from.
-LOOKED_AT, RESUMED = 250, 10
+LOOKED_AT, RESUMED = 150, 6
 pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
 Note = Callable[[str, object], None]
 

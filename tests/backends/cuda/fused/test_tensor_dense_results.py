@@ -75,7 +75,7 @@ def compiled_with(backend, graphs, precision, choices):
 
 
 def losses(backend, precision, choices):
-    """Of eight steps of a small network, and its launches and candidates."""
+    """Of eight steps of a small network, its launches, and a choice of every candidate."""
     made, graph = network()
     train = {"train": rewritten(graph, backend.rewrites)}
     executable = compiled_with(backend, train, precision, choices)
@@ -91,21 +91,21 @@ def losses(backend, precision, choices):
     for _ in range(8):
         executable.run("train")
         found.append(float(executable.read(graph["loss"])[0]))
-    names, candidates = functions(executable, "train"), offered(executable)
+    names, choices = functions(executable, "train"), chosen(offered(executable))
     executable.close()
-    return found, names, candidates
+    return found, names, choices
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_a_network_learns_with_them_as_with_the_library(cuda, precision):
     table = {**DEFAULT_CHOICES[precision], "pad": "8"}
-    want, _, candidates = losses(cuda, precision, table)
+    want, _, choices = losses(cuda, precision, table)
     # Of the hidden layers: forward, filters, and data of the second.
-    assert len(candidates) >= 5
-    ours = table | chosen(candidates)
+    assert len(choices) >= 5
+    ours = table | choices
     got, names, _ = losses(cuda, precision, ours)
-    assert names.count("tensor_dense") == len(candidates)
+    assert names.count("tensor_dense") == len(choices)
     np.testing.assert_allclose(got, want, rtol=2e-3 if precision == "tf32" else 2e-2)
     assert losses(cuda, precision, ours)[0] == got
 
