@@ -23,7 +23,7 @@ from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-KILLS = int(os.environ.get("DNNSTACK_KILLS", "30"))
+KILLS = int(os.environ.get("DNNSTACK_KILLS", "20"))
 pytestmark = pytest.mark.timeout(600 if KILLS <= 30 else 0)
 
 # 13 steps are an epoch; checkpoints, log lines and validations come at different steps.
@@ -178,7 +178,7 @@ def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, cas
     assert len(rollbacks) == (1 if case == "rollback" else 0)
     points = int(count.read_text())
     assert points > 60
-    # About twenty of them by default, others in the other case; all from 200 kills on.
+    # About thirteen of them by default, others in the other case; all from 200 kills on.
     stride = max(1, 3 * points // (2 * KILLS)) if KILLS < 200 else 1
     for point in range(1 + (case == "rollback"), points + 1, stride):
         folder = _folder(tmp_path, f"killed-{point}", steps, every)

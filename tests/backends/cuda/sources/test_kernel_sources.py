@@ -44,6 +44,8 @@ from ..conftest import FakeToolchain
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "2"}
+ARCHITECTURES = ("sm_90", "sm_80")
+EVERYTHING = os.environ.get("DNNSTACK_KERNELS") == "all"
 # Bytes that a kernel may keep in memory for want of registers.
 MOST_SPILLED = 64
 
@@ -55,10 +57,18 @@ def installed():
 def libraries():
     """The NVRTC of a test: by its name one of those installed; DNNSTACK_KERNELS=all: all."""
     found = installed()
-    if len(found) < 2 or os.environ.get("DNNSTACK_KERNELS") == "all":
+    if len(found) < 2 or EVERYTHING:
         return found
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
     return [found[zlib.crc32(test.encode()) % len(found)]]
+
+
+@pytest.fixture(params=ARCHITECTURES if EVERYTHING else ["one of both"])
+def architecture(request):
+    """Likewise one of the two, or both."""
+    if request.param in ARCHITECTURES:
+        return request.param
+    return ARCHITECTURES[zlib.crc32(request.node.name.encode()) % 2]
 
 
 def compile_source(library, code, options):
@@ -157,7 +167,6 @@ def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
     keeps_to_registers(code, options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize(("bfloat", "each"), [(0, 4), (1, 4), (1, 8)])
 @pytest.mark.parametrize("kind", [None, "relu", "tanh"])
 def test_batch_norm_at_the_end_of_a_residual_block(kind, bfloat, each, architecture):
@@ -171,7 +180,6 @@ def test_batch_norm_at_the_end_of_a_residual_block(kind, bfloat, each, architect
     keeps_to_registers(kernels.source_of("norm.cu"), options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize(
     ("kernel", "stride", "size"),
@@ -232,7 +240,6 @@ def test_formulas(name):
         compile_source(library, kernels.source_of(file, formula), options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("filters", "kernel"), [(24, (2, 2)), (64, (3, 3)), (128, (4, 4))])
 def test_direct_convolutions(filters, kernel, dtype, architecture):
@@ -259,7 +266,6 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
             assert max(spilled, default=0) <= most, f"{library.name} {options}\n{log}"
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("kind", ["forward", "data", "filter"])
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed", range(4))
@@ -282,7 +288,6 @@ def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
         compile_source(library, kernels.source_of(file), options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("kind", ["forward", "data", "filter", "both"])
 @pytest.mark.parametrize("seed", range(8))
 def test_products_on_tensor_cores(seed, kind, architecture):
@@ -297,7 +302,6 @@ def test_products_on_tensor_cores(seed, kind, architecture):
     keeps_to_registers(kernels.source_of("tensor_dense.cu"), options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("which", [*range(6), "LeNet", "MLP"])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_updates_of_dense_weights(which, dtype, architecture):
@@ -311,7 +315,6 @@ def test_updates_of_dense_weights(which, dtype, architecture):
         keeps_to_registers(kernels.source_of("dense_update.cu"), options)
 
 
-@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize("kind", ["data", "filter"])
 def test_gradients_of_stride_2_on_tensor_cores(kind, dtype, architecture):
