@@ -25,6 +25,20 @@ DEVICES = (
         ("common/test_machine.py::test_caches_count_for_each_core",),
     ),
     Mutant(
+        "oneDNN: bits do not depend on the sizes of the caches",
+        f"{_ONEDNN}/backend.py",
+        ', "caches": f"{caches()} KiB"}',
+        "}",
+        (f"{_ONEDNN}/test_library.py::test_bits_depend_on_the_processor_and_its_caches",),
+    ),
+    Mutant(
+        "CUDA: a short launch that was disturbed counts as a long one",
+        f"{_LIBRARIES}/timing.py",
+        "            if seconds > LONG:\n                return seconds\n",
+        "            return seconds\n",
+        (f"{_LIBRARIES}/test_timing.py::test_a_short_launch_that_was_disturbed_is_no_long_one",),
+    ),
+    Mutant(
         "oneDNN: an epilogue's activation is left out",
         f"{_ONEDNN}/convolution.py",
         "post_ops(op, written)",

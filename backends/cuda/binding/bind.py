@@ -26,7 +26,7 @@ from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .at_once import in_order
 from .buffer import Buffer
-from .decisions import Decisions, Operations
+from .decisions import Decisions, Operations, Together
 from .early_sums import early_sums
 from .early_updates import EARLY, WEIGHTS, EarlyUpdate, early_updates
 from .element_types import bf16_tensors
@@ -68,18 +68,6 @@ class Arithmetic:
         """That of a precision that a device has."""
         dtype: Number = BFLOAT if precision == "bf16" else FLOAT
         return cls(precision == "fp32", dtype, deterministic, fusion)
-
-
-@dataclass(frozen=True)
-class Together:
-    """Convolutions that may have a max-pool, or the gradient of one or of an activation, in their
-    kernels, if all of them have.
-
-    ``spared``: what its own kernel takes, in seconds, the fastest of so many runs.
-    """
-
-    names: tuple[str, ...]
-    spared: Callable[[int], float]
 
 
 class Binder(LaunchList):

@@ -31,6 +31,18 @@ class Operations:
         return bool(self._known)
 
 
+@dataclass(frozen=True)
+class Together:
+    """Convolutions that may have a max-pool, or the gradient of one or of an activation, in their
+    kernels, if all of them have.
+
+    ``spared``: what its own kernel takes, in seconds, the fastest of so many runs.
+    """
+
+    names: tuple[str, ...]
+    spared: Callable[[int], float]
+
+
 class Maxima(NamedTuple):
     """Where in its window each maximum was found: uint8 on the device, as ``layout`` lies.
 

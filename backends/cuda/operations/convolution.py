@@ -13,9 +13,9 @@ from ....graph.geometry import Window
 from ....graph.graph import Tensor
 from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from ...known import Kind
-from ..binding.bind import PREPARATIONS, Binder, Together, binds
+from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.decisions import Ending, Rotated
+from ..binding.decisions import Ending, Rotated, Together
 from ..binding.layouts import FEWEST_CHANNELS
 from ..fused import tensor_conv
 from ..fused.direct_conv import DIRECT, DirectConv, takes

@@ -7,9 +7,9 @@ from functools import partial
 
 from ....graph import ops
 from ....graph.graph import Tensor
-from ..binding.bind import Binder, Together, binds
+from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.decisions import Spread
+from ..binding.decisions import Spread, Together
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
 from ..fused.pattern import single
 from ..fused.tensor_conv import POOLED

@@ -14,9 +14,9 @@ from ....graph.ops import (
     Pool2dBackward,
     Reshape,
 )
-from ..binding.bind import Binder, Together, binds
+from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.decisions import Ending, Maxima, Spread
+from ..binding.decisions import Ending, Maxima, Spread, Together
 from ..fused.tensor_conv import POOLED
 from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64, u32
 from ..libraries.layout import BFLOAT, Layout, ceil_div

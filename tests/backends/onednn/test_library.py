@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from dnnstack.backends import select
 from dnnstack.backends.onednn import library as module
+from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.memory import Descriptor, Memory
 from dnnstack.backends.onednn.primitive import PrimitiveDesc
+from dnnstack.common import machine
 from dnnstack.common.errors import BackendUnavailableError, DnnlError
 from dnnstack.common.native import Owned
 
@@ -111,3 +113,9 @@ def test_forgotten_owner_is_freed():
     del owner
     gc.collect()
     assert freed == [7]
+
+
+def test_bits_depend_on_the_processor_and_its_caches():
+    versions = OneDnnBackend(1).versions()
+    assert versions["processor"] == machine.processor()
+    assert versions["caches"] == f"{machine.caches()} KiB"

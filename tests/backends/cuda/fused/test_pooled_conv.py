@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
-from dnnstack.backends.cuda.binding.bind import Together
+from dnnstack.backends.cuda.binding.decisions import Together
 from dnnstack.backends.cuda.fused import tensor_conv
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
