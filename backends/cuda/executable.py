@@ -27,7 +27,7 @@ from .binding.launches import JOINS, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Store
-from .failures import AFTER, allocating, explained, failed, launch_all
+from .failures import AFTER, Allocating, explained, failed, launch_all
 from .libraries.layout import BFLOAT
 from .libraries.runtime import (
     CAPTURING,
@@ -83,7 +83,7 @@ class CudaExecutable:
         self._running: str | None = None
         try:
             with self._explained(), device().stream:
-                with allocating():
+                with Allocating():
                     if streamed:
                         self._store.feeds = Feeds(graphs, self._position, self._store.cuda)
                     add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
@@ -98,7 +98,7 @@ class CudaExecutable:
         for name, graph in self.graphs.items():
             given = (self._store, self._streams, self._arithmetic, self.tuning.choices)
             binder = self._sections[name] = Binder(graph, *given, self._beside)
-            with allocating(section=name, batch_size=graph.batch_size):
+            with Allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
         self._complete()
         self._generation = self._store.generation
@@ -112,7 +112,7 @@ class CudaExecutable:
     def _complete(self) -> None:
         """Give one workspace a stream, for sections do not run at the same time; and kernels."""
         sizes, empty = workspace_sizes(self._sections.values()), self._store.cuda.empty
-        with allocating(workspaces=sum(sizes.values())):
+        with Allocating(workspaces=sum(sizes.values())):
             workspaces = {stream: empty(size, "uint8") for stream, size in sizes.items()}
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
@@ -177,7 +177,7 @@ class CudaExecutable:
         if section is not None:
             shown = {"section": section, "batch_size": self.graphs[section].batch_size}
         try:
-            with allocating(**shown):
+            with Allocating(**shown):
                 yield
         except device_errors() as error:
             raise failed("CUDA", "cudaGraphLaunch", error, shown, CAPTURED) from None
@@ -377,13 +377,13 @@ class CudaExecutable:
         # After an error of the device every call fails; it has been reported by then.
         with suppress(*device_errors()):
             synchronize()
-        self._store.feeds.close()
+        cuda = self._store.cuda
         self._store.close()
         self._captured.clear()
         for binder in self._sections.values():
             binder.close()
         self._sections.clear()
-        self._store = Store(self._store.cuda)
+        self._store = Store(cuda)
 
     def _buffer(self, tensor: Tensor) -> Buffer:
         if tensor.role in SHARED:

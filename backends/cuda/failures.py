@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from ...common.errors import LibraryError
 from .binding.launches import Step, Stream
@@ -46,10 +47,20 @@ def failed(
     return LibraryError(library, function, str(error), shown, advice)
 
 
-@contextmanager
-def allocating(**shown: object) -> Iterator[None]:
-    """Say for what memory ran out."""
-    try:
-        yield
-    except MemoryError as error:
-        raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
+class Allocating(AbstractContextManager["Allocating"]):
+    """Says for what memory ran out."""
+
+    def __init__(self, **shown: object) -> None:
+        self._shown = shown
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, MemoryError):
+            # Who holds the new error must not hold the arrays that there was memory for.
+            error.__traceback__ = None
+            del traceback
+            raise LibraryError("CUDA", ALLOCATION, str(error), self._shown, AFTER) from None

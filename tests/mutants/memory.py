@@ -37,6 +37,20 @@ MEMORY = (
         (f"{_CLOSING}::test_what_does_not_fit_leaves_nothing",),
     ),
     Mutant(
+        "CUDA: an error holds what could be bound",
+        f"{_BINDING}/store.py",
+        "        vars(self).clear()\n",
+        "",
+        (f"{_CLOSING}::test_what_does_not_fit_leaves_nothing",),
+    ),
+    Mutant(
+        "CUDA: an error holds the arrays that there was memory for",
+        "backends/cuda/failures.py",
+        "            error.__traceback__ = None\n            del traceback\n",
+        "",
+        (f"{_CLOSING}::test_what_does_not_fit_leaves_nothing",),
+    ),
+    Mutant(
         "CUDA: a network that is bound anew holds its memory twice",
         "backends/cuda/executable.py",
         "        for binder in self._sections.values():\n            binder.close()\n"

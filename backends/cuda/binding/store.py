@@ -99,9 +99,12 @@ class Store:
             buffer.array.fill(0)
 
     def close(self) -> None:
-        """Leave pictures to the next one."""
+        """Leave pictures to the next one, and forget everything: an error's traceback may refer to
+        this."""
         for tensor, array in self._sources.items():
             self._pictures.give(tensor, array, self.data[tensor])
+        self.feeds.close()
+        vars(self).clear()
 
     def zeros(self, layout: Layout) -> Buffer:
         """A new buffer, zeroed."""

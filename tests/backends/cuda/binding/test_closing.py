@@ -54,10 +54,12 @@ def test_what_does_not_fit_leaves_nothing(bound, fake_cuda, monkeypatch, allocat
 
     monkeypatch.setattr(fake_cuda, "empty", full)
     monkeypatch.setattr(fake_cuda, "zeros", full)
-    with pytest.raises(LibraryError, match=ALLOCATION):
+    # As long as the error is held, so is all that its traceback refers to.
+    with pytest.raises(LibraryError, match=ALLOCATION) as caught:
         bound(graphs, "tf32", choices)
     assert left == [-1]
     assert fake_cuda.held == 0
+    assert caught.traceback
 
 
 def test_a_network_that_is_bound_anew_holds_as_much_as_before(bound, fake_cuda):
