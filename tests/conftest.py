@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import ipaddress
 import logging
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ from hypothesis import settings
 # A machine that is busy with other things is no fault of the code.
 settings.register_profile("patient", parent=settings(), deadline=None)
 settings.load_profile("patient")
+
+
+# What a shell starts in the background, or nohup starts, ignores these, and so would every process
+# that a test starts and then sends them to.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        _interrupts = _number == signal.SIGINT
+        signal.signal(_number, signal.default_int_handler if _interrupts else signal.SIG_DFL)
 
 
 def _loopback_alone(event: str, arguments: tuple[Any, ...]) -> None:

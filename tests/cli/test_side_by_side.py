@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 from dnnstack.training.groups.claims import Claims
 from dnnstack.training.records.store import newest_checkpoint
 
+from ..support.own_group import in_own_group
 from .conftest import TINY
 from .test_groups import TRAIN
 
@@ -33,19 +34,13 @@ def _left(group: Path) -> dict[str, tuple[str, dict[str, bytes]]]:
     return found
 
 
-def _begun(folder: Path, environment: dict[str, str], epochs: int) -> subprocess.Popen[str]:
-    """Four runs in two processes, in a process group of their own."""
+def _begun(
+    folder: Path, environment: dict[str, str], epochs: int
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Four runs in two processes."""
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
     argv = (*TRAIN, "--set", f"train.epochs={epochs}", "--seeds", "4", "--workers", "2")
-    return subprocess.Popen(
-        [sys.executable, "-m", "dnnstack.cli", *argv],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    return in_own_group(folder, environment, argv)
 
 
 def _trains(folder: Path, count: int) -> None:

@@ -30,6 +30,7 @@ from dnnstack.configs.search import load_search
 from dnnstack.datasets import Downloads
 
 from ..support.mnist_files import write
+from ..support.own_group import in_own_group
 from .conftest import TINY
 
 Child = Callable[..., Any]
@@ -192,15 +193,7 @@ def test_a_signal_ends_all_workers_in_order(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = folder_of(tmp_path, "whole", RANDOM, epochs=100_000)
-    with subprocess.Popen(
-        [sys.executable, "-m", "dnnstack.cli", *WORKERS, "2"],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    with in_own_group(folder, environment, (*WORKERS, "2")) as process:
         runs = [folder / f"runs/tiny-sweep/trial-{n}/log.jsonl" for n in (1, 2)]
         while not all(run.exists() and b"train" in run.read_bytes() for run in runs):
             time.sleep(0.05)
