@@ -5,6 +5,7 @@ from copy import copy
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array
 from dnnstack.graph.ops import ACTIVATIONS, Reduction
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.freezing import freeze_layers
@@ -132,10 +133,10 @@ def check_net(
     # A rate of zero: the parameters stay where the difference wants them.
     executable.write(graph["rates"], np.zeros(2, np.float32))
 
-    def along() -> float:
+    def along() -> Array:
         executable.write(graph["step"], np.array([1], np.int64))
         executable.run("train")
-        return float(executable.read(graph["loss"])[0])
+        return executable.read(graph["loss"])
 
     for tensor in set(network.learned()) - set(tensors):
         still = np.abs(spread(tensor.shape, rng))
