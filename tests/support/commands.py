@@ -23,7 +23,13 @@ from typing import Any
 import dnnstack
 
 # What the modules of ours import only when they need it; nothing of a GPU or of MPI.
-LATER = ("PIL.Image", "matplotlib.backends.backend_agg", "safetensors.numpy", "tqdm")
+LATER = (
+    "PIL.Image",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "safetensors.numpy",
+    "tqdm",
+)
 
 
 def import_everything() -> None:
