@@ -359,7 +359,7 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     if pooled and kind == "forward":
         found = [each for each in found if each.pools]
     assert len(found) >= 8
-    for tiling in found[:8]:
+    for tiling in found[: 8 : 1 if EVERYTHING else 2]:
         numbers = fixed | tiling.numbers | {"BFLOAT": int(dtype == BFLOAT)}
         options = [f"-D{name}={value}" for name, value in numbers.items()]
         options += ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
