@@ -48,7 +48,7 @@ def failed(
 
 
 class Allocating(AbstractContextManager["Allocating"]):
-    """Says for what memory ran out."""
+    """A MemoryError in it becomes a LibraryError that says what the memory was for: ``shown``."""
 
     def __init__(self, **shown: object) -> None:
         self._shown = shown

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -40,7 +41,7 @@ def _begun(
     """Four runs in two processes."""
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
     argv = (*TRAIN, "--set", f"train.epochs={epochs}", "--seeds", "4", "--workers", "2")
-    return in_own_group(folder, environment, argv)
+    return in_own_group((sys.executable, "-m", "dnnstack.cli", *argv), folder, environment)
 
 
 def _trains(folder: Path, count: int) -> None:

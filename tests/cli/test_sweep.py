@@ -193,7 +193,8 @@ def test_a_signal_ends_all_workers_in_order(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = folder_of(tmp_path, "whole", RANDOM, epochs=100_000)
-    with in_own_group(folder, environment, (*WORKERS, "2")) as process:
+    command = (sys.executable, "-m", "dnnstack.cli", *WORKERS, "2")
+    with in_own_group(command, folder, environment) as process:
         runs = [folder / f"runs/tiny-sweep/trial-{n}/log.jsonl" for n in (1, 2)]
         while not all(run.exists() and b"train" in run.read_bytes() for run in runs):
             time.sleep(0.05)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..support.own_group import in_own_group
 
 TESTS = Path(__file__).resolve().parents[1]
 # Seconds; most need two to five on a quiet machine.
@@ -111,25 +111,12 @@ class Copy:
             f"--basetemp={own / 'tmp'}",
             *(str(TESTS / node) for node in tests),
         )
-        with subprocess.Popen(
-            command,
-            cwd=own,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
+        with in_own_group(command, own, environment) as process:
             try:
                 said = process.communicate(timeout=limit)[0]
                 status: int | None = process.returncode
             except subprocess.TimeoutExpired:
                 status, said = None, f"no end after {limit} s"
-            finally:
-                # Whatever its tests have started goes with it.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
         shutil.rmtree(own, ignore_errors=True)
         return status, said
 

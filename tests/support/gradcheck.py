@@ -18,8 +18,8 @@ from dnnstack.layers.losses.loss import Loss
 
 STEP = 1e-6
 TOLERANCE = 1e-6
-# By how much a difference may be off for each unit of what is added up: that is rounded twice, and
-# in every layer.
+# Each of the two results that are subtracted is off by a few units in its last place, which the
+# division by 2 STEP magnifies.
 ROUNDING = 4.0 * float(np.finfo(np.float64).eps) / STEP
 
 
@@ -92,8 +92,7 @@ def compare(
     """Compare <gradient, v> with the central difference of ``along()``, tensor by tensor.
 
     values: where to differentiate; gradients: for each of these tensors the one that holds its
-    gradient; ``along`` runs the section and returns what adds up to the number that
-    is differentiated.
+    gradient; ``along`` runs the section and returns numbers, whose sum is differentiated.
     """
     for tensor, value in values.items():
         executable.write(tensor, value)

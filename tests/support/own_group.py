@@ -1,11 +1,10 @@
-"""A command in a process group of its own, of which nothing is left when a test has failed."""
+"""A command in a process group of its own, of which nothing is left behind."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,13 +12,14 @@ from pathlib import Path
 
 @contextmanager
 def in_own_group(
-    folder: Path, environment: Mapping[str, str], argv: Sequence[str]
+    command: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """dnnstack with its workers; both outputs are its ``stdout``."""
+    """Both outputs are its ``stdout``; whatever it has started goes with it."""
     with subprocess.Popen(
-        [sys.executable, "-m", "dnnstack.cli", *argv],
+        command,
         cwd=folder,
         env=environment,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
