@@ -15,6 +15,7 @@ import click
 
 from . import console, plugins
 from .guard import BEGUN, LEFT, guarded
+from .signals import WANTED
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -120,7 +121,7 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
             raise UsageError(f"--ranks {ranks}: the launcher has started {team.size} processes")
     _take_own_gpu(team)
     if team.rank:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in WANTED:
             # The first rank decides, and tells the others.
             signal.signal(number, signal.SIG_IGN)
         console.set_loudness(quiet=True)
