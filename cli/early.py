@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import stat
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,22 @@ def without_collection() -> Iterator[None]:
             gc.freeze()
         if was:
             gc.enable()
+
+
+def without_settings_beside() -> None:
+    """If this folder has a file of matplotlib's settings, maybe a stranger's, leave it unread.
+
+    matplotlib looks for it in the current folder, once, when it is imported.
+    """
+    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
+        here = os.getcwd()
+        os.chdir("/")
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            pass
+        finally:
+            os.chdir(here)
 
 
 def open_gpu(device: str | None, reference: str, overrides: Sequence[str], capture: bool) -> None:

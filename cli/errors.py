@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from ..common.errors import DnnstackError
@@ -26,10 +27,25 @@ def told(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         # Any look at a path that somebody has typed may give it.
         return f"{error.filename}: is too long for the name of a file"
-    if isinstance(error, OSError) and error.errno in (*_FULL, errno.EBADF):
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _is_here():
+        return "the current folder has been removed, or made anew; go to a folder that exists: cd"
+    if (
+        isinstance(error, OSError)
+        and error.errno in (*_FULL, errno.EBADF)
+        and (error.filename is not None or error.errno != errno.EACCES)
+    ):
         return _unwritten(error)
     fault = _fault_of_plugin(error)
     return None if fault is None else str(fault)
+
+
+def _is_here() -> bool:
+    """Whether the current folder exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _unwritten(error: OSError) -> str:

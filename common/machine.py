@@ -63,7 +63,7 @@ def main_memory() -> int:
 
 
 def available_threads() -> int:
-    """The number of cores that this process may use, by affinity, which cpusets narrow, and quota."""
+    """The number of cores that this process may use, by affinity and quota."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

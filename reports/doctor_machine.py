@@ -19,7 +19,7 @@ def instruction_sets() -> list[str]:
 
 
 def memory() -> tuple[int, int] | None:
-    """Total and available bytes, within the groups' limits; None if the system does not report them."""
+    """Total and available bytes, within limits; None if the system does not report them."""
     try:
         known = fields(_MEMINFO)
         total, free = (int(known[name].split()[0]) for name in ("MemTotal", "MemAvailable"))

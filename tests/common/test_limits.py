@@ -1,4 +1,4 @@
-"""Limits of control groups of both versions: made-up trees, and real groups where root may make one."""
+"""Limits of control groups of both versions: made-up trees, and real ones where there are any."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from ...common.children import program as called
 from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
 
 INSTALL = "python3 -m pip install 'dnnstack[mpi]'"
@@ -63,12 +64,19 @@ def launch(ranks: int, arguments: list[str]) -> None:
         return
     program = launcher()
     check_mpi()
-    command = [str(program), "-n", str(ranks), sys.executable, "-m", "dnnstack.cli", *arguments]
+    command = [str(program), "-n", str(ranks), sys.executable, "-c", called("dnnstack.cli", "run")]
+    command += arguments
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if not any(name.startswith(_REMOTE) for name in os.environ):
         _pass_output_on()
-    os.execv(program, command)
+    try:
+        os.execv(program, command)
+    except OSError as error:
+        raise BackendUnavailableError(
+            f"--ranks needs MPI's launcher, but {program} cannot be started: {error.strerror}; "
+            f"install it anew: {INSTALL} --force-reinstall"
+        ) from None
 
 
 def _pass_output_on() -> None:
@@ -76,7 +84,7 @@ def _pass_output_on() -> None:
 
     It prints that for a rank that a signal has ended; see ``take_output``.
     """
-    kept = os.dup(1)
+    kept = os.dup(sys.stdout.fileno())
     os.set_inheritable(kept, True)
     os.environ[_OUTPUT] = f"{kept} {_file(kept)}"
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -88,7 +96,7 @@ def take_output() -> None:
     """Write on the standard output of the process that became the launcher, if it left one."""
     number, _, file = os.environ.pop(_OUTPUT, "").partition(" ")
     if number.isdigit() and _file(int(number)) == file:
-        os.dup2(int(number), 1)
+        os.dup2(int(number), sys.stdout.fileno())
         os.close(int(number))
 
 
