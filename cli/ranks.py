@@ -100,11 +100,10 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
     count = world.started()
     if count == 1:
         if ranks is not None:
-            world.launch(ranks, sys.argv[1:])
+            world.launch(ranks, sys.argv[1:], WANTED)
         if asynchronous:
             raise UsageError("--async needs several processes: --ranks 5, say")
         return None
-    world.take_output()
     world.check_mpi()
     tell = guarded(world.number(), asynchronous and world.number() > 0)
     from ..training.ranks.team import Team
