@@ -52,12 +52,9 @@ def without_settings_beside() -> None:
     if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
         here = os.getcwd()
         os.chdir("/")
-        try:
+        with suppress(ImportError):
             import matplotlib  # noqa: F401
-        except ImportError:
-            pass
-        finally:
-            os.chdir(here)
+        os.chdir(here)
 
 
 def open_gpu(device: str | None, reference: str, overrides: Sequence[str], capture: bool) -> None:

@@ -27,7 +27,8 @@ def told(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         # Any look at a path that somebody has typed may give it.
         return f"{error.filename}: is too long for the name of a file"
-    if isinstance(error, FileNotFoundError) and error.filename is None and not _is_here():
+    gone = isinstance(error, FileNotFoundError) and error.filename is None
+    if gone and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
         return "the current folder has been removed, or made anew; go to a folder that exists: cd"
     if (
         isinstance(error, OSError)
@@ -37,15 +38,6 @@ def told(error: Exception) -> str | None:
         return _unwritten(error)
     fault = _fault_of_plugin(error)
     return None if fault is None else str(fault)
-
-
-def _is_here() -> bool:
-    """Whether the current folder exists."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _unwritten(error: OSError) -> str:

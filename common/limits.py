@@ -31,7 +31,7 @@ def memory() -> tuple[int, int]:
         for names in _MEMORY:
             try:
                 limit, held = (int(_text(folder / name)) for name in names)
-            except (OSError, ValueError):
+            except ValueError:
                 continue
             most, left = min(most, limit), min(left, max(limit - held + _of_files(folder), 0))
     return most, left
@@ -44,7 +44,7 @@ def processors() -> int:
         for names in _QUOTAS:
             try:
                 quota, period = map(int, " ".join(_text(folder / n) for n in names).split())
-            except (OSError, ValueError):
+            except ValueError:
                 continue
             if quota > 0 < period:
                 fewest = min(fewest, -(-quota // period))
@@ -56,7 +56,7 @@ def _of_files(folder: Path) -> int:
     try:
         pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
         held = {name: int(size) for name, size in pairs}
-    except (OSError, ValueError):
+    except ValueError:
         return 0
     return sum(held.get(f"total_{name}", held.get(name, 0)) for name in _FILES)
 
@@ -64,10 +64,10 @@ def _of_files(folder: Path) -> int:
 def _folders(controller: str) -> Iterator[Path]:
     """The folders of this process's groups, and of those that they lie in."""
     groups: dict[str, str] = {}
-    for line in _lines(GROUPS):
+    for line in _text(GROUPS).splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         groups.update(dict.fromkeys(controllers.split(","), path))
-    for line in _lines(MOUNTS):
+    for line in _text(MOUNTS).splitlines():
         mount, _, system = line.partition(" - ")
         root, point = mount.split()[3:5]
         kind, *_, options = system.split()
@@ -81,12 +81,9 @@ def _folders(controller: str) -> Iterator[Path]:
     yield from (USUAL, USUAL / controller)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return _text(path).splitlines()
-    except OSError:
-        return []
-
-
 def _text(path: Path) -> str:
-    return path.read_text("utf-8", "replace")
+    """What a file of the system says; "" if there is none."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

@@ -191,7 +191,7 @@ def test_a_launcher_that_may_not_be_executed(
     # On a cluster standard output stays as it is.
     monkeypatch.setenv("SLURM_PROBE", "1")
     with pytest.raises(BackendUnavailableError) as caught:
-        world.launch(2, [])
+        world.launch(2, [], ())
     assert f"{tmp_path}/mpiexec cannot be started: Permission denied; install" in str(caught.value)
 
 

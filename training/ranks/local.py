@@ -111,6 +111,7 @@ class Ranks:
             for rank in self._ranks:
                 rank.signal(signal.SIGKILL)
                 rank.process.wait()
+                rank.socket.close()
         return next(filter(None, (_status(rank.process) for rank in self._ranks)), 0)
 
     def _look(self) -> None:
@@ -150,8 +151,6 @@ class Ranks:
             rank.say("get_result rc=1" if value is None else f"get_result rc=0 value={value}")
         elif kind == "get_my_kvsname":
             rank.say(f"my_kvsname rc=0 kvsname={self._name}")
-        elif kind == "get_universe_size":
-            rank.say(f"universe_size rc=0 size={len(self._ranks)}")
         else:
             rank.left = rank.left or kind == "finalize"
             rank.say(_FIXED.get(kind, f"{kind}_result rc=1"))

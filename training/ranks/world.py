@@ -76,15 +76,16 @@ def launch(ranks: int, arguments: list[str], signals: Iterable[signal.Signals]) 
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     cluster = any(name.startswith(_REMOTE) for name in os.environ)
-    if not cluster and program.with_name(_OF_MPICH).exists():
-        check_shared_memory(ranks, _LEAST if "UCX_TLS" not in os.environ else _USUAL)
-        raise SystemExit(Ranks(ranks, command, sys.stdout.fileno()).run(signals))
+    named, advice = str(program), f"install it anew: {INSTALL} --force-reinstall"
     try:
-        os.execv(program, [str(program), "-n", str(ranks), *command])
+        if not cluster and program.with_name(_OF_MPICH).exists():
+            named, advice = "so many processes", "use fewer ranks, or raise the limit: ulimit -u"
+            check_shared_memory(ranks, _USUAL if "UCX_TLS" in os.environ else _LEAST)
+            raise SystemExit(Ranks(ranks, command, sys.stdout.fileno()).run(signals))
+        os.execv(program, [named, "-n", str(ranks), *command])
     except OSError as error:
         raise BackendUnavailableError(
-            f"--ranks needs MPI's launcher, but {program} cannot be started: {error.strerror}; "
-            f"install it anew: {INSTALL} --force-reinstall"
+            f"--ranks {ranks}: {named} cannot be started: {error.strerror}; {advice}"
         ) from None
 
 
