@@ -57,9 +57,12 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
     elif status < 0 and last != LEFT and -status not in WANTED:
         if -status == signal.SIGABRT and not _stays(launcher):
             os._exit(128 - status)
+        # MPI maps shared memory, and finds out when it uses it whether there is any.
+        lacking = not last and -status in (signal.SIGSEGV, signal.SIGBUS)
+        room = "; /dev/shm may be too small: docker run --shm-size=1g" if lacking else ""
         console.error(
             f"rank {rank} on {os.uname().nodename} was ended by {_named(-status)}, so all ranks "
-            "end; resume from the last checkpoint, if there is one"
+            f"end; resume from the last checkpoint, if there is one{room}"
         )
     code = status if status >= 0 else 128 - status
     if code and last != LEFT:
