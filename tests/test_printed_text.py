@@ -31,6 +31,7 @@ PRINTS = {
     "cli/side_by_side.py": 1,  # above the bar, through console.clean
     "cli/sweep_screen.py": 1,  # above the bar, through console.clean
     "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
+    "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": 1,  # made printable
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.

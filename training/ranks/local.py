@@ -88,10 +88,10 @@ class Ranks:
         One that ends without having left MPI ends all others.
         """
         asked: list[int] = []
-        for number in signals:
+        for wanted in signals:
             # What is ignored here, as by nohup, is ignored by the ranks, which inherit that.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda received, _: asked.append(received))
+            if signal.getsignal(wanted) is not signal.SIG_IGN:
+                signal.signal(wanted, lambda received, _: asked.append(received))
         try:
             with selectors.DefaultSelector() as selector:
                 for rank in self._ranks:
@@ -125,7 +125,8 @@ class Ranks:
     def _hear(self, rank: _Rank) -> bool:
         """Answer what a rank asks; False if it will ask no more."""
         try:
-            received = rank.socket.recv(1 << 16)
+            # A process that an ended rank has left behind may hold the other end, and say nothing.
+            received = rank.socket.recv(1 << 16, socket.MSG_DONTWAIT)
         except OSError:
             received = b""
         *lines, rank.unread = (rank.unread + received).split(b"\n")

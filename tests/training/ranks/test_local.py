@@ -114,6 +114,8 @@ for turn in (0, 1):
         ("if rank: os.kill(os.getpid(), 9)\n", 137),
         # What has been asked for just before the end counts.
         ('if rank: pmi.sendall(b"cmd=abort exitcode=6\\n"); end(5)\n', 6),
+        # A process that it leaves behind holds its socket.
+        ("if rank and os.fork(): end(8)\nif rank: time.sleep(3); end(0)\n", 8),
     ],
 )
 def test_one_that_ends_too_early_ends_all(tmp_path: Path, body: str, status: int) -> None:
