@@ -31,7 +31,6 @@ PRINTS = {
     "cli/side_by_side.py": 1,  # above the bar, through console.clean
     "cli/sweep_screen.py": 1,  # above the bar, through console.clean
     "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
-    "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": 1,  # made printable
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
@@ -55,6 +54,7 @@ OWN_LINES = {
     "reports/sweep_plots.py": "a picture",
     "training/compressed/place.py": "JSON",
     "training/groups/group.py": "JSON",
+    "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
