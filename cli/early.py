@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.surroundings import elsewhere
+
 if TYPE_CHECKING:
     from ..configs import RunConfig
 
@@ -50,11 +52,8 @@ def without_settings_beside() -> None:
     matplotlib looks for it in the current folder, once, when it is imported.
     """
     if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
-        here = os.getcwd()
-        os.chdir("/")
-        with suppress(ImportError):
+        with elsewhere(), suppress(ImportError):
             import matplotlib  # noqa: F401
-        os.chdir(here)
 
 
 def open_gpu(device: str | None, reference: str, overrides: Sequence[str], capture: bool) -> None:

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from ..common.children import program
 from ..common.errors import Warned
+from ..common.surroundings import program
 from .plots import CURVES, draw_curves
 
 _PROGRAM = program(__name__, "main")

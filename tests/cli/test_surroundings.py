@@ -33,11 +33,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hostile(folder: Path) -> Path:
-    """Its modules leave a mark if they are run, and settings of matplotlib that never end."""
+    """Its modules leave a mark if they are run, and settings of libraries that never end."""
     for name in MODULES:
         mark = f"open({str(folder / 'ran')!r}, 'a').write({name!r})\nraise SystemExit(9)\n"
         (folder / f"{name}.py").write_text(mark)
-    os.mkfifo(folder / "matplotlibrc")
+    for name in ("matplotlibrc", "ucx.conf"):
+        os.mkfifo(folder / name)
     return folder
 
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...common.children import program as called
 from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
+from ...common.surroundings import program as called
 from .local import Ranks
 
 INSTALL = "python3 -m pip install 'dnnstack[mpi]'"

@@ -1,6 +1,10 @@
-"""Processes of Python that run this program's own code."""
+"""The current folder may hold a stranger's files: none is run, or read as settings."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def program(module: str, function: str) -> str:
@@ -13,3 +17,14 @@ def program(module: str, function: str) -> str:
         "import sys; sys.path[:] = filter(None, sys.path); "
         f"from {module} import {function}; sys.exit({function}())"
     )
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Inside this block the root is the current folder, for libraries that look for settings."""
+    here = os.getcwd()
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.chdir(here)
