@@ -29,6 +29,8 @@ from ..common.printable import encodable, printable, printable_lines
 _HOUR = 3600.0
 # The beginning of ``DISTURBED`` in backends/settling.py, which every start on a busy machine gives.
 _SELDOM = "other programs kept this device busy"
+# The settings by which libraries print on standard output, where JSON may be expected.
+_TALK = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "NCCL_DEBUG", "UCX_LOG_LEVEL")
 _quiet = False
 _closed = False
 _elsewhere: Callable[[str], object] | None = None
@@ -169,6 +171,14 @@ def confirm(statement: str, question: str) -> bool:
 def help_text(text: str) -> None:
     """Print how a command is used, on stderr."""
     click.echo(clean([text]), err=True)
+
+
+def keep_output_apart() -> None:
+    """Let what libraries print on standard output, if asked to, go to stderr."""
+    if not _closed and any(os.environ.get(name) for name in _TALK):
+        own = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
 def output_is_closed() -> None:

@@ -20,7 +20,7 @@ def draw(
 
     ``margin``: columns of the word before each name.
     """
-    from ..common.errors import DatasetError
+    from ..common.errors import DatasetError, Warned
     from ..common.printable import printable
 
     try:
@@ -34,4 +34,4 @@ def draw(
         raise
     except (OSError, ImportError, DatasetError) as error:
         reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        console.note(f"the {kind} were not drawn: {reason}")
+        console.note(Warned(f"the {kind} were not drawn: {reason}"))

@@ -6,11 +6,14 @@ import gc
 import os
 import re
 import stat
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..common.surroundings import elsewhere
 
 if TYPE_CHECKING:
     from ..configs import RunConfig
@@ -41,6 +44,16 @@ def without_collection() -> Iterator[None]:
             gc.freeze()
         if was:
             gc.enable()
+
+
+def without_settings_beside() -> None:
+    """If this folder has a file of matplotlib's settings, maybe a stranger's, leave it unread.
+
+    matplotlib looks for it in the current folder, once, when it is imported.
+    """
+    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
+        with elsewhere(), suppress(ImportError):
+            import matplotlib  # noqa: F401
 
 
 def open_gpu(device: str | None, reference: str, overrides: Sequence[str], capture: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from ..common.errors import DnnstackError
@@ -26,7 +27,14 @@ def told(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         # Any look at a path that somebody has typed may give it.
         return f"{error.filename}: is too long for the name of a file"
-    if isinstance(error, OSError) and error.errno in (*_FULL, errno.EBADF):
+    gone = isinstance(error, FileNotFoundError) and error.filename is None
+    if gone and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
+        return "the current folder has been removed, or made anew; go to a folder that exists: cd"
+    if (
+        isinstance(error, OSError)
+        and error.errno in (*_FULL, errno.EBADF)
+        and (error.filename is not None or error.errno != errno.EACCES)
+    ):
         return _unwritten(error)
     fault = _fault_of_plugin(error)
     return None if fault is None else str(fault)

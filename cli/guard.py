@@ -21,9 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from . import console
+from .signals import WANTED
 
-# The child decides what these do; a launcher sends them to both.
-_ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a rank tells: that the training begins, and that it has left MPI with the others.
 BEGUN, LEFT = b"b", b"l"
 # Seconds in which a launcher has read what was printed, and has ended this process; and in which
@@ -38,11 +37,12 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
     end all ranks unless the child has left MPI. ``hides``: a death between the two calls is not to
     be seen by the launcher; this process then ends with the launcher.
     """
-    before = [signal.signal(number, signal.SIG_IGN) for number in _ASKED]
+    # The child decides what these do; a launcher sends them to both.
+    before = [signal.signal(number, signal.SIG_IGN) for number in WANTED]
     heard, told = os.pipe()
     child = os.fork()
     if not child:
-        for number, handler in zip(_ASKED, before, strict=True):
+        for number, handler in zip(WANTED, before, strict=True):
             signal.signal(number, handler)
         os.close(heard)
         return lambda what: _tell(told, what)
@@ -54,12 +54,15 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
     if status and hides and last == BEGUN:
         while os.getppid() == launcher:
             time.sleep(0.2)
-    elif status < 0 and last != LEFT and -status not in _ASKED:
+    elif status < 0 and last != LEFT and -status not in WANTED:
         if -status == signal.SIGABRT and not _stays(launcher):
             os._exit(128 - status)
+        # MPI maps shared memory, and finds out when it uses it whether there is any.
+        lacking = not last and -status in (signal.SIGSEGV, signal.SIGBUS)
+        room = "; /dev/shm may be too small: docker run --shm-size=1g" if lacking else ""
         console.error(
             f"rank {rank} on {os.uname().nodename} was ended by {_named(-status)}, so all ranks "
-            "end; resume from the last checkpoint, if there is one"
+            f"end; resume from the last checkpoint, if there is one{room}"
         )
     code = status if status >= 0 else 128 - status
     if code and last != LEFT:

@@ -1,8 +1,8 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
-the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP. 141: the reader of standard
-output has closed it, as ``head`` does; SIGPIPE ends most programs then, without a word.
+the config's goal. 130, 143, 129 and others: stopped by a signal, see signals.py. 141: the reader
+of standard output has closed it, as ``head`` does; SIGPIPE ends most programs then, without a word.
 Anything else is a bug and keeps its traceback.
 """
 
@@ -17,7 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from ..common.errors import UsageError
 from ..common.printable import printable, set_output_encoding
-from . import console, options, usage
+from . import console, early, options, usage
 from .compare import compare
 from .compress import compress
 from .config import config
@@ -62,6 +62,8 @@ def dnnstack() -> None:
     A YAML file describes a stack of layers; the commands train it, evaluate it, classify pictures
     with it and show which library call each layer became.
     """
+    # Raises where the folder is gone: what a command finds there, nothing, would mislead.
+    os.getcwd()
     # The idle workers of NumPy's OpenBLAS spin after each product and slow oneDNN down threefold.
     # The setting must precede the import of NumPy; the numpy backend raises it again.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -90,6 +92,9 @@ def _version(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return its exit status."""
     _open_streams()
+    if arguments is None:
+        console.keep_output_apart()
+    early.without_settings_beside()
     set_output_encoding(sys.stdout.encoding)
     console.quote_foreign_text()
     console.set_loudness()

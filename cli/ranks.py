@@ -15,6 +15,7 @@ import click
 
 from . import console, plugins
 from .guard import BEGUN, LEFT, guarded
+from .signals import WANTED
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -99,11 +100,10 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
     count = world.started()
     if count == 1:
         if ranks is not None:
-            world.launch(ranks, sys.argv[1:])
+            world.launch(ranks, sys.argv[1:], WANTED)
         if asynchronous:
             raise UsageError("--async needs several processes: --ranks 5, say")
         return None
-    world.take_output()
     world.check_mpi()
     tell = guarded(world.number(), asynchronous and world.number() > 0)
     from ..training.ranks.team import Team
@@ -120,7 +120,7 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
             raise UsageError(f"--ranks {ranks}: the launcher has started {team.size} processes")
     _take_own_gpu(team)
     if team.rank:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in WANTED:
             # The first rank decides, and tells the others.
             signal.signal(number, signal.SIG_IGN)
         console.set_loudness(quiet=True)

@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-# SIGHUP is sent when the terminal is closed; Windows does not have it.
-_WANTED = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+# SIGHUP is sent when the terminal is closed; the last three by schedulers of jobs, before the time
+# ends. Windows has the first two only.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+WANTED = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 # What is printed at the first Ctrl-C, before the first step and from then on.
 BEGINNING = "dnnstack: ends before the first step; Ctrl-C again ends now\n"
@@ -26,7 +26,7 @@ def held_back() -> Iterator[None]:
     Else one that comes before the new process can run Python's handlers would be lost: Python
     drops what has come until then.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WANTED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WANTED)
     try:
         yield
     finally:
@@ -34,9 +34,9 @@ def held_back() -> Iterator[None]:
 
 
 class StopSignals:
-    """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
+    """Inside the block the signals of WANTED only set a flag; a second SIGINT kills at once.
 
-    A second SIGTERM or SIGHUP does not: a terminal and its shell that both end send two. ``said``
+    A second one of another does not: a terminal and its shell that both end send two. ``said``
     is printed on standard error at the first SIGINT, because the user who sent it is waiting.
     """
 
@@ -73,7 +73,7 @@ class StopSignals:
         return 128 + self.received if self.received is not None else 0
 
     def __enter__(self) -> StopSignals:
-        for number in _WANTED:
+        for number in WANTED:
             # A signal that the parent ignores, as nohup does, stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)

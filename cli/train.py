@@ -88,7 +88,8 @@ def train(
 
     The run gets its own folder, runs/NAME or runs/NAME-2 and so on, with the effective config, the
     log and the checkpoints. Ctrl-C, SIGTERM, and SIGHUP (sent when the terminal is closed) end the
-    training after the current step, and it saves; the exit status is then 130, 143 or 129. A second
+    training after the current step, and it saves; the exit status is then 130, 143 or 129. So do
+    SIGUSR1, SIGUSR2 and SIGXCPU, which schedulers of jobs send before the time ends. A second
     Ctrl-C ends it at once. The exit status is 3 if the config has a goal and training did not reach
     it.
 

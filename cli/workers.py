@@ -16,7 +16,7 @@ from ..common.errors import DnnstackError, Interrupted, TrainingError
 from ..common.records import dataclass
 from . import console
 from .errors import told
-from .signals import StopSignals, held_back
+from .signals import WANTED, StopSignals, held_back
 
 _TURN = 0.2
 # How often a trial may lose its worker before it counts as failed. Somebody may kill a worker, or
@@ -146,7 +146,7 @@ class Crew:
         self._heard(Said("ended", worker.trial))
         if self._ending or self._stop.requested() or self._fault is not None:
             return
-        if status in (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP):
+        if status - 128 in WANTED:
             console.note(f"a worker was asked to end, pid {worker.pid}; the others go on")
         elif status > 0:
             self._fault = TrainingError(

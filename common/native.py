@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import weakref
 from collections.abc import Callable, Iterable
 
 # Numbers of mallopt in glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# PR_SET_PDEATHSIG of linux/prctl.h.
+_PARENT_DEATH = 1
 _KEPT_BYTES, _LARGEST_KEPT = 128 << 20, 32 << 20
 
 
@@ -42,6 +45,14 @@ def set_no_handlers(library: str, functions: Iterable[str]) -> None:
             function = getattr(loaded, name)
             function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_void_p
             function(None)
+
+
+def end_with_parent() -> None:
+    """Let SIGKILL end this process when the one that started it is gone; on Linux alone."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
 
 
 def keep_freed_memory() -> None:

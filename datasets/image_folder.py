@@ -258,7 +258,7 @@ def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
     if wanted > there:
         raise DatasetError(
             f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "
-            f"GiB, and this machine has {there / 2**30:.0f} GiB of memory; choose a smaller size, "
+            f"GiB, and there are {there / 2**30:.0f} GiB of memory; choose a smaller size, "
             "or fewer pictures"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..common import limits
 from ..common.machine import CPUINFO, fields
 
 _MEMINFO = Path("/proc/meminfo")
@@ -18,10 +19,11 @@ def instruction_sets() -> list[str]:
 
 
 def memory() -> tuple[int, int] | None:
-    """Total and available bytes; None if the system does not report them."""
+    """Total and available bytes, within limits; None if the system does not report them."""
     try:
         known = fields(_MEMINFO)
         total, free = (int(known[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-        return total << 10, free << 10
+        most, left = limits.memory()
+        return min(total << 10, most), min(free << 10, left)
     except (KeyError, ValueError, IndexError):
         return None

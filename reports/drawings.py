@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,10 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from ..common.errors import Warned
+from ..common.surroundings import program
 from .plots import CURVES, draw_curves
 
-# No module of the folder that it is started in is found instead of ours.
-_PROGRAM = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; main()"
+_PROGRAM = program(__name__, "main")
 # Stands behind what is said of a run; no message has it.
 _END = "\x04"
 
@@ -75,7 +77,7 @@ class Drawings:
             self._painters.append(painter)
         said = painter.draw(run)
         if said:
-            self._notice(said)
+            self._notice(Warned(said))
 
 
 class _Painter:
@@ -124,6 +126,8 @@ class _Painter:
 def main() -> None:
     """Draw the curves of the runs whose folders standard input names, each with a NUL behind it;
     print what fails."""
+    # matplotlib reads settings in the current folder: none of a stranger.
+    os.chdir("/")
     for stream in (sys.stdin, sys.stdout):
         stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
     name = ""

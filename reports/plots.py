@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..common.errors import Warned
 from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import CSV
@@ -63,7 +64,7 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
         # The message of the system would name the file again.
         named = error.strerror if isinstance(error, OSError) else None
         reason = cut(named or f"{type(error).__name__}: {error}", _LONGEST_REASON)
-        notice(f"{run / CURVES}: the curves were not drawn ({reason})")
+        notice(Warned(f"{run / CURVES}: the curves were not drawn ({reason})"))
         return None
     return run / CURVES
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.errors import Warned
 from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import LOG
@@ -33,7 +34,7 @@ def draw_staleness(run: Path, notice: Callable[[str], None]) -> Path | None:
         atomic_write(run / STALENESS, drawn(lambda: figure_of(counts, run.name)))
     except Exception as error:
         reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
-        notice(f"{run / STALENESS}: the staleness was not drawn ({reason})")
+        notice(Warned(f"{run / STALENESS}: the staleness was not drawn ({reason})"))
         return None
     return run / STALENESS
 

@@ -54,6 +54,7 @@ OWN_LINES = {
     "reports/sweep_plots.py": "a picture",
     "training/compressed/place.py": "JSON",
     "training/groups/group.py": "JSON",
+    "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",

@@ -31,8 +31,8 @@ def check_memory(network: Network, backend: Backend) -> None:
         for what, count in _needs(layer, backend.name == "cuda"):
             if _FLOAT * count > there:
                 raise ConfigError(
-                    f"{_described(layer)}its {what} would take {_size(_FLOAT * count)}, but this "
-                    f"machine has {_size(there)} of memory; choose smaller numbers"
+                    f"{_described(layer)}its {what} would take {_size(_FLOAT * count)}, but "
+                    f"there are {_size(there)} of memory; choose smaller numbers"
                 )
 
 

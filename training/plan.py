@@ -171,7 +171,7 @@ def _check_length(config: RunConfig, key: str, total: int) -> None:
     if needed > main_memory():
         raise ConfigError(
             f"train.{key}: the learning rates of {total} steps take {needed / 1e9:.1f} GB, more "
-            "than the memory of this machine; choose fewer steps"
+            "than the memory that there is; choose fewer steps"
         )
 
 

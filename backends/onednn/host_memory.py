@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...common import limits
 from ...common.errors import ConfigError, DnnlError
 from ...graph.graph import Graph
 from ...graph.ops import Reshape
@@ -14,15 +15,13 @@ from .memory import allowance
 
 MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
-CGROUP = Path("/sys/fs/cgroup")
 # Of the free memory, for the batch that is named: the needs of tensors and of memories differ so.
 SHARE = 0.6
-_UNKNOWN = 1 << 62
 
 
 def free_bytes() -> int:
     """What this process may still allocate: free memory and swap, within the limits set for it."""
-    return min(_of_the_machine(), _of_the_container(), _of_the_process())
+    return min(_of_the_machine(), limits.memory()[1], _of_the_process())
 
 
 def _of_the_machine() -> int:
@@ -31,25 +30,13 @@ def _of_the_machine() -> int:
         amounts = {words[0]: int(words[1]) << 10 for words in lines}
         return amounts["MemAvailable:"] + amounts["SwapFree:"]
     except (OSError, ValueError, KeyError, IndexError):
-        return _UNKNOWN
-
-
-def _of_the_container() -> int:
-    try:
-        most, held = (CGROUP / f"memory.{name}" for name in ("max", "current"))
-        free = int(most.read_text("utf-8")) - int(held.read_text("utf-8"))
-        # Pages of files count as held, and go when they have to.
-        pairs = (line.split() for line in (CGROUP / "memory.stat").read_text("utf-8").splitlines())
-        files = sum(int(size) for name, size in pairs if name in ("active_file", "inactive_file"))
-        return max(free + files, 0)
-    except (OSError, ValueError):
-        return _UNKNOWN
+        return limits.UNLIMITED
 
 
 def _of_the_process() -> int:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
-        return _UNKNOWN
+        return limits.UNLIMITED
     held = 0
     with suppress(OSError, ValueError, IndexError):
         held = int(STATM.read_text("utf-8").split()[0]) * resource.getpagesize()

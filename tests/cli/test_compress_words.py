@@ -70,8 +70,13 @@ def test_the_files_of_a_sensitivity_are_named_from_here(
     assert "written     ../sensitivity.json\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_with_the_command_that_goes_on(
-    folder: Path, command: list[str], environment: dict[str, str], run_in: Run
+    folder: Path,
+    command: list[str],
+    environment: dict[str, str],
+    run_in: Run,
+    number: signal.Signals,
 ) -> None:
     changes = ["--set", "stages.0.train.epochs=100000", "--device", "numpy", "--threads", "1"]
     words = ["compress", "tiny", "--config", "small stages.yaml", *changes]
@@ -89,9 +94,9 @@ def test_a_signal_ends_with_the_command_that_goes_on(
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, number)
         text = process.communicate(timeout=120)[0]
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     last = text.splitlines()[-1]
     assert last.startswith("resume with dnnstack compress tiny --config 'small stages.yaml' --set ")
     assert last.endswith(f" --device numpy --threads 1 --resume {place}")

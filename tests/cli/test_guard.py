@@ -157,3 +157,21 @@ def test_what_a_rank_leaves_behind_holds_nothing_up() -> None:
     """Here a process that ends with the launcher."""
     with guarded(LEAVES) as (process, _):
         assert process.wait(LONG) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "begun", "told"),
+    [
+        (signal.SIGSEGV, "", True),
+        (signal.SIGBUS, "", True),
+        (signal.SIGKILL, "", False),
+        (signal.SIGSEGV, "tell(BEGUN)\n", False),
+    ],
+)
+def test_room_for_shared_memory_is_named_where_it_may_be_what_lacks(
+    number: signal.Signals, begun: str, told: bool
+) -> None:
+    with guarded(f"{begun}import os\nos.kill(os.getpid(), {int(number)})") as (process, launcher):
+        assert launcher.recv(100) == b"cmd=abort exitcode=%d\n" % (128 + number)
+        assert process.stderr is not None
+        assert (b"docker run --shm-size" in process.stderr.readline()) is told

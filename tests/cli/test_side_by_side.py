@@ -95,7 +95,7 @@ def test_the_run_of_a_worker_that_is_killed_is_taken_by_another(
     assert _left(tmp_path / "killed" / group) == _left(tmp_path / "whole" / group)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
 def test_a_signal_ends_all_of_them_in_order(
     environment: dict[str, str], run_in: Run, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP in every phase of a training, by real signals to real processes."""
+"""Signals that ask for an end in every phase of a training, by real signals to real processes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+# What schedulers of jobs send before the time ends.
+SCHEDULERS = {signal.SIGUSR1: 138, signal.SIGUSR2: 140, signal.SIGXCPU: 152}
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
 
 
@@ -72,14 +74,19 @@ def test_before_the_first_step_there_is_nothing_to_save(
     _same_as(trained, folder)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize(("phase", "at_call"), [("train", 2), ("validation", 1), ("saving", 1)])
+@pytest.mark.parametrize(
+    ("phase", "at_call", "number"),
+    [
+        *((*each, n) for each in [("train", 2), ("validation", 1), ("saving", 1)] for n in SIGNALS),
+        *(("train", 2, number) for number in SCHEDULERS),
+    ],
+)
 def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(
     child: Child, folder: Path, trained: Path, phase: str, at_call: int, number: signal.Signals
 ) -> None:
     seconds = 0.3 if phase == "saving" else 0.0
     ended = child(folder, *TRAIN, phase=phase, signal=number, at_call=at_call, seconds=seconds)
-    assert ended.status == SIGNALS[number], ended.text
+    assert ended.status == {**SIGNALS, **SCHEDULERS}[number], ended.text
     match = re.search(r"^interrupted at step (\d+) of 26 ", ended.text, re.MULTILINE)
     assert match is not None
     step = int(match[1])

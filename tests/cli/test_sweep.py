@@ -188,7 +188,7 @@ def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
             break
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_all_workers_in_order(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -19,6 +19,7 @@ from ...backends.base import Array, Backend
 from ...backends.collectives import added_in_pairs
 from ...common.errors import BackendUnavailableError, DnnstackError
 from ...common.printable import printable
+from ...common.surroundings import elsewhere
 from .watchdog import Watchdog, condition, end, processes_of
 from .world import INSTALL, RanksError
 
@@ -337,7 +338,9 @@ def _mpi() -> Any:
 
         # Its end is ours to say, see Team._leave.
         mpi4py.rc.finalize = False
-        from mpi4py import MPI
+        # UCX reads ucx.conf in the current folder, which may name modules to load.
+        with elsewhere():
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         first = str(error).partition("\n")[0]
         raise BackendUnavailableError(

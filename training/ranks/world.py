@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
+from ...common.surroundings import program as called
+from .local import Ranks
 
 INSTALL = "python3 -m pip install 'dnnstack[mpi]'"
 # The number of processes, as it is told by the launchers of MPICH, Slurm, Open MPI and PMIx.
@@ -15,7 +19,11 @@ _NUMBERS = ("PMI_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _MOST = 4096
 # Where one of these is set, the launcher may start ranks by that of a cluster, on other machines.
 _REMOTE = ("SLURM_", "PBS_", "LSB_", "HYDRA_")
-_OUTPUT = "DNNSTACK_RANKS_OUTPUT"
+# Found beside the launcher of MPICH alone.
+_OF_MPICH = "hydra_pmi_proxy"
+SHARED = Path("/dev/shm")
+# Bytes there for each rank, measured and rounded up: by the transport of local.py, and of MPICH.
+_LEAST, _USUAL = 1_200_000, 6_000_000
 DEADLINE_VARIABLE = "DNNSTACK_RANKS_DEADLINE"
 _DEADLINE = 120.0
 
@@ -51,11 +59,12 @@ def deadline() -> float:
     return seconds
 
 
-def launch(ranks: int, arguments: list[str]) -> None:
-    """Become the launcher of so many processes with these arguments; returns for one.
+def launch(ranks: int, arguments: list[str], signals: Iterable[signal.Signals]) -> None:
+    """Start so many processes with these arguments, and end with their status; returns for one.
 
-    It is the ``mpiexec`` beside this Python, by its absolute path. Raises UsageError for a number
-    that is out of range, BackendUnavailableError where MPI is not installed.
+    ``signals`` are passed on to them. On a cluster, and where MPI is not MPICH, this process
+    becomes the ``mpiexec`` beside this Python. Raises UsageError for a number that is out of
+    range, BackendUnavailableError where MPI is not installed or has no room.
     """
     if not 1 <= ranks <= _MOST:
         raise UsageError(f"--ranks must be from 1 to {_MOST}, got {ranks}")
@@ -63,41 +72,39 @@ def launch(ranks: int, arguments: list[str]) -> None:
         return
     program = launcher()
     check_mpi()
-    command = [str(program), "-n", str(ranks), sys.executable, "-m", "dnnstack.cli", *arguments]
+    command = [sys.executable, "-c", called("dnnstack.cli", "run"), *arguments]
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if not any(name.startswith(_REMOTE) for name in os.environ):
-        _pass_output_on()
-    os.execv(program, command)
-
-
-def _pass_output_on() -> None:
-    """Let ranks write on standard output themselves: what the launcher adds is a banner alone.
-
-    It prints that for a rank that a signal has ended; see ``take_output``.
-    """
-    kept = os.dup(1)
-    os.set_inheritable(kept, True)
-    os.environ[_OUTPUT] = f"{kept} {_file(kept)}"
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-
-
-def take_output() -> None:
-    """Write on the standard output of the process that became the launcher, if it left one."""
-    number, _, file = os.environ.pop(_OUTPUT, "").partition(" ")
-    if number.isdigit() and _file(int(number)) == file:
-        os.dup2(int(number), 1)
-        os.close(int(number))
-
-
-def _file(descriptor: int) -> str:
+    cluster = any(name.startswith(_REMOTE) for name in os.environ)
+    named, advice = str(program), f"install it anew: {INSTALL} --force-reinstall"
     try:
-        found = os.fstat(descriptor)
+        if not cluster and program.with_name(_OF_MPICH).exists():
+            named, advice = "so many processes", "use fewer ranks, or raise the limit: ulimit -u"
+            check_shared_memory(ranks, _USUAL if "UCX_TLS" in os.environ else _LEAST)
+            raise SystemExit(Ranks(ranks, command, sys.stdout.fileno()).run(signals))
+        os.execv(program, [named, "-n", str(ranks), *command])
+    except OSError as error:
+        raise BackendUnavailableError(
+            f"--ranks {ranks}: {named} cannot be started: {error.strerror}; {advice}"
+        ) from None
+
+
+def check_shared_memory(ranks: int, each: int) -> None:
+    """Raise BackendUnavailableError if /dev/shm has no room for so many ranks.
+
+    MPI looks for none, and is ended by SIGSEGV when it uses what is not there.
+    """
+    try:
+        found = os.statvfs(SHARED)
     except OSError:
-        return ""
-    return f"{found.st_dev} {found.st_ino}"
+        return
+    free, needed = found.f_bavail * found.f_frsize, ranks * each
+    if free < needed:
+        raise BackendUnavailableError(
+            f"--ranks {ranks}: MPI needs {needed / 1e6:.0f} MB of shared memory, but {SHARED} has "
+            f"{free / 1e6:.0f} MB free; enlarge it (docker run --shm-size=1g, or mount -o "
+            f"remount,size=1g {SHARED}), or use fewer ranks"
+        )
 
 
 def launcher() -> Path:

@@ -12,21 +12,16 @@ from dnnstack.common.errors import ConfigError, DnnlError
 
 
 def test_what_is_free_is_the_least_of_machine_container_and_process(tmp_path, monkeypatch):
-    for name, path in (("MEMINFO", "meminfo"), ("STATM", "statm"), ("CGROUP", "cgroup")):
-        monkeypatch.setattr(host_memory, name, tmp_path / path)
-    limit = resource.RLIM_INFINITY
+    monkeypatch.setattr(host_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(host_memory, "STATM", tmp_path / "statm")
+    of_groups, limit = (1 << 62, 1 << 62), resource.RLIM_INFINITY
+    monkeypatch.setattr(host_memory.limits, "memory", lambda: of_groups)
     monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (limit, limit))
     assert host_memory.free_bytes() == 1 << 62
     text = "MemTotal: 900 kB\nMemAvailable:   800 kB\nSwapFree: 100 kB\nHugePages: 0\n"
     (tmp_path / "meminfo").write_text(text)
     assert host_memory.free_bytes() == 900 << 10
-    (tmp_path / "cgroup").mkdir()
-    (tmp_path / "cgroup/memory.max").write_text("max\n")
-    (tmp_path / "cgroup/memory.current").write_text("5000\n")
-    assert host_memory.free_bytes() == 900 << 10
-    (tmp_path / "cgroup/memory.max").write_text("305000\n")
-    stat = "anon 900\nfile 300100\ninactive_file 200000\nactive_file 100000\n"
-    (tmp_path / "cgroup/memory.stat").write_text(stat)
+    of_groups = 700_000, 600_000
     assert host_memory.free_bytes() == 600_000
     (tmp_path / "statm").write_text("10 5 1 1 0 1 0\n")
     limit = 500_000

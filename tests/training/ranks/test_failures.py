@@ -162,6 +162,26 @@ def test_a_rank_that_is_killed_ends_those_of_other_machines(folder: Path, rank: 
     goes_on_as_if_nothing_had_happened(folder)
 
 
+def test_ranks_end_with_the_process_that_has_started_them(folder: Path) -> None:
+    with under_way(folder, own_launcher=False) as training:
+        training.process.kill()
+        assert training.ended() == -signal.SIGKILL
+        assert steps_of(training.run)
+
+
+def test_ranks_of_one_machine_open_no_port(folder: Path) -> None:
+    with under_way(folder, own_launcher=False) as training:
+        listening = {
+            line.split()[9]
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+            if line.split()[3] == "0A"
+        }
+        for pid in (training.process.pid, *training.ranks.values()):
+            opened = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
+            assert not [name for name in opened if name[8:-1] in listening], pid
+
+
 def test_a_rank_that_stands_still_ends_those_of_other_machines(folder: Path) -> None:
     with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="4") as training:
         os.kill(training.ranks[1], signal.SIGSTOP)
@@ -190,9 +210,21 @@ def test_a_rank_that_stands_still_ends_all(folder: Path, rank: int) -> None:
     assert steps_of(folder / "runs" / "net")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_launcher_saves(folder: Path, number: signal.Signals) -> None:
-    with under_way(folder) as training:
+@pytest.mark.parametrize(
+    ("number", "own_launcher"),
+    [
+        (signal.SIGINT, True),
+        (signal.SIGTERM, True),
+        (signal.SIGUSR1, True),
+        (signal.SIGINT, False),
+        (signal.SIGHUP, False),
+        (signal.SIGUSR2, False),
+    ],
+)
+def test_a_signal_to_the_launcher_saves(
+    folder: Path, number: signal.Signals, own_launcher: bool
+) -> None:
+    with under_way(folder, own_launcher) as training:
         training.process.send_signal(number)
         assert training.ended() == 128 + number
         said = training.said()
