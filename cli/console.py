@@ -31,6 +31,8 @@ _HOUR = 3600.0
 _SELDOM = "other programs kept this device busy"
 _quiet = False
 _closed = False
+lost: list[OSError] = []
+"""Lines of a result that could not be written for want of space; told at the end."""
 _elsewhere: Callable[[str], object] | None = None
 
 

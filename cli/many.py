@@ -213,7 +213,6 @@ def train(
         if not ended.failed:
             words = ["dnnstack", "eval", "--ensemble", str(path), *plugins.words_of(base.config)]
             progress.remark(f"next        {shlex.join(words)}")
-        progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status
 
 
