@@ -149,6 +149,7 @@ def train(
             folder = path
             apart = backend is not None and backend.name == "cuda"
             drawings = stack.enter_context(Drawings(console.note, apart))
+            drawings.make_up(path)
 
             def one(
                 member: Member,
