@@ -51,14 +51,10 @@ class Dimension:
 
     def check(self) -> None:
         """Raise ValueError for what no file of a search says, but a record of one may."""
-        if self.values:
-            sound = (self.low, self.high, self.log) == (0, 0, False)
-        else:
-            span, step = self.high - self.low, 0.0 if self.whole else self.step
-            sound = 0 <= self.step <= span < math.inf and span > 0
-            sound &= self.low > 0 or not self.log
-            sound &= not step or (not self.log and span / step <= MOST_STEPS)
-        if not sound:
+        span, step = self.high - self.low, 0.0 if self.whole else self.step
+        ranged = 0 <= self.step <= span < math.inf and span > 0
+        ranged &= not step or (not self.log and span / step <= MOST_STEPS)
+        if not (self.values or ranged) or (self.log and self.low <= 0):
             raise ValueError(f"'{self.key}' has values that no key of a search has")
 
     def takes(self, value: Any) -> bool:

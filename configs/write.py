@@ -16,10 +16,7 @@ _WIDTH = 100
 
 
 def effective_yaml(config: RunConfig) -> str:
-    """The config with every default written out, which reads back as an equal config.
-
-    Raises ConfigError if it is too long to be read back.
-    """
+    """The config, all defaults written out, which reads back as equal; ConfigError if too long."""
     lines: list[str] = []
     for key, value in config.model_dump().items():
         _emit(f"{key}:", value, 0, lines)
