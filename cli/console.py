@@ -33,6 +33,8 @@ _SELDOM = "other programs kept this device busy"
 _TALK = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "NCCL_DEBUG", "UCX_LOG_LEVEL")
 _quiet = False
 _closed = False
+lost: list[OSError] = []
+"""Lines of a result that could not be written for want of space; told at the end."""
 _elsewhere: Callable[[str], object] | None = None
 
 

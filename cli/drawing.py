@@ -21,17 +21,18 @@ def draw(
     ``margin``: columns of the word before each name.
     """
     from ..common.errors import DatasetError, Warned
+    from ..common.files import remove_abandoned
     from ..common.printable import printable
 
     try:
-        for path in drawn():
-            if as_json:
-                console.note(f"drawn: {path}")
-            else:
-                console.tell(f"{'drawn':{margin}}{printable(path)}")
-    except BrokenPipeError:
-        # The reader of the output is gone; the drawing itself did not fail.
-        raise
+        written = [*drawn()]
+        remove_abandoned(folder)
     except (OSError, ImportError, DatasetError) as error:
         reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         console.note(Warned(f"the {kind} were not drawn: {reason}"))
+        return
+    for path in written:
+        if as_json:
+            console.note(f"drawn: {path}")
+        else:
+            console.tell(f"{'drawn':{margin}}{printable(path)}")

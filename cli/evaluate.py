@@ -99,20 +99,23 @@ def evaluate(
         console.tell(text_of(result, console.width() or WIDTH))
     if not no_plots:
         # The folder of one of its networks is not that of an ensemble.
-        own = None if ensemble else _plots_dir(model.trained, result)
+        own = None if plots_dir or ensemble else _plots_dir(model.trained, result)
         if plots_dir or not ensemble:
             _draw(result, images, plots_dir or own, as_json)
 
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
     """``eval-<split>`` in the run's folder, with the name of the data set if it is another one."""
+    from ..common.files import refuse_link
     from ..training.records.runs import run_of_checkpoint
 
     if run_of_checkpoint(trained.path) is None:
         return None
     own = result.dataset == trained.checkpoint.provenance.dataset
     name = f"eval-{result.part}" if own else f"eval-{result.dataset}-{result.part}"
-    return trained.path.parent.parent / name
+    folder = trained.path.parent.parent / name
+    refuse_link(folder)
+    return folder
 
 
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:

@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.set_loudness()
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
+        if console.lost:
+            raise console.lost.pop()
         return status if isinstance(status, int) else 0
     except usage.ReaderGone:
         console.drop_output()

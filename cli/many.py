@@ -149,6 +149,7 @@ def train(
             folder = path
             apart = backend is not None and backend.name == "cuda"
             drawings = stack.enter_context(Drawings(console.note, apart))
+            drawings.make_up(path)
 
             def one(
                 member: Member,
@@ -213,7 +214,6 @@ def train(
         if not ended.failed:
             words = ["dnnstack", "eval", "--ensemble", str(path), *plugins.words_of(base.config)]
             progress.remark(f"next        {shlex.join(words)}")
-        progress.check_output()
     return 1 if ended.failed else 3 if ended.missed else stop.exit_status
 
 

@@ -32,13 +32,6 @@ SILENCE = 8.0
 """Seconds without a line after which a pipe gets one that the log does not have."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_lost: list[OSError] = []
-
-
-def check_output() -> None:
-    """Raise OSError if a line could not be written for want of space."""
-    if _lost:
-        raise _lost.pop()
 
 
 def say(*parts: str) -> None:
@@ -60,7 +53,7 @@ def _heard_or_not() -> Iterator[None]:
     except OSError as error:
         # A reader or a terminal that is gone wants no more; a full disk is told at the end.
         if error.errno in _FULL:
-            _lost.append(error)
+            console.lost.append(error)
         # The rest of the buffer would fail again at exit, and change the exit status.
         console.drop_output()
 

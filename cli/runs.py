@@ -90,7 +90,8 @@ def _tell_group(name: str, folder: Path, as_json: bool) -> None:
     report = report_group(find_group(name, folder))
     found = report.to_json()
     if report.kind == "sweep":
-        search, trials = read_search(report.path), Journal(report.path).read()
+        search = read_search(report.path)
+        trials = Journal(report.path, search).read()
         found |= described(report.path, search, trials)
         text = listed(report.path, search, trials, get_terminal_size().columns)
     else:

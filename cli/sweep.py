@@ -169,7 +169,6 @@ def sweep(
                 progress.say(f"resume with {' '.join(map(quoted, line))}")
             elif any(trial.values is not None for trial in sweep.journal.read()):
                 progress.remark(f"next        dnnstack report {quoted(str(path))}")
-        progress.check_output()
         states = {trial.state for trial in sweep.journal.read()}
         if states == {"failed"} and not stop.requested():
             console.error(f"{printable(path)}: every trial failed")

@@ -217,7 +217,6 @@ def train(
         draw_curves(done.run, console.note)
         if asynchronous:
             draw_staleness(done.run, console.note)
-        progress.check_output()
     missed = done.state == "finished" and done.goal is False
     status = _GOAL_MISSED if missed else stop.exit_status
     if team is not None and team.status is not None:

@@ -10,12 +10,16 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from .errors import CheckpointError
 
 Buffer = bytes | bytearray | memoryview
 
 _HASHED_BYTES = 32 << 20
+# Bytes of a line that are read at once: the rest of a longer one is taken for another line.
+_LONGEST_LINE = 1 << 24
 # The files of atomic_write that a killed process leaves behind.
 _TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.[0-9a-f]{8}\.tmp")
 # Seconds after which nobody still writes a temporary file: a writer changes it all the time.
@@ -189,6 +193,20 @@ def read_regular(path: Path | str, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
     return content
+
+
+def regular_lines(path: Path | str, most: int) -> Iterator[bytes]:
+    """The lines of a regular file, one after the other. Raises OSError as ``read_regular`` does."""
+    with naming(path), os.fdopen(open_regular(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
+        yield from iter(lambda: file.readline(_LONGEST_LINE), b"")
+
+
+def refuse_link(path: Path) -> None:
+    """Raise CheckpointError for a symbolic link in a folder that others may have made."""
+    if path.is_symlink():
+        raise CheckpointError(f"{path}: is a symbolic link; replace it by the folder that it names")
 
 
 def append(descriptor: int, data: bytes) -> None:

@@ -8,9 +8,12 @@ from dataclasses import field
 from decimal import Decimal
 from typing import Any
 
-from ..common.options import is_number
+from ..common.options import is_number, is_whole
 from ..common.records import dataclass
+from ..common.typed_json import Finite, Name
 from .write import flow
+
+MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,11 @@ class Dimension:
     values that they must have for this key to be set.
     """
 
-    key: str
-    low: float = 0.0
-    high: float = 0.0
+    key: Name
+    low: Finite = 0.0
+    high: Finite = 0.0
     log: bool = False
-    step: float = 0.0
+    step: Finite = 0.0
     whole: bool = False
     values: tuple[Any, ...] = ()
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -45,6 +48,23 @@ class Dimension:
             return list(self.values)
         found = [self.low, self.high]
         return [round(value) for value in found] if self.whole else found
+
+    def check(self) -> None:
+        """Raise ValueError for what no file of a search says, but a record of one may."""
+        span, step = self.high - self.low, 0.0 if self.whole else self.step
+        ranged = 0 <= self.step <= span < math.inf and span > 0
+        ranged &= not step or (not self.log and span / step <= MOST_STEPS)
+        if not (self.values or ranged) or (self.log and self.low <= 0):
+            raise ValueError(f"'{self.key}' has values that no key of a search has")
+
+    def takes(self, value: Any) -> bool:
+        """Whether a trial can have this value."""
+        if self.values:
+            return repr(value) in map(repr, self.values)
+        if not (is_whole if self.whole else is_number)(value) or not self.low <= value <= self.high:
+            return False
+        steps: float = (value - self.low) / self.step if self.step else 0.0
+        return abs(steps - round(steps)) < 1e-8
 
     def holds(self, chosen: Mapping[str, Any]) -> bool:
         """Whether the key is set, given the values of those before it."""

@@ -10,6 +10,7 @@ from ..common.records import dataclass
 from .suggest import nearest
 
 LARGEST_FILE = 2**20
+TOO_LARGE = "larger than 1 MiB, which is too large for a config"
 _FOLDER = Path(__file__).parent
 _SEARCHES = _FOLDER / "search"
 STAGES = _FOLDER / "compression"
@@ -93,7 +94,7 @@ def read_text(found: Found) -> str:
     except OSError as error:
         raise ConfigError(f"{found.label}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{found.label}: larger than 1 MiB, which is too large for a config")
+        raise ConfigError(f"{found.label}: {TOO_LARGE}")
     if b"\0" in data:
         raise ConfigError(f"{found.label}: is not text; --config needs a YAML file")
     try:

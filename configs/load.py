@@ -19,7 +19,7 @@ from ..common.errors import ConfigError
 from ..common.records import dataclass
 from .document import Node, Place, Problem
 from .expand import Expander
-from .find import Found, find_config, read_text
+from .find import LARGEST_FILE, TOO_LARGE, Found, find_config, read_text
 from .from_objects import LABEL, as_document
 from .layer_places import shown_path
 from .overrides import apply_override, is_of_block, is_of_plugins
@@ -188,8 +188,11 @@ def compose(
     """The root of a document, which ``label`` stands for in messages; None if it has none.
 
     needed: what an empty one lacks. The last ones are kept: many trainings of one process read the
-    same.
+    same. Texts in checkpoints are no longer than files may be.
     """
+    if len(text) > LARGEST_FILE:
+        problems.append(Problem(Place.in_file(label, 1, 1), "", TOO_LARGE))
+        return None
     found, noted = _composed(text, label, needed)
     problems += noted
     return found and found.copy()

@@ -14,8 +14,8 @@ from ..common.options import is_number, is_whole
 from ..common.records import dataclass
 from .block_reader import BlockReader
 from .conditions import Known, read_conditions
+from .dimension import MOST_STEPS, last_of
 from .dimension import Dimension as Dimension
-from .dimension import last_of
 from .document import Node, Problem
 from .find import packaged_searches
 from .load import LoadedConfig, load_beside
@@ -34,7 +34,6 @@ _LIST = ("values", "when")
 _OWN = ("name", "run.dir", "plugins")
 # What all trials share.
 _SHARED = ("run", "run.device", "run.threads")
-_MOST_STEPS = 10_000
 LARGEST_GRID = 100_000
 
 
@@ -70,6 +69,15 @@ class Search:
         """Whether the grid has too many combinations to be listed."""
         beyond = islice(self._combinations({}, self.dimensions), LARGEST_GRID, None)
         return next(beyond, None) is not None
+
+    def check(self) -> None:
+        """Raise ValueError for what no file of a search says, but a record of one may."""
+        for each in self.dimensions:
+            each.check()
+        keys, names = [each.key for each in self.dimensions], self.objective
+        known = 0 < len(names) < 3 and len({*names} & {*OBJECTIVES}) == len(names)
+        if not known or len({*keys}) < len(keys):
+            raise ValueError("a key appears twice, or its objective is none of a search")
 
     def needed(self, *dimensions: Dimension) -> dict[str, Any]:
         """Values of other keys with which these are set, in the order of the keys."""
@@ -345,8 +353,9 @@ class _Reader(BlockReader):
             self.at(options["step"].place, f"{path}.step", text)
         elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
             self.at(node.place, path, "a grid needs a list of values, or a range with a step")
-        elif step and (high - low) / step > _MOST_STEPS:
-            self.at(options["step"].place, f"{path}.step", f"makes more than {_MOST_STEPS} values")
+        elif (step or sampler == "grid") and (high - low) / (step or 1) > MOST_STEPS:
+            place = options.get("step", node).place
+            self.at(place, f"{path}.step", f"makes more than {MOST_STEPS} values")
         else:
             step = step or (1 if whole else 0)
             last = last_of(low, high, step) if step else high

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from ..common.errors import ConfigError
+from .find import LARGEST_FILE, TOO_LARGE
 from .scalars import as_yaml
 from .schema.layers import NESTED
 from .schema.run import RunConfig
@@ -14,11 +16,14 @@ _WIDTH = 100
 
 
 def effective_yaml(config: RunConfig) -> str:
-    """The config with every default written out; reading it back gives an equal config."""
+    """The config, all defaults written out, which reads back as equal; ConfigError if too long."""
     lines: list[str] = []
     for key, value in config.model_dump().items():
         _emit(f"{key}:", value, 0, lines)
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    if len(text) > LARGEST_FILE:
+        raise ConfigError(f"the config with all defaults written out is {TOO_LARGE}")
+    return text
 
 
 def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:

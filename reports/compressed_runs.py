@@ -76,8 +76,7 @@ def compressed_runs(
         except CheckpointError as error:
             complain(str(error))
             continue
-        # The name alone: nothing in a record leads elsewhere.
-        file = folder / Path(record.file).name if record.file else None
+        file = folder / record.file if record.file else None
         found.append(CompressedRun(folder, record, file, None if file is None else _size(file)))
     return found
 

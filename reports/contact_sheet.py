@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, UsageError
-from ..common.files import atomic_write
+from ..common.files import atomic_write, remove_abandoned
 from ..datasets import as_image
 from . import fonts, style
 
@@ -99,6 +99,7 @@ def write_png(sheet: PilImage, path: Path) -> None:
     sheet.save(buffer, "PNG", optimize=True)
     try:
         atomic_write(path, buffer.getvalue())
+        remove_abandoned(path.parent)
     except OSError as error:
         raise DatasetError(
             f"{path}: cannot be written: {error.strerror or error}; {ELSEWHERE}"

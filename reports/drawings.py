@@ -12,7 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..common.errors import Warned
+from ..common.files import remove_abandoned
 from ..common.surroundings import program
+from ..training.groups.group import runs_of
+from ..training.groups.outcome import outcome
+from ..training.records.run_log import CSV
+from ..training.records.settled import file_marks
 from .plots import CURVES, draw_curves
 
 _PROGRAM = program(__name__, "main")
@@ -58,6 +63,14 @@ class Drawings:
                 # No more threads.
                 self._places.release()
         draw_curves(run, self._notice)
+
+    def make_up(self, group: Path) -> None:
+        """Draw those of finished runs of a group that a kill has kept from it."""
+        for run in runs_of(group):
+            drawn, logged = file_marks(run / CURVES), file_marks(run / CSV)
+            if outcome(run).finished and logged and (drawn is None or drawn[1] < logged[1]):
+                remove_abandoned(run)
+                self.draw(run)
 
     def _draw_apart(self, run: Path) -> None:
         try:

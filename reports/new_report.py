@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import ConfigError
-from ..common.files import atomic_write, write_new
+from ..common.files import atomic_write, remove_abandoned, write_new
 from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..common.text import cut, listed
@@ -95,6 +95,7 @@ def write(made: NewReport, overwrite: bool = False) -> None:
             atomic_write(made.output, data)
         elif not write_new(made.output, data):
             _check_free(made.output, overwrite)
+        remove_abandoned(made.output.parent)
     except OSError as error:
         raise ConfigError(
             f"{made.output}: cannot be written: {error.strerror}; choose another file with "

@@ -6,13 +6,14 @@ import csv
 import io
 import logging
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.errors import Warned
-from ..common.files import atomic_write
+from ..common.files import atomic_write, open_regular
 from ..common.text import cut
 from ..training.records.run_log import CSV
 from . import fonts, style
@@ -75,7 +76,7 @@ def read_metrics(path: Path) -> Splits:
         "train": {key: [] for key in _COLUMNS},
         "validation": {key: [] for key in _COLUMNS},
     }
-    with path.open(encoding="utf-8", newline="") as file:
+    with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             split = points["train" if row["split"] == "train" else "validation"]
             for key in _COLUMNS:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..common.errors import CheckpointError
 from ..common.files import read_regular
 from ..common.locks import is_locked
 from ..common.printable import paragraph
 from ..common.records import dataclass
-from ..common.typed_json import Count, Finite, Name, from_json
-from ..training.records.run_log import LOG, LONGEST
-from ..training.records.runs import CONFIG, LOCK, LONGEST_CONFIG, NO_RECORD, config_name, list_runs
+from ..training.records.run_log import LOG, Line, RunState, log_lines
+from ..training.records.runs import CONFIG, LOCK, LONGEST_CONFIG, config_name, list_runs
 from ..training.records.store import FOLDER, checkpoint_steps
 from .compressed_runs import CompressedRun, compressed_runs, of_run
 from .tables import table
 
 # No training takes 100,000 hours.
 _NEVER = 3.6e8
-RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 
 
 @dataclass(frozen=True)
@@ -53,23 +50,6 @@ class RunReport:
     def to_json(self) -> dict[str, Any]:
         small = [each.to_json() for each in self.compressed]
         return {**vars(self), "path": str(self.path), "compressed": small}
-
-
-@dataclass(frozen=True)
-class _Line:
-    """What is read of a line of the log; ``seconds`` are those of training so far."""
-
-    event: Name
-    step: Count
-    time: Finite | None = None
-    total_steps: Count | None = None
-    seconds: Finite | None = None
-    training_seconds: Finite | None = None
-    best: bool = False
-    accuracy: Finite | None = None
-    state: RunState | None = None
-    early: bool = False
-    error: str | None = None
 
 
 def report_runs(
@@ -119,17 +99,14 @@ def _report(path: Path) -> RunReport:
     # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)
     step, total, best, started = 0, None, None, None
-    ended: _Line | None = None
+    ended: Line | None = None
     seconds = spent = 0.0
-    entries, complete = _entries(path / LOG)
-    if not entries and not locked and (complete or checkpoint_steps(path / FOLDER)):
-        fault = "has no line that can be read" if os.path.lexists(path / LOG) else "is missing"
-        raise CheckpointError(
-            f"{path / LOG}: {fault}, so nothing is known of how the run went; "
-            f"its checkpoints, if it has any, are used all the same: dnnstack eval --run {path}"
-        )
-    for entry in entries:
-        event = entry.event
+    known = complete = False
+    for entry in log_lines(path / LOG, Line):
+        complete = True
+        if entry is None:
+            continue
+        known, event = True, entry.event
         step = max(step, entry.step) if event != "rollback" else entry.step
         if event in ("start", "resume"):
             started = started if started is not None else entry.time
@@ -142,6 +119,12 @@ def _report(path: Path) -> RunReport:
         elif event == "end":
             ended = entry
             spent = entry.training_seconds if entry.training_seconds is not None else spent
+    if not known and not locked and (complete or checkpoint_steps(path / FOLDER)):
+        fault = "has no line that can be read" if os.path.lexists(path / LOG) else "is missing"
+        raise CheckpointError(
+            f"{path / LOG}: {fault}, so nothing is known of how the run went; "
+            f"its checkpoints, if it has any, are used all the same: dnnstack eval --run {path}"
+        )
     return RunReport(
         run=path.name,
         path=path,
@@ -156,22 +139,6 @@ def _report(path: Path) -> RunReport:
         started=started,
         error=None if locked or ended is None else ended.error,
     )
-
-
-def _entries(log: Path) -> tuple[list[_Line], bool]:
-    """The lines of a log, without damaged ones and one that is being written; whether it has any
-    that is complete."""
-    try:
-        content = read_regular(log, LONGEST)
-    except OSError as error:
-        if error.errno in NO_RECORD:
-            return [], False
-        raise CheckpointError(f"{log}: cannot be read: {error.strerror}") from None
-    found = []
-    for line in content.splitlines():
-        with suppress(ValueError):
-            found.append(from_json(line, _Line))
-    return found, b"\n" in content
 
 
 def as_text(reports: list[RunReport], width: int = 80) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import Warned
-from ..common.files import atomic_write
+from ..common.files import atomic_write, regular_lines
 from ..common.text import cut
-from ..training.records.run_log import LOG
+from ..training.records.run_log import LOG, LONGEST
 from . import fonts, style
 from .plots import drawn
 
@@ -42,10 +42,9 @@ def draw_staleness(run: Path, notice: Callable[[str], None]) -> Path | None:
 def read_staleness(path: Path) -> Counter[int]:
     """The updates of a log by their staleness: the updates between its parameters and its own."""
     found: Counter[int] = Counter()
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            for age, count in json.loads(line).get("staleness", {}).items():
-                found[int(age)] += int(count)
+    for line in regular_lines(path, LONGEST):
+        for age, count in json.loads(line).get("staleness", {}).items():
+            found[int(age)] += int(count)
     return found
 
 
@@ -63,9 +62,9 @@ def figure_of(counts: Counter[int], title: str) -> Figure:
     figure = Figure(figsize=(8.0, 4.0), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    ages = range(max(counts) + 1)
+    ages = sorted(counts)
     shares = [100 * counts[age] / counts.total() for age in ages]
-    axes.bar(list(ages), shares, width=0.8, color=style.named(style.BLUE))
+    axes.bar(ages, shares, width=0.8, color=style.named(style.BLUE))
     axes.set_xlabel("staleness: updates by others since the parameters of the gradient")
     axes.set_ylabel("share of the updates, %")
     # With a single age, too, the axis has whole numbers and the bar its width.

@@ -48,7 +48,8 @@ class SweepReport:
 
 def report_sweep(path: Path) -> SweepReport:
     """The report of the sweep in this folder. Raises CheckpointError."""
-    search, trials = read_search(path), Journal(path).read()
+    search = read_search(path)
+    trials = Journal(path, search).read()
     found = {trial.name: outcome(path / trial.name).validations for trial in trials}
     shares = importances(search, [trial.ended() for trial in trials])
     return SweepReport(path, search, trials, best_trials(search, trials), shares, found)

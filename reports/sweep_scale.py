@@ -35,7 +35,9 @@ class Scale:
     @classmethod
     def of_key(cls, each: Dimension) -> Scale:
         words = [_short(value) for value in each.values]
-        steps = 0 if words or not each.step or each.log else len(each.grid()) - 1
+        steps = (
+            0 if words or not each.step or each.log else round((each.high - each.low) / each.step)
+        )
         return cls(each.key, each.low, each.high, each.log, words, steps)
 
     @classmethod

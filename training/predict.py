@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import DatasetError
-from ..common.files import atomic_write
+from ..common.files import atomic_write, remove_abandoned
 from ..common.printable import printable
 from ..common.records import dataclass
 from ..datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
@@ -175,6 +175,7 @@ class InputFolder:
         self._names: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(folder)
         except OSError as error:
             raise _unwritable(folder, error) from None
 

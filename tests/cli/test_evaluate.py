@@ -206,3 +206,19 @@ def test_training_leaves_curves_in_the_run_folder(trained: Path) -> None:
     with Image.open(trained / "runs" / RUN / "curves.png") as picture:
         picture.load()
         assert picture.format == "PNG"
+
+
+def test_plots_are_not_drawn_through_a_link(run_in: Run, own: Path) -> None:
+    """Whoever has made the folder of a run does not choose where files are written or deleted."""
+    (own / "elsewhere").mkdir()
+    (own / "elsewhere" / "errors.png").write_bytes(b"precious")
+    (own / "runs" / RUN / "eval-test").symlink_to(own / "elsewhere")
+    done = run_in(own, "eval", "--device", "numpy")
+    assert done.returncode == 1
+    assert "accuracy  " in done.stdout
+    assert f"error: runs/{RUN}/eval-test: is a symbolic link; replace it" in done.stderr
+    assert [path.read_bytes() for path in (own / "elsewhere").iterdir()] == [b"precious"]
+    # One that the user names may be a link.
+    done = run_in(own, "eval", "--device", "numpy", "--plots-dir", f"runs/{RUN}/eval-test")
+    assert done.returncode == 0, done.stderr
+    assert (own / "elsewhere" / "confusion.png").exists()

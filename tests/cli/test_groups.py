@@ -47,9 +47,12 @@ def test_folds_that_are_killed_go_on_where_they_were(child: Child, tmp_path: Pat
         again = ("--resume",) if (killed / "runs" / "tiny-folds" / "group.json").exists() else ()
         ended = child(killed, *argv, *again, kill_at=int(points * share))
         assert ended.status == -signal.SIGKILL, ended.text
+    group = Path("runs/tiny-folds")
+    # As where the kill has come between the end of the first run and its picture.
+    (killed / group / "fold-1" / "curves.png").unlink(missing_ok=True)
     done = child(killed, *argv, "--resume")
     assert done.status == 0, done.text
-    group = Path("runs/tiny-folds")
+    assert len(list(killed.glob(f"{group}/fold-*/curves.png"))) == 3
     expected = _state(tmp_path / "whole" / group)
     assert list(expected) == ["fold-1", "fold-2", "fold-3"]
     assert _state(killed / group) == expected

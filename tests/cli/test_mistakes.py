@@ -11,11 +11,13 @@ import resource
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dnnstack.cli.main import main
+from dnnstack.cli import console
+from dnnstack.cli.main import dnnstack, main
 from dnnstack.common.locks import lock
 from PIL import Image
 
@@ -134,21 +136,52 @@ def test_a_disk_that_is_full_in_the_middle(
     assert list(Path("full/tiny/checkpoints").glob("step-*")) == []
 
 
-@pytest.mark.parametrize(
-    "line", ["config --config tiny.yaml", "runs", f"{EVAL} --json", "train --config tiny.yaml"]
-)
+ONE = "--set train.epochs=1 --device numpy"
+FULL = {
+    "compare": ["compare tiny tiny --device numpy"],
+    "compress": ["compress --config stages.yaml --device numpy"],
+    "config": ["config --config tiny.yaml"],
+    "data": ["data --config tiny.yaml"],
+    "doctor": ["doctor"],
+    "eval": [f"{EVAL} --json", EVAL],
+    "explain": ["explain --config tiny.yaml --device numpy"],
+    "new": ["new pictures --output made.yaml"],
+    "predict": [f"{PREDICT} digit.png"],
+    "report": ["report tiny-compressed"],
+    "runs": ["runs"],
+    "summary": ["summary --config tiny.yaml"],
+    "sweep": [f"sweep --config search.yaml {ONE}"],
+    "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],
+    "weights": ["weights runs/tiny"],
+}
+
+
+@pytest.mark.parametrize("line", [line for lines in FULL.values() for line in lines])
 def test_output_to_a_disk_that_is_full(
-    line: str, here: Path, command: list[str], environment: dict[str, str]
+    line: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*command, *shlex.split(line)],
-            env=environment,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=300,
-        )
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "error: standard output: cannot be written: No space left on device" in done.stderr
+    stages = '{stages: [{prune: {keep: {"*.weight": 0.5}}, train: {max_steps: 2}}]}'
+    Path("stages.yaml").write_text(stages, encoding="utf-8")
+    search = "search: {trials: 1, keys: {optimizer.lr: [0.1]}}\n"
+    Path("search.yaml").write_text(TINY + search, encoding="utf-8")
+    Image.new("L", (28, 28)).save("digit.png")
+    for number in range(4):
+        folder = Path("pictures") / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (28, 28), 60 * number).save(folder / f"{number}.png")
+    if line.startswith("report"):
+        assert main(shlex.split(FULL["compress"][0])) == 0
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        status = main(shlex.split(line))
+    assert (status, console.lost) == (1, [])
+    said = capsys.readouterr().err
+    assert "error: standard output: cannot be written: No space left on device" in said
+    assert "Traceback" not in said
+
+
+def test_every_command_is_tried_with_a_disk_that_is_full() -> None:
+    assert FULL.keys() == dnnstack.commands.keys()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common import files
+from dnnstack.common.errors import CheckpointError
 
 
 def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
@@ -347,3 +348,27 @@ def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.remove_abandoned(tmp_path)
     assert path.exists()
     files.remove_abandoned(tmp_path / "missing")
+
+
+def test_lines_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n\xff\r\n\nno end")
+    assert list(files.regular_lines(path, 15)) == [b"one\n", b"\xff\r\n", b"\n", b"no end"]
+    with pytest.raises(OSError, match="larger than 13 bytes"):
+        list(files.regular_lines(path, 13))
+    monkeypatch.setattr(files, "_LONGEST_LINE", 4)
+    assert list(files.regular_lines(path, 15))[-2:] == [b"no e", b"nd"]
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(OSError, match=r"link|regular"):
+            next(files.regular_lines(tmp_path / name, 100))
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    for name in ("folder", "none"):
+        files.refuse_link(tmp_path / name)
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / name)
+        with pytest.raises(CheckpointError, match="link: is a symbolic link; replace it"):
+            files.refuse_link(tmp_path / "link")

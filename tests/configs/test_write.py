@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnnstack.configs import RunConfig, differences, effective_yaml, parse_config
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import (
+    RunConfig,
+    differences,
+    effective_yaml,
+    load_config,
+    parse_config,
+    write,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -203,3 +212,13 @@ def test_differences() -> None:
         "schedule: {type: poly, power: 1.0} -> {type: cosine, min_lr: 0.0}",
         "run.threads: absent -> 2",
     ]
+
+
+def test_what_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config("digits.yaml").config
+    text = effective_yaml(config)
+    monkeypatch.setattr(write, "LARGEST_FILE", len(text))
+    assert effective_yaml(config) == text
+    monkeypatch.setattr(write, "LARGEST_FILE", len(text) - 1)
+    with pytest.raises(ConfigError, match="all defaults written out is larger than 1 MiB"):
+        effective_yaml(config)

@@ -214,3 +214,11 @@ def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
     for count in (1, 2):
         compose("a: 1\na: 2\n", "x.yaml", problems)
         assert len(problems) == count
+
+
+def test_a_text_is_no_longer_than_a_file_may_be() -> None:
+    """It may come from a checkpoint, in which a thousand times as much is packed."""
+    longest = f"{REST}#".ljust(2**20, "x")
+    assert parse_config(longest, "x.yaml").train.epochs == 1
+    said = "x.yaml:1:1: larger than 1 MiB, which is too large for a config"
+    assert message(f"{longest}x") == said

@@ -152,8 +152,8 @@ COMPRESSION = (
     Mutant(
         "compress: a stage that was stopped begins again elsewhere",
         "training/compressed/pipeline.py",
-        "if is_run(folder) else None\n",
-        "if False else None\n",
+        "found = open_member(folder, notice)\n",
+        "found = None\n",
         ("cli/test_compress.py::test_a_kill_loses_nothing",),
     ),
     Mutant(

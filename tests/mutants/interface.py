@@ -189,9 +189,9 @@ INTERFACE = (
     ),
     Mutant(
         "runs: a bad line ends the list",
-        "reports/runs_report.py",
-        "        with suppress(ValueError):\n",
-        "        with suppress():\n",
+        "training/records/run_log.py",
+        "            with contextlib.suppress(ValueError):\n",
+        "            with contextlib.suppress():\n",
         ("reports/test_runs_report.py::test_a_bad_line_says_nothing_of_its_run_or_of_others",),
     ),
     Mutant(

@@ -315,7 +315,7 @@ RECORDS = (
     Mutant(
         "logs: a torn last line is kept",
         "training/records/run_log.py",
-        'line.endswith("\\n") and wanted(line)',
+        'line.endswith(b"\\n") and wanted(line)',
         "wanted(line)",
         (f"{_LOG}::test_a_line_without_an_end_does_not_survive",),
     ),

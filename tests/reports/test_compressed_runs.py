@@ -29,12 +29,14 @@ def run_named(name: str, sha256: str = SHA) -> Path:
 def compressed(name: str, source: Path, file: str = "net.dnnz", sha256: str = SHA) -> Path:
     folder = Path("runs", name)
     folder.mkdir()
-    stage = StageResult("1-prune", "x", 0.5, (VALIDATED,))
+    stage = StageResult(
+        "1-prune", f"{name}/1-prune/checkpoints/step-1.safetensors", 0.5, (VALIDATED,)
+    )
     after = (VALIDATED, TESTED) if file else ()
     said = Record(str(source.absolute()), sha256, "{}", (), (stage,), after, file, 4000)
     (folder / "compress.json").write_bytes(said.to_json())
     if file:
-        (folder / Path(file).name).write_bytes(b"x" * 1000)
+        (folder / file).write_bytes(b"x" * 1000)
     return folder
 
 
@@ -107,10 +109,11 @@ def test_a_record_leads_nowhere_else_and_a_damaged_one_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("secret.dnnz").write_bytes(b"12")
-    compressed("out", Path("runs", SOURCE), file="../../secret.dnnz")
-    assert "runs/out/secret.dnnz, 1,000 bytes" in shown(capsys)
-    Path("runs/out/compress.json").write_text("[]")
-    assert main(["runs"]) == 1
-    out, err = capsys.readouterr()
-    assert LINE in out.splitlines()
-    assert "runs/out/compress.json: is damaged" in err
+    record = compressed("out", Path("runs", SOURCE)) / "compress.json"
+    for text in (record.read_text().replace("net.dnnz", "../../secret.dnnz"), "[]"):
+        record.write_text(text)
+        assert main(["runs"]) == 1
+        out, err = capsys.readouterr()
+        assert LINE in out.splitlines()
+        assert "runs/out/compress.json: is damaged" in err
+        assert "secret.dnnz" not in out

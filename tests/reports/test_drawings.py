@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -172,3 +173,29 @@ def test_where_no_process_begins_this_one_draws(
         drawn.draw(run)
     assert said == []
     assert (run / "curves.png").is_file()
+
+
+def test_what_a_kill_has_kept_from_being_drawn_is_made_up(tmp_path: Path) -> None:
+    """Runs that are finished, and have no curves or those of a time before their last line."""
+    run_in(tmp_path / "none")
+    for name in ("new", "old", "open", "other"):
+        (run_in(tmp_path / name) / "curves.png").write_bytes(b"x")
+    (tmp_path / "open" / "curves.png").unlink()
+    for name in ("none", "new", "old", "open"):
+        (tmp_path / name / "config.yaml").write_text(f"name: {name}\n", encoding="utf-8")
+        state = "interrupted" if name == "open" else "finished"
+        line = f'{{"event": "end", "step": 2, "state": "{state}"}}\n'
+        (tmp_path / name / "log.jsonl").write_text(line, encoding="utf-8")
+    for name, age in (("old", -1), ("new", 0), ("other", -1)):
+        logged = (tmp_path / name / "metrics.csv").stat().st_mtime_ns
+        os.utime(tmp_path / name / "curves.png", ns=(logged + age, logged + age))
+    said: list[str] = []
+    begun = tmp_path / "none" / f".curves.png.{10**30}.0123abcd.tmp"
+    begun.touch()
+    os.utime(begun, (0, 0))
+    with Drawings(said.append, False) as drawn:
+        drawn.make_up(tmp_path)
+    assert not begun.exists()
+    assert said == []
+    sizes = {path.parent.name: path.stat().st_size > 1 for path in tmp_path.glob("*/curves.png")}
+    assert sizes == {"none": True, "new": False, "old": True, "other": False}

@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
-from dnnstack.reports import runs_report
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
+from dnnstack.training.groups.outcome import outcome
 from dnnstack.training.listener import Listener, Progress
+from dnnstack.training.records import run_log
 from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.run_log import cut_log
 from dnnstack.training.records.runs import create_run, reopen_run
 from dnnstack.training.trainer import train
 
@@ -197,13 +200,13 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.M
     for name in ("a", "b"):
         write(tmp_path, name, START)
 
-    def refuse(path: Path, most: int) -> bytes:
+    def refuse(path: Path, most: int) -> Iterator[bytes]:
         if path.parent.name == "a":
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return read(path, most)
 
-    read = runs_report.read_regular
-    monkeypatch.setattr(runs_report, "read_regular", refuse)
+    read = run_log.regular_lines
+    monkeypatch.setattr(run_log, "regular_lines", refuse)
     faults: list[str] = []
     assert [one.run for one in report_runs(tmp_path, faults.append)] == ["b"]
     assert faults == [f"{tmp_path / 'a' / 'log.jsonl'}: cannot be read: Input/output error"]
@@ -249,3 +252,18 @@ def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(CheckpointError, match="file: is a file, not a folder of runs"):
         report_runs(tmp_path / "file")
+
+
+def test_a_long_log_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
+    trained = [event("train", step, seconds=0.1 * step) for step in range(20_000)]
+    path = write(tmp_path, "net", START, *trained, BEST)
+    report_runs(tmp_path)
+    tracemalloc.start()
+    try:
+        assert only(tmp_path).step == 19_999
+        assert outcome(path).seconds == pytest.approx(1999.9)
+        cut_log(path, 19_998, 19_998)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert only(tmp_path).step == 19_998

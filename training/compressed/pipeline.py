@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...backends.base import Backend
 from ...common.errors import CheckpointError, ConfigError, only_warned
-from ...common.files import atomic_write
+from ...common.files import atomic_write, remove_temporaries
 from ...common.records import dataclass
 from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
@@ -23,8 +23,8 @@ from ..assemble import build_network
 from ..evaluate import Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
-from ..records.resume import Resume, open_resume
-from ..records.runs import is_run, write_config
+from ..records.resume import Resume, open_member
+from ..records.runs import write_config
 from ..records.store import FOLDER as CHECKPOINTS
 from ..records.store import newest_checkpoint
 from ..records.trained import Trained
@@ -107,6 +107,7 @@ def compress(
             found.append(Measured.of(evaluate(network, backend, images, index, part)))
         return tuple(found)
 
+    remove_temporaries(place.folder)
     configs = stage_configs(trained, config, place.folder)
     if not place.record.before:
         place.write(replace(place.record, before=measured(trained.checkpoint, parts)))
@@ -227,10 +228,10 @@ def _named(checkpoint: Checkpoint) -> str:
 def _resumed(folder: Path, config: RunConfig, notice: Callable[[str], None]) -> Resume | None:
     """The training of a stage that was begun; None if it has no folder yet.
 
-    ``config``: of this training; ``notice``: see ``open_resume``. Raises CheckpointError,
+    ``config``: of this training; ``notice``: see ``open_member``. Raises CheckpointError,
     LockedError.
     """
-    found = open_resume(folder, notice) if is_run(folder) else None
+    found = open_member(folder, notice)
     if found is not None and found.checkpoint is None and found.run is not None:
         try:
             # The stage before may have been moved, with this one, since this one was begun.

@@ -77,6 +77,11 @@ class Record:
     float32_bytes: Count = 0
     paper: str = ""
 
+    def __post_init__(self) -> None:
+        for name in (*([self.file] if self.file else []), *(each.folder for each in self.stages)):
+            if name in ("", "..") or "\0" in name or Path(name).name != name:
+                raise ValueError(f"{name!r} is not the name of a file or folder in it")
+
     def to_json(self) -> bytes:
         table = {**vars(self), "before": [vars(each) for each in self.before]}
         table["after"] = [vars(each) for each in self.after]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Interval
+from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
@@ -120,7 +120,7 @@ class _Stored:
     count: Count
     accuracy: Share
     loss: Finite
-    parameters: dict[Name, _StoredCurves]
+    parameters: Annotated[dict[Name, _StoredCurves], MinLen(1)]
 
 
 def evaluations(trained: Trained) -> int:

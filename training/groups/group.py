@@ -160,7 +160,9 @@ def lock_group(path: Path) -> Lock | None:
     Raises LockedError.
     """
     try:
-        return lock(path / LOCK)
+        held = lock(path / LOCK)
+        remove_temporaries(path)
+        return held
     except LockedError:
         raise
     except OSError as error:

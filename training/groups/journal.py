@@ -6,21 +6,22 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...common.errors import CheckpointError, Interrupted, LockedError
-from ...common.files import append, open_regular, read_regular
+from ...common.files import append, open_regular, remove_abandoned
 from ...common.locks import NO_LOCKS, Lock, is_locked, lock
 from ...common.records import dataclass
-from ...common.typed_json import Count, Finite, Name, from_json
+from ...common.typed_json import Count, Finite, Name
+from ...configs.search import Search
+from ..records.run_log import log_lines
 from .sampling import Ended
 
 TRIALS = "trials.jsonl"
 _LOCK = "trials.lock"
-_LONGEST = 1 << 30
 _PAUSE = 0.01
 _PATIENCE = 2.0
 """Seconds of waiting for another process once a stop is requested."""
@@ -72,10 +73,13 @@ class Trial:
 
 
 class Journal:
-    """Appends to the file; a line that a kill has left incomplete is as if never written."""
+    """Appends to the file; a line that is incomplete or damaged is as if never written.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._path = folder, folder / TRIALS
+    search: that of the sweep; other trials than it has are refused. None: they are not looked at.
+    """
+
+    def __init__(self, folder: Path, search: Search | None = None) -> None:
+        self._folder, self._path, self._search = folder, folder / TRIALS, search
 
     @contextmanager
     def alone(self, stop_requested: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -106,28 +110,27 @@ class Journal:
 
     def read(self) -> list[Trial]:
         """All trials, in the order of their numbers. Raises CheckpointError."""
-        try:
-            content = read_regular(self._path, _LONGEST)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _failed(self._path, error) from None
         found: dict[int, Trial] = {}
-        for text in content.splitlines(keepends=True):
-            with suppress(ValueError):
-                line = from_json(text, _Line) if text.endswith(b"\n") else None
-                if line is not None and line.event == "begin":
-                    begun = Trial(line.trial, line.params or {}, generation=line.generation)
-                    found.setdefault(line.trial, begun)
-                elif line is not None and line.trial in found:
-                    begun = found[line.trial]
-                    # What was ended once stays so.
-                    if begun.state is None and line.state is not None:
-                        found[line.trial] = replace(
-                            begun, state=line.state, values=line.values, reports=line.reports,
-                            seconds=line.seconds, epochs=line.epochs, why=line.why,
-                        )  # fmt: skip
-        return [found[number] for number in sorted(found)]
+        for line in filter(None, log_lines(self._path, _Line)):
+            if line.event == "begin":
+                begun = Trial(line.trial, line.params or {}, generation=line.generation)
+                found.setdefault(line.trial, begun)
+            elif line.trial in found:
+                begun = found[line.trial]
+                # What was ended once stays so.
+                if begun.state is None and line.state is not None:
+                    found[line.trial] = replace(
+                        begun, state=line.state, values=line.values, reports=line.reports,
+                        seconds=line.seconds, epochs=line.epochs, why=line.why,
+                    )  # fmt: skip
+        trials = [found[number] for number in sorted(found)]
+        for trial in trials:
+            if self._search is not None and not _fits(trial, self._search):
+                raise CheckpointError(
+                    f"{self._path}: {trial.name} does not fit the search of this sweep, so the "
+                    "file was changed; put it back as it was"
+                )
+        return trials
 
     def size(self) -> int:
         """Bytes of the file, which only grows; 0 without one."""
@@ -186,11 +189,12 @@ class Journal:
         return is_locked(self._lock_of(trial))
 
     def clear(self) -> None:
-        """Delete the locks of trials that have ended, which killed processes have left."""
+        """Delete what killed processes have left: locks of trials that have ended, and so on."""
         for trial in self.read():
             left = trial.state is not None and self._lock_of(trial).exists()
             if left and (held := self.claim(trial)) is not None:
                 held.release()
+        remove_abandoned(self._folder)
 
     def _lock_of(self, trial: Trial) -> Path:
         return self._folder / f"{trial.name}.lock"
@@ -208,6 +212,14 @@ class Journal:
                 os.close(descriptor)
         except OSError as error:
             raise _failed(self._path, error) from None
+
+
+def _fits(trial: Trial, search: Search) -> bool:
+    known = {each.key: each for each in search.dimensions}
+    measured = len(search.objective) if trial.state == "complete" else 0
+    return len(trial.values or ()) == measured and all(
+        key in known and known[key].takes(value) for key, value in trial.params.items()
+    )
 
 
 def _failed(path: Path, error: OSError) -> CheckpointError:

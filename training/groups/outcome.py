@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...common.errors import CheckpointError
-from ...common.files import read_regular
 from ...common.records import dataclass
-from ...common.typed_json import Count, Finite, Name, from_json
-from ..records.run_log import LOG, LONGEST
-from ..records.runs import NO_RECORD
+from ..records.run_log import LOG, Line, log_lines
 
 
 @dataclass(frozen=True)
@@ -40,53 +35,29 @@ class Outcome:
         return {key: value for key, value in vars(self).items() if key != "validations"}
 
 
-@dataclass(frozen=True)
-class _Line:
-    event: Name
-    step: Count
-    epoch: Finite | None = None
-    seconds: Finite | None = None
-    training_seconds: Finite | None = None
-    best: bool = False
-    accuracy: Finite | None = None
-    loss: Finite | None = None
-    correct: Count | None = None
-    count: Count | None = None
-    state: Name | None = None
-    goal: bool | None = None
-
-
 def outcome(run: Path) -> Outcome:
     """The outcome of the run in this folder; damaged lines of its log are left out.
 
     Raises CheckpointError if the log cannot be read.
     """
-    try:
-        content = read_regular(run / LOG, LONGEST)
-    except OSError as error:
-        if error.errno in NO_RECORD:
-            return Outcome()
-        raise CheckpointError(f"{run / LOG}: cannot be read: {error.strerror}") from None
-    last = best = _Line("", 0)
-    ended: _Line | None = None
+    last = best = Line("", 0)
+    ended: Line | None = None
     step, epochs, seconds, spent = 0, 0.0, 0.0, 0.0
     validations: dict[int, tuple[int, float, float]] = {}
-    for text in content.splitlines():
-        with suppress(ValueError):
-            line = from_json(text, _Line)
-            step = line.step
-            epochs = epochs if line.epoch is None else line.epoch
-            if line.event in ("start", "resume"):
-                seconds, spent, ended = seconds + spent, 0.0, None
-            elif line.event == "train":
-                spent = spent if line.seconds is None else line.seconds
-            elif line.event == "validation":
-                last, best = line, line if line.best else best
-                if line.accuracy is not None and line.loss is not None:
-                    validations[step] = (step, line.accuracy, line.loss)
-            elif line.event == "end":
-                ended = line
-                spent = spent if line.training_seconds is None else line.training_seconds
+    for line in filter(None, log_lines(run / LOG, Line)):
+        step = line.step
+        epochs = epochs if line.epoch is None else line.epoch
+        if line.event in ("start", "resume"):
+            seconds, spent, ended = seconds + spent, 0.0, None
+        elif line.event == "train":
+            spent = spent if line.seconds is None else line.seconds
+        elif line.event == "validation":
+            last, best = line, line if line.best else best
+            if line.accuracy is not None and line.loss is not None:
+                validations[step] = (step, line.accuracy, line.loss)
+        elif line.event == "end":
+            ended = line
+            spent = spent if line.training_seconds is None else line.training_seconds
     return Outcome(
         finished=ended is not None and ended.state == "finished",
         step=step,

@@ -13,7 +13,7 @@ from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.search import assignment
 from ..assemble import describe_data
 from ..listener import Summary
-from ..records.resume import Resume, open_resume
+from ..records.resume import Resume, open_member
 from ..records.runs import is_run
 from .claims import Claims, Taken
 from .group import (
@@ -81,8 +81,9 @@ class Planned:
                 *(f"  {line}" for line in changed),
                 "undo these changes, or start a new group without --resume",
             )
-        common = min(len(members), len(group.members))
-        if members[:common] != group.members[:common] or (
+        # Those beyond the ones that are asked for are trained, too.
+        longest = replace(self, count=max(self.count, len(group.members))).members(config)
+        if longest[: len(group.members)] != group.members or (
             self.kind == "folds" and len(members) != len(group.members)
         ):
             raise CheckpointError(
@@ -126,7 +127,7 @@ def train_members(
             if is_run(run) and outcome(run).finished:
                 continue
             begins(place, len(group.members), member)
-            resumed = open_resume(run, notice) if is_run(run) else None
+            resumed = open_member(run, notice)
             with nullcontext() if resumed is None else closing(resumed):
                 try:
                     done: Summary | NonFiniteError = train(member, resumed)

@@ -27,8 +27,8 @@ from ...configs.sampler import OPTIONS
 from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
-from ..records.resume import Resume, open_resume
-from ..records.runs import GROUP, is_run
+from ..records.resume import Resume, open_member
+from ..records.runs import GROUP
 from .group import Group, create_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
@@ -117,7 +117,9 @@ def read_search(path: Path) -> Search:
             "lists its runs"
         )
     try:
-        return from_json(group.search.encode(), Search)
+        found = from_json(group.search.encode(), Search)
+        found.check()
+        return found
     except ValueError as error:
         raise CheckpointError(f"{path / GROUP}: its search cannot be read: {error}") from None
 
@@ -166,7 +168,7 @@ class Sweep:
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.path)
+        return Journal(self.path, self.search)
 
     def run(
         self,
@@ -285,7 +287,7 @@ class Sweep:
             return self._complete(trial, found)
         pruned = False
         try:
-            resumed = open_resume(run, notice) if is_run(run) else None
+            resumed = open_member(run, notice)
             with nullcontext() if resumed is None else closing(resumed):
                 done, pruned = train(trial, resumed, lambda: worse(self._reports(outcome(run))))
         except (NonFiniteError, ConfigError, ShapeError) as error:

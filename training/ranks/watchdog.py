@@ -20,8 +20,8 @@ class Watchdog:
     """While armed, ends the process with ``message()`` once ``deadline`` seconds have passed.
 
     Time is counted in looks of a thread, so it stands still while the process itself is stopped.
-    It is armed inside of what ranks do together alone; see ``armed``. Always it ends the process,
-    silently, once the one that started it is gone: nobody would end it any more.
+    It is armed inside of what ranks do together alone; see ``armed``. Always it ends the process
+    once the one that started it is gone: nobody would end it any more.
     """
 
     def __init__(self, deadline: float, message: Callable[[], str]) -> None:
@@ -47,7 +47,10 @@ class Watchdog:
         while True:
             time.sleep(TICK)
             if os.getppid() != parent:
-                os._exit(STATUS)
+                end(
+                    "the process that watches over a rank was killed, so all ranks end; resume "
+                    "from the last checkpoint, if there is one"
+                )
             now = self._turn
             looks = looks + 1 if now == turn and now % 2 else 0
             turn = now

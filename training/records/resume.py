@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, Warned
-from ...common.files import read_regular
+from ...common.files import read_regular, refuse_link
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.plugins import changed_plugins
@@ -104,6 +104,12 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
         if run is not None:
             run.close()
         raise
+
+
+def open_member(path: Path, notice: Callable[[str], None]) -> Resume | None:
+    """``open_resume`` of a run in the folder of a group, not of a link; None if it is not begun."""
+    refuse_link(path)
+    return open_resume(path, notice) if is_run(path) else None
 
 
 def _refuse_to_overwrite(run: Run) -> None:

@@ -10,15 +10,19 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ...common.errors import CheckpointError
-from ...common.files import append, atomic_write, open_regular, read_regular
-from ...common.typed_json import from_json
+from ...common.files import append, atomic_write, open_regular, regular_lines
+from ...common.records import dataclass
+from ...common.typed_json import Count, Finite, Name, from_json
 from ..metrics import Metrics
+from .runs import NO_RECORD
 
+T = TypeVar("T")
+RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 LOG = "log.jsonl"
 CSV = "metrics.csv"
 # Bytes that a log may have.
@@ -139,16 +143,16 @@ def cut_log(
     if validation_due:
         last |= {"validation": step - 1, "checkpoint": step - 1}
 
-    def in_log(line: str) -> bool:
+    def in_log(line: bytes) -> bool:
         entry = from_json(line, dict[str, Any])
         if entry["event"] == "rollback" and int(entry["rollback"]) > rollbacks:
             return False
         return int(entry["step"]) <= last.get(entry["event"], step)
 
-    def in_csv(line: str) -> bool:
-        if line == HEADER:
+    def in_csv(line: bytes) -> bool:
+        if line == HEADER.encode():
             return True
-        at, epoch, split, *values = line.rstrip("\n").split(",")
+        at, epoch, split, *values = line.decode().rstrip("\n").split(",")
         if len(values) != 3 or split not in ("train", "validation"):
             raise ValueError(line)
         _ = [float(value) for value in (epoch, *values)]
@@ -158,18 +162,55 @@ def cut_log(
     _filter(folder / CSV, in_csv)
 
 
-def _filter(path: Path, wanted: Callable[[str], bool]) -> None:
-    def sound(line: str) -> bool:
+@dataclass(frozen=True)
+class Line:
+    """What is read of a line of the log; ``seconds`` are those of training so far."""
+
+    event: Name
+    step: Count
+    time: Finite | None = None
+    total_steps: Count | None = None
+    epoch: Finite | None = None
+    seconds: Finite | None = None
+    training_seconds: Finite | None = None
+    best: bool = False
+    accuracy: Finite | None = None
+    loss: Finite | None = None
+    correct: Count | None = None
+    count: Count | None = None
+    state: RunState | None = None
+    early: bool = False
+    goal: bool | None = None
+    error: str | None = None
+
+
+def log_lines(log: Path, kind: type[T]) -> Iterator[T | None]:
+    """What the lines of a log say, without one that is being written; None of a damaged one.
+
+    There are none if it is missing. Raises CheckpointError if it cannot be read.
+    """
+    try:
+        for line in regular_lines(log, LONGEST):
+            found = None
+            with contextlib.suppress(ValueError):
+                found = from_json(line, kind)
+            if found is not None or line.endswith(b"\n"):
+                yield found
+    except OSError as error:
+        if error.errno not in NO_RECORD:
+            raise CheckpointError(f"{log}: cannot be read: {error.strerror}") from None
+
+
+def _filter(path: Path, wanted: Callable[[bytes], bool]) -> None:
+    def sound(line: bytes) -> bool:
         try:
-            return line.endswith("\n") and wanted(line)
+            return line.endswith(b"\n") and wanted(line)
         except (ValueError, KeyError, TypeError, OverflowError):
             return False
 
     try:
-        before = read_regular(path, LONGEST).decode("utf-8", "replace")
-        after = "".join(filter(sound, before.splitlines(keepends=True)))
-        if after != before:
-            atomic_write(path, after.encode())
+        if not all(map(sound, regular_lines(path, LONGEST))):
+            atomic_write(path, (line for line in regular_lines(path, LONGEST) if sound(line)))
     except FileNotFoundError:
         return
     except OSError as error:

@@ -144,6 +144,8 @@ def _if_bare(run: Run) -> Run | None:
 
 def _is_bare(path: Path) -> bool:
     """Whether a folder contains nothing but a lock and an incomplete config."""
+    if path.is_symlink():
+        return False
     names = {entry.name for entry in path.iterdir()} - {LOCK}
     return all(name.startswith(f".{CONFIG}.") and name.endswith(".tmp") for name in names)
 
@@ -316,7 +318,8 @@ def config_name(path: Path) -> str | None:
 def _latest(runs_dir: Path) -> Path:
     pointer = runs_dir / LATEST
     try:
-        name = os.readlink(pointer) if pointer.is_symlink() else pointer.read_text("utf-8").strip()
+        linked = pointer.is_symlink()
+        name = os.readlink(pointer) if linked else read_regular(pointer, 1000).decode().strip()
     except (OSError, ValueError) as error:
         if not list_runs(runs_dir):
             raise CheckpointError(f"{runs_dir}: no run yet; {_listed(runs_dir)}") from None

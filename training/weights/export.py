@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write
+from ...common.files import atomic_write, remove_abandoned
 from .pytorch_names import their_names
 from .source import Source
 
@@ -29,6 +29,7 @@ def save_weights(source: Source, path: Path) -> dict[str, str]:
     try:
         # What transformers and timm look for.
         atomic_write(path, save(arrays, {"format": "pt"}))
+        remove_abandoned(path.parent)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be written: {error.strerror}; name a file in another folder"

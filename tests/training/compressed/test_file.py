@@ -6,12 +6,13 @@ import hashlib
 import json
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import CheckpointError
+from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.training.compressed import file as compressed
 from dnnstack.training.compressed.file import (
     compressed_bytes,
@@ -152,3 +153,13 @@ def test_what_cannot_be_written_is_told_and_nothing_else_is_lost(tmp_path: Path)
     with pytest.raises(CheckpointError, match="no such file"):
         read_compressed(tmp_path / "none.dnnz")
     assert not is_compressed(tmp_path)
+
+
+def test_a_config_is_no_longer_than_a_file_of_one(tmp_path: Path) -> None:
+    """Packed, it takes a few thousand bytes; to parse it would take minutes and gigabytes."""
+    origin = replace(provenance(), config=f"x: [{'1,' * (1 << 21)}1]")
+    path = tmp_path / "x.dnnz"
+    path.write_bytes(compressed_bytes(replace(network(), provenance=origin)))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(ConfigError, match=r"x.dnnz \(its config\):1:1: larger than 1 MiB"):
+        find_trained(None, path, tmp_path, print)

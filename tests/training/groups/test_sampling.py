@@ -290,7 +290,7 @@ def test_a_trial_that_two_processes_have_is_an_error(tmp_path: Path, other: str)
     def train(trial: Trial, *rest: Any) -> NoReturn:
         if other == "values":
             (tmp_path / TRIALS).unlink()
-            sweep.journal.begin(replace(trial, params={"optimizer.lr": 7.0}))
+            sweep.journal.begin(replace(trial, params={"optimizer.lr": 0.5}))
         elif other:
             (tmp_path / f"{trial.name}.lock").write_text(f"{other}\n", encoding="ascii")
         else:

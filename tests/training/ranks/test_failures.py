@@ -200,6 +200,18 @@ def test_ranks_do_not_outlive_those_that_watch_over_them(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_a_guard_that_is_killed_is_told_of(folder: Path, rank: int) -> None:
+    with under_way(folder) as training:
+        stat = Path(f"/proc/{training.ranks[rank]}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        assert training.ended() != 0
+        said = training.said()
+    assert (
+        said.count("dnnstack: error: the process that watches over a rank was killed, so all") == 1
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_stands_still_ends_all(folder: Path, rank: int) -> None:
     with under_way(folder, DNNSTACK_RANKS_DEADLINE="4") as training:
         os.kill(training.ranks[rank], signal.SIGSTOP)

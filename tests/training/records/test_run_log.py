@@ -7,11 +7,13 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.records.run_log import CSV, HEADER, LOG, RunLog, cut_log
+from dnnstack.training.records import run_log
+from dnnstack.training.records.run_log import CSV, HEADER, LOG, Line, RunLog, cut_log, log_lines
 
 SOME = Metrics(0.1, 3, 4)
 
@@ -169,3 +171,26 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match="is a symbolic link"):
         cut_log(run, 3, 3)
     assert other.read_text() == "precious\n"
+
+
+def test_lines_as_they_are_read(tmp_path: Path) -> None:
+    """A damaged one is None; one that is being written is left out, unless it can be read."""
+    log = tmp_path / LOG
+    assert list(log_lines(log, Line)) == []
+    sound = b'{"event": "train", "step": 3}'
+    log.write_bytes(sound + b"\n{}\n" + sound)
+    assert list(log_lines(log, Line)) == [Line("train", 3), None, Line("train", 3)]
+    log.write_bytes(sound + b"\n" + sound[:9])
+    assert list(log_lines(log, Line)) == [Line("train", 3)]
+    log.unlink()
+    os.mkfifo(log)
+    assert list(log_lines(log, Line)) == []
+
+
+def test_a_log_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(run_log, "regular_lines", fails)
+    with pytest.raises(CheckpointError, match=f"{LOG}: cannot be read: Input/output error"):
+        next(log_lines(tmp_path / LOG, Line))

@@ -1,0 +1,104 @@
+"""Every place that reads a file is known: its files are fuzzed, or no stranger gives them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .targets import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(path for typed in ROOT.glob("*/py.typed") for path in typed.parent.rglob("*.py"))
+READS = {"open", "open_regular", "read_bytes", "read_regular", "read_text", "regular_lines"}
+SYSTEM = "of the system, or of this program"
+READERS = {
+    "backends/cuda/libraries/kept.py": "plan",
+    "backends/cuda/libraries/kernels.py": SYSTEM,
+    "backends/cuda/libraries/peers.py": SYSTEM,
+    "backends/cuda/libraries/runtime.py": SYSTEM,
+    "backends/cuda/tuned/__init__.py": SYSTEM,
+    "backends/onednn/host_memory.py": SYSTEM,
+    "backends/tuning.py": SYSTEM,
+    "backends/tuning_cache.py": "tuning",
+    "cli/completion.py": "a search of a config for one word",
+    "cli/early.py": "a search of a config for one word",
+    "cli/main.py": SYSTEM,
+    "cli/console.py": SYSTEM,
+    "cli/sweep_work.py": SYSTEM,
+    "common/files.py": "the functions that others read with",
+    "common/locks.py": "lock",
+    "common/machine.py": SYSTEM,
+    "common/machine_load.py": SYSTEM,
+    "configs/find.py": "config-changed",
+    "configs/generated.py": SYSTEM,
+    "configs/stages.py": "stages",
+    "configs/load.py": "search",
+    "datasets/archive.py": "archive",
+    "datasets/cifar.py": "cifar",
+    "datasets/decoded.py": "decoded",
+    "datasets/download.py": "data_files.py has what the downloaded files contain",
+    "datasets/idx.py": "idx",
+    "datasets/picture_files.py": "picture",
+    "datasets/single_pictures.py": "archive",
+    "datasets/transfer.py": "writes alone",
+    "plugins/loading.py": "code, which runs if the user allows it",
+    "plugins/trust.py": "what the user has allowed, in a folder of his own",
+    "reports/doctor_gpu.py": SYSTEM,
+    "reports/plots.py": "metrics",
+    "reports/rate_curve.py": "metrics",
+    "reports/runs_report.py": "log",
+    "reports/sensitivity_report.py": "sensitivity",
+    "reports/staleness.py": "staleness",
+    "training/compressed/file.py": "compressed",
+    "training/compressed/place.py": "compression",
+    "training/groups/group.py": "group",
+    "training/groups/journal.py": "trials",
+    "training/ranks/post.py": SYSTEM,
+    "training/ranks/team.py": SYSTEM,
+    "training/ranks/watchdog.py": SYSTEM,
+    "training/ranks/world.py": SYSTEM,
+    "training/records/checkpoint.py": "checkpoint",
+    "training/records/disk_space.py": "writes alone",
+    "training/records/resume.py": "config-changed",
+    "training/records/run_log.py": "log",
+    "training/records/runs.py": "latest",
+    "training/weights/weight_file.py": "weights",
+}
+
+
+def _reads(source: str) -> Iterator[str]:
+    """The calls in a source that open or read a file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            if name in READS or called in ("np.load", "json.load", "yaml.load"):
+                yield called
+
+
+def test_every_reader_of_files_is_known() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        if any(True for _ in _reads(path.read_text("utf-8")))
+    }
+    # These open what is no file.
+    found -= {"cli/sweep.py", "cli/side_by_side.py", "training/ranks/servers.py"}
+    assert found - READERS.keys() == set(), "fuzz these readers, and name the target here"
+    assert READERS.keys() - found == set(), "these read no file any more"
+
+
+def test_what_readers_are_fuzzed_by_is_there() -> None:
+    words = [target for target in READERS.values() if " " not in target]
+    assert set(words) <= TARGETS.keys()
+    assert len(set(words)) > 15
+
+
+@pytest.mark.parametrize(
+    "source", ["read_regular(path, 1)", "with path.open() as f: pass", "np.load(path)", "open(x)"]
+)
+def test_the_rule_finds_a_reader(source: str) -> None:
+    assert len(list(_reads(source))) == 1
