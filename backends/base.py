@@ -139,6 +139,9 @@ class Executable(Protocol):
     def calls(self, section: str) -> Sequence[BoundCall]:
         """The section's calls in order."""
 
+    def halved(self, section: str) -> frozenset[Tensor]:
+        """The tensors of a section whose numbers are kept and read in 16 bits."""
+
     def measure(self, section: str, repeats: int) -> list[float]:
         """Median seconds of every call of the section over ``repeats`` runs, in the order of calls.
 
@@ -212,8 +215,8 @@ class Backend(Protocol):
         Raises BackendUnavailableError for one that this device does not have.
         """
 
-    def limits(self) -> Limits:
-        """Measure the machine, which takes about a second."""
+    def limits(self, precision: Precision = "auto") -> Limits:
+        """Measure the machine, which takes about a second; products as in this precision."""
 
     def versions(self) -> Mapping[str, str]:
         """Everything that equal bits depend on: library versions, instruction set, threads."""

@@ -128,8 +128,8 @@ class Keeping:
     def precision(self, wanted: Precision) -> Precision:
         return self._backend.precision(wanted)
 
-    def limits(self) -> Limits:
-        return self._backend.limits()
+    def limits(self, precision: Precision = "auto") -> Limits:
+        return self._backend.limits(precision)
 
     def versions(self) -> Mapping[str, str]:
         return self._backend.versions()
@@ -196,6 +196,9 @@ class Lent:
 
     def function(self, section: str, given: Tensor, found: Tensor) -> Callable[[Array], Array]:
         return self._held.function(section, given, found)
+
+    def halved(self, section: str) -> frozenset[Tensor]:
+        return self._held.halved(section)
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return self._held.calls(section)

@@ -13,7 +13,7 @@ from . import console, options
 if TYPE_CHECKING:
     from ..reports.doctor import Finding
 
-_LEFT = 24
+_LEFT = 26
 
 
 @click.command(

@@ -75,8 +75,10 @@ class DefaultOf:
 # ---------------------------------------------------------------- numbers
 
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
-Positive = Annotated[float, Interval(gt=0)]
-NotNegative = Annotated[float, Interval(ge=0)]
+SMALL, LARGE = 1e-37, 1e37
+"""Numbers beyond these are 0 or infinite in float32, with which trainings compute."""
+Positive = Annotated[float, Interval(ge=SMALL, le=LARGE)]
+NotNegative = Annotated[float, Interval(ge=0, le=LARGE)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 """A share of less than the whole."""
 Fraction = Annotated[float, Interval(ge=0, le=1)]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..common.errors import ConfigError
+from ..common.options import SMALL
 from ..common.records import dataclass
 from .blocks import REPEAT
 from .document import Node, Place, Problem
@@ -386,6 +387,8 @@ def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -
     if kind in _EXPECTED:
         # An integer limit in full: 2147483647, not 2.14748e+09.
         limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+        if context.get("ge") == SMALL and isinstance(node.value, (int, float)) and node.value <= 0:
+            kind, limits = "greater_than", {"gt": 0}
         message = "expected " + _EXPECTED[kind].format(**limits)
     hint = meant_value(kind, node)
     return f"{message} (got {got}{hint})" if message.startswith("expected") else message

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from ..common.errors import ShapeError
-from ..common.options import Positive
+from ..common.options import SMALL, Positive
 from ..graph.graph import Graph, Moved, Tensor
 from ..graph.ops import (
     BatchNorm,
@@ -33,7 +33,7 @@ class BatchNormLayer(Layer):
     kind = "batch_norm"
     momentum: Annotated[
         float,
-        Interval(gt=0, le=1),
+        Interval(ge=SMALL, le=1),
         "Weight of the new value in the running statistics, which evaluation uses.",
     ] = 0.1
     eps: Annotated[Positive, "Added to the variance before the square root."] = 1e-5

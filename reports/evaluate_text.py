@@ -72,18 +72,14 @@ def _rows(result: Evaluation) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = [
         ("class", samples_of(result.dataset), "right", "precision", "recall", "95% interval", "F1")
     ]
-    rates: list[list[float]] = [[], [], []]
     for entry in result.per_class():
         own = [entry[key] for key in ("precision", "recall", "f1")]
         name = cut(entry["label"], _LONG_NAME)
         span = entry["recall_interval"]
         shares = [_share(own[0]), _share(own[1]), _span(span) if span else "-", _share(own[2])]
         rows.append((name, entry["count"], entry["correct"], *shares))
-        for known, rate in zip(rates, own, strict=True):
-            known += [] if rate is None else [rate]
-    if all(rates):
-        precision, recall, f1 = (_share(sum(known) / len(known)) for known in rates)
-        rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
+    precision, recall, f1 = map(_share, result.means())
+    rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
     return rows
 
 

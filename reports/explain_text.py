@@ -18,6 +18,8 @@ WIDTH = 79
 # Widths of FLOP, bytes, time, fraction of the limit.
 _COLUMNS = (8, 8, 11, 9)
 _GAINS = 5
+# Instead of a share above 100%.
+_CACHED = "faster"
 # The least width of the text on the left, whatever the terminal.
 _NARROWEST = 24
 
@@ -102,7 +104,7 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
     ]
     lines = ["whole step"]
     for title, seconds in rows:
-        share = _percent(seconds, step.seconds)
+        share = _percent(seconds, step.seconds) if seconds == step.limit_seconds else ""
         lines += page.row(f"  {title}", ("", "", _time(seconds), share))
     gains = explanation.most_to_gain(_GAINS)
     if gains:
@@ -132,6 +134,9 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
             f"limits, measured now: {limits.gflops:.0f} GFLOP/s (matrix product), "
             f"{limits.gbytes:.1f} GB/s (copy)"
         )
+        if _CACHED in {_figures(member)[-1] for member in explanation.operations}:
+            text = "faster than the limit: the data was still in a cache, or other programs ran"
+            lines += page.broken(f"{text} while the limits were measured")
     return lines
 
 
@@ -256,7 +261,7 @@ def _indented(text: str, page: _Page, margin: int = 12) -> list[str]:
 def _figures(member: Operation) -> tuple[str, ...]:
     return (
         quantity(member.op.flops()),
-        quantity(member.op.bytes()),
+        quantity(member.bytes),
         _time(member.seconds),
         _percent(member.limit_seconds, member.seconds),
     )
@@ -270,4 +275,6 @@ def _time(seconds: float | None) -> str:
 
 def _percent(limit: float | None, seconds: float | None) -> str:
     share = ratio(limit, seconds)
-    return "" if share is None else f"{share:.0%}"
+    if share is None:
+        return "" if limit is None or not seconds else _CACHED
+    return f"{share:.0%}"

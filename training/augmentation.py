@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
@@ -25,6 +24,7 @@ from ..graph.ops import (
     LeastSure,
     View,
     Views,
+    share_of,
 )
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class TestTime:
         """How many pictures of a batch are seen in all views."""
         if len(self.views) == 1:
             return count
-        # 0.07 of 100 are 7, not 8 for a rounding.
-        return min(max(ceil(round(self.share * count, 6)), 1), count)
+        return share_of(count, self.share)
 
     def check(self, shape: Shape, classes: int) -> None:
         """Raise ShapeError if pictures (C, H, W) are too small to be shifted.
@@ -143,7 +142,9 @@ class TestTime:
         with graph.at("views", "forward"):
             place = graph.tensor("views.place", target.shape, "int32")
             rows = graph.tensor("views.rows", (self.seen(x.shape[0]),), "int32")
-            graph.add(LeastSure(scores=plain, target=target, place=place, rows=rows))
+            graph.add(
+                LeastSure(scores=plain, target=target, place=place, rows=rows, share=self.share)
+            )
         views = self.spread(graph, x, rows)
         # No name of a layer has a slash.
         with graph.under("views/"):

@@ -18,8 +18,8 @@ def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -
     """One weight for each class of ``data``, or () where none are asked for.
 
     train: indices of the samples to train on. ``balanced`` is N / (K n) for a class with n of the
-    N samples and K classes, so that the mean weight of a sample is 1. Raises ConfigError for
-    numbers or names that do not fit the classes.
+    N samples, K being the classes that have any, so that the mean weight of a sample is 1. Raises
+    ConfigError for numbers or names that do not fit the classes.
     """
     asked = config.loss.class_weights
     if asked is None:
@@ -45,5 +45,6 @@ def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -
             "count rare classes twice; remove one of the two"
         )
     counts = np.bincount(data.labels[train], minlength=len(names))
+    there = np.count_nonzero(counts)
     # A class without a sample to train on is never weighed.
-    return tuple(len(train) / (len(names) * max(int(count), 1)) for count in counts)
+    return tuple(len(train) / (there * int(count)) if count else 1.0 for count in counts)

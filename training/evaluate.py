@@ -97,31 +97,42 @@ class Evaluation:
         return wilson(self.correct, self.count)
 
     def per_class(self) -> list[dict[str, Any]]:
-        """For each class its counts and rates; an undefined rate is None.
+        """For each class its counts and rates.
 
         precision: the share of right answers among the pictures classified as this class; recall:
         the share of right answers among the pictures of this class, with its 95% confidence
-        interval; f1: their harmonic mean.
+        interval; f1: 2 TP / (2 TP + FP + FN). A share of nothing is 0, as with ``zero_division=0``
+        of scikit-learn; accuracy and interval of a class without pictures are None.
         """
         found = []
         counts, given = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
         for index, right in enumerate(np.diag(self.confusion).tolist()):
             count = counts[index]
-            recall = right / count if count else None
             found.append(
                 {
                     "label": self.classes[index],
                     "index": index,
                     "count": count,
                     "correct": right,
-                    "accuracy": recall,
-                    "precision": right / given[index] if given[index] else None,
-                    "recall": recall,
+                    "accuracy": right / count if count else None,
+                    "precision": right / max(given[index], 1),
+                    "recall": right / max(count, 1),
                     "recall_interval": [*wilson(right, count)] if count else None,
-                    "f1": 2 * right / (count + given[index]) if count else None,
+                    "f1": 2 * right / max(count + given[index], 1),
                 }
             )
         return found
+
+    def means(self) -> tuple[float, float, float]:
+        """The means of precision, recall and F1 over the classes that have pictures or answers."""
+        there = (self.confusion.sum(0) + self.confusion.sum(1)).tolist()
+        kept = [
+            entry for entry, any_of_it in zip(self.per_class(), there, strict=True) if any_of_it
+        ]
+        precision, recall, f1 = (
+            sum(entry[key] for entry in kept) / len(kept) for key in ("precision", "recall", "f1")
+        )
+        return precision, recall, f1
 
     def confused(self, most: int) -> list[tuple[int, int, int]]:
         """The most common mistakes, at most ``most``: (true class, answer, pictures)."""
@@ -144,6 +155,7 @@ class Evaluation:
             "accuracy_interval": [*self.interval],
             "loss": self.loss,
             "per_class": self.per_class(),
+            "mean": dict(zip(("precision", "recall", "f1"), self.means(), strict=True)),
             "confusion_matrix": self.confusion.tolist(),
             "top_k": {str(k): right / self.count for k, right in self.top_k.items()},
             "top_k_intervals": {

@@ -23,6 +23,7 @@ from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import cublas_lt
 from .libraries.cudnn_library import Cudnn
+from .libraries.layout import BFLOAT
 from .libraries.modules import toolchain
 from .libraries.runtime import (
     CAPTURING,
@@ -163,16 +164,23 @@ class CudaBackend:
             )
         return wanted
 
-    def limits(self) -> Limits:
+    def limits(self, precision: Precision = "auto") -> Limits:
         n = 8192
         with cupy_on(self.device.stream) as cp:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
             blas = self._stream(0, self.device.has_tf32).cublas
             at = [address_of(x) for x in (a, b, c)]
             product = Product(n, n, n, at[0], n, at[1], n, at[2], n)
+
+            def multiply() -> None:
+                if precision == "bf16":
+                    blas.gemm_ex(product, BFLOAT, BFLOAT)
+                else:
+                    blas.sgemm(product)
+
             source = cp.empty(1 << 28, "float32")
             target, stream = cp.empty_like(source), self.device.stream
-            seconds = fastest(lambda: blas.sgemm(product), stream, 10)
+            seconds = fastest(multiply, stream, 10)
             moved = fastest(lambda: cp.copyto(target, source), stream, 10)
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
 

@@ -330,6 +330,11 @@ class CudaExecutable:
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [step.call for step in self._sections[section].steps if step.call is not None]
 
+    def halved(self, section: str) -> frozenset[Tensor]:
+        held = self._sections[section].buffers.items()
+        copied = self._store.in_bf16()
+        return frozenset(t for t, buffer in held if buffer.dtype == BFLOAT) | copied
+
     def measure(self, section: str, repeats: int) -> list[float]:
         times = []
         binder = self._sections[section]

@@ -155,6 +155,10 @@ class OneDnnExecutable:
         binder = self._sections[section]
         return [entry.call for entry in (*binder.prologue, *binder.steps)]
 
+    def halved(self, section: str) -> frozenset[Tensor]:
+        held = self._sections[section].memories.items()
+        return frozenset(t for t, memory in held if memory.descriptor.dtype == "bfloat16")
+
     def measure(self, section: str, repeats: int) -> list[float]:
         binder = self._sections[section]
         library().set_threads(self._threads)

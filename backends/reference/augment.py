@@ -22,7 +22,7 @@ from ...graph.augmentations import (
     Recolour,
     stages,
 )
-from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, LeastSure, Views
+from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, LeastSure, Views, share_of
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
@@ -69,7 +69,8 @@ def least_sure(op: LeastSure, scores: Array, target: Array) -> Arrays:
     gap = np.where(np.isnan(gap) | (target < 0), np.inf, gap)
     rows = np.argsort(gap, kind="stable")[: op.rows.size].astype(np.int32)
     place = np.full(len(scores), -1, np.int32)
-    place[rows] = np.arange(len(rows))
+    kept = share_of(int((target >= 0).sum()), op.share)
+    place[rows[:kept]] = np.arange(kept)
     return place, rows
 
 

@@ -60,7 +60,7 @@ class ReferenceBackend:
             )
         return "fp32" if wanted == "auto" else wanted
 
-    def limits(self) -> Limits:
+    def limits(self, precision: Precision = "auto") -> Limits:
         """GFLOP/s of a float32 product of 1024 x 1024, GB/s read and written by a 64 MB copy."""
         a = np.ones((1024, 1024), np.float32)
         product = np.empty_like(a)

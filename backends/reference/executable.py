@@ -94,6 +94,9 @@ class ReferenceExecutable:
             for op in self.graphs[section].ops
         ]
 
+    def halved(self, section: str) -> frozenset[Tensor]:
+        return frozenset()
+
     def measure(self, section: str, repeats: int) -> list[float]:
         """Median seconds of every operation; all values are afterwards what they were before."""
         ops = self.graphs[section].ops

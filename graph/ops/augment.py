@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from ...common.errors import ShapeError
 from ...common.random import Key
 from ...common.records import dataclass
@@ -100,11 +102,12 @@ class Views(Op):
 
 
 class LeastSure(Op):
-    """Which M samples of a batch have the smallest gap between the two largest scores.
+    """Which samples of a batch have the smallest gap between the two largest scores.
 
-    scores: (N, K), target: (N,); rows: (M,), these samples, the smallest gap first; place: (N,),
-    where in ``rows`` a sample is, or -1. A sample without a target has no gap, nor has one with a
-    NaN: it comes last. Of equal gaps the first sample comes first.
+    scores: (N, K), target: (N,); rows: (M,), samples, the smallest gap first; place: (N,), where in
+    ``rows`` a sample is, or -1. With n targets in the batch, ``share_of(n, share)`` samples have a
+    place; M is enough for N. A sample without a target has no gap, nor has one with a NaN: it comes
+    last. Of equal gaps the first sample comes first.
     """
 
     flops_each = 2
@@ -112,12 +115,21 @@ class LeastSure(Op):
     target: In
     place: Out
     rows: Out
+    share: float
 
     def check(self) -> None:
         n, classes = self.scores.shape
         self.need(classes > 1, self.scores)
         self.need(self.place.shape == self.target.shape == (n,), self.target, self.place)
-        self.need(0 < self.rows.size <= n, self.scores, self.rows)
+        self.need(0.0 < self.share <= 1.0 and self.rows.size == share_of(n, self.share), self.rows)
+
+
+def share_of(count: int, share: float) -> int:
+    """How many of so many samples a share is: rounded up, and at least one if there are any.
+
+    0.07 of 100 are 7, not 8 for a rounding.
+    """
+    return min(max(ceil(share * count - 5e-7), 1), count)
 
 
 class AverageViews(Op):

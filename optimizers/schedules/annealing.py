@@ -84,7 +84,10 @@ class OneCycle(Schedule):
 
     kind = "one_cycle"
     peak_fraction: Annotated[
-        float, Interval(gt=0, lt=1), "Share of the training at which lr is reached."
+        float,
+        Interval(gt=0, lt=1),
+        "Share of the training at which lr is reached. If that is less than a step, the first has "
+        "lr, and that of PyTorch's OneCycleLR less.",
     ] = 0.3
     start_factor: Annotated[Fraction, "First rate, as a share of lr."] = 0.04
     end_factor: Annotated[Fraction, "Last rate, as a share of lr."] = 0.0

@@ -104,6 +104,18 @@ ONE_LINE = [
         "x.yaml:1:36: evaluate.tta_share: expected a number above 0 (got 0)",
     ),
     (
+        "optimizer: {type: sgd, lr: 1e-50}",
+        "x.yaml:1:28: optimizer.lr: expected a number of at least 1e-37 (got 1e-50)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 1e50}",
+        "x.yaml:1:28: optimizer.lr: expected a number of at most 1e+37 (got 1e50)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 0}",
+        "x.yaml:1:28: optimizer.lr: expected a number above 0 (got 0)",
+    ),
+    (
         "evaluate: {tta_share: 0.5}",
         "x.yaml:1:23: evaluate.tta_share: there are no views without tta; set evaluate.tta, or "
         "remove this key",

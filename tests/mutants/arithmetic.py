@@ -281,14 +281,14 @@ ARITHMETIC = (
         f"{_REFERENCE}/augment.py",
         'rows = np.argsort(gap, kind="stable")[: op.rows.size]',
         'rows = np.argsort(-gap, kind="stable")[: op.rows.size]',
-        (_SHARED_VIEWS, f"{_SURE}[least_sure-3-3]"),
+        (_SHARED_VIEWS, f"{_SURE}[least_sure-0.6-3]"),
     ),
     Mutant(
         "views: samples without a target take the place of others",
         f"{_REFERENCE}/augment.py",
         "np.isnan(gap) | (target < 0)",
         "np.isnan(gap)",
-        (f"{_SURE}[least_sure-masked-3-1]",),
+        (f"{_SURE}[least_sure-masked-0.6-1]",),
     ),
     Mutant(
         "views: of equal gaps the last comes first, on a GPU",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Limits
 from dnnstack.backends.onednn import backend as backend_module
+from dnnstack.backends.onednn.library import library
 from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Reshape
@@ -110,6 +111,55 @@ def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(
     slow = Limits(gflops=1e-9, gbytes=1e-9)
     below = replace(found, operations=tuple(replace(o, limits=slow) for o in found.operations))
     assert below.most_to_gain(3) == []
+
+
+def test_no_share_is_above_the_limit(
+    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits that a step was faster than are measured again, and the better ones count."""
+    asked = []
+
+    def limits(precision: str) -> Limits:
+        asked.append(precision)
+        return Limits(1e-3, 1e9) if len(asked) == 1 else Limits(2e-3, 1e8)
+
+    monkeypatch.setattr(reference, "limits", limits)
+    found = _explained(tiny(), reference, measured=True)
+    # As often as it may be, for the machine does more than 2 MFLOP/s.
+    assert (asked, found.limits) == (["auto"] * 3, Limits(2e-3, 1e9))
+    assert found.whole is not None
+    assert found.whole.limit_seconds == found.totals()["step"].limit_seconds
+    in_json = found.to_json()
+    assert in_json["whole_step"]["fraction_of_limit"] is None
+    text = as_text(found)
+    assert "faster than the limit: the data was still in a cache" in text
+    for operation in found.operations:
+        assert operation.limit_seconds is not None
+        slower = operation.limit_seconds > (operation.seconds or 0.0)
+        assert (operation.to_json()["fraction_of_limit"] is None) == slower
+        timed = replace(found, operations=(_timed(operation, operation.limit_seconds),))
+        assert timed.totals()["step"].limit_seconds == operation.limit_seconds
+        assert "faster" not in as_text(timed).split("total")[0]
+    assert not re.search(r"\d{3,}%", text.replace("100%", ""))
+
+    monkeypatch.setattr(reference, "limits", lambda precision: Limits(1e9, 1e9))
+    calm = as_text(_explained(tiny(), reference, measured=True))
+    assert "faster" not in calm
+
+
+def test_bytes_are_those_of_the_numbers_as_they_are_kept(tiny: Tiny) -> None:
+    if not library().has_bfloat16():
+        pytest.skip("this processor does not multiply in bfloat16")
+    plain, half = (
+        _explained(tiny(f"run.precision={precision}"), backend_module.OneDnnBackend(1))
+        for precision in ("fp32", "bf16")
+    )
+    assert all(operation.bytes == operation.op.bytes() for operation in plain.operations)
+    less = {o.op.name: o.bytes / o.op.bytes() for o in half.operations}
+    assert less["SgdUpdate"] == 1.0
+    assert less["Pool2d"] == less["Pool2dBackward"] == 0.5
+    assert 0.5 < less["Conv2d"] < 1.0
+    assert half.totals()["step"].bytes < plain.totals()["step"].bytes
 
 
 def _timed(operation: Operation, seconds: float) -> Operation:

@@ -27,6 +27,7 @@ from dnnstack.graph.ops import (
     LeastSure,
     View,
     Views,
+    share_of,
 )
 from numpy.typing import NDArray
 
@@ -150,14 +151,15 @@ def average_of_rows(d: Draft, weights: tuple[float, ...], place: list[int], clas
     )
 
 
-def least_sure(d: Draft, scores: list[list[float]], target: list[int], most: int) -> None:
+def least_sure(d: Draft, scores: list[list[float]], target: list[int], share: float) -> None:
     n = len(scores)
     d.graph.add(
         LeastSure(
             scores=d.given("scores", np.array(scores, np.float32)),
             target=d.given("target", np.array(target, np.int32)),
             place=d.out("place", n, dtype="int32"),
-            rows=d.out("rows", most, dtype="int32"),
+            rows=d.out("rows", share_of(n, share), dtype="int32"),
+            share=share,
         )
     )
 
@@ -165,11 +167,12 @@ def least_sure(d: Draft, scores: list[list[float]], target: list[int], most: int
 NAN, INF = float("nan"), float("inf")
 GAPS = [[3.0, 1.0, 2.5], [0.0, 4.0, 0.0], [1.0, 1.5, -9.0], [-2.0, -2.25, -2.0], [7.0, 7.5, 0.0]]
 HARD = [[NAN, 1.0], [INF, INF], [-INF, -INF], [1.0, -INF], [2.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-for most in (1, 3, 5):
-    case(f"least_sure-{most}", least_sure, GAPS, [0, 1, 2, 0, 1], most)
-    case(f"least_sure-masked-{most}", least_sure, GAPS, [0, 1, -1, -1, -1], most)
-for most in (2, 4, 7):
-    case(f"least_sure-no_gap-{most}", least_sure, HARD, [0, 0, 1, 1, 0, -1, 1], most)
+for share in (0.2, 0.5, 0.6, 1.0):
+    case(f"least_sure-{share}", least_sure, GAPS, [0, 1, 2, 0, 1], share)
+    case(f"least_sure-masked-{share}", least_sure, GAPS, [0, 1, -1, -1, -1], share)
+    case(f"least_sure-none-{share}", least_sure, GAPS, [-1] * 5, share)
+for share in (0.28, 0.5, 1.0):
+    case(f"least_sure-no_gap-{share}", least_sure, HARD, [0, 0, 1, 1, 0, -1, 1], share)
 case("views-of_rows", views_of_rows, [2, 0, 3], 4, 2, 4, 5)
 case("views-of_a_row", views_of_rows, [1], 2, 1, 2, 2)
 case("average_views-of_rows", average_of_rows, (0.5, 0.25, 0.25), [2, -1, 0, -1, 1], 6)

@@ -34,6 +34,10 @@ def test_balanced_weights_make_classes_equal(tiny: Tiny) -> None:
     # Only the samples to train on count.
     part = class_weights(tiny("loss.class_weights=balanced"), DATA, EVERY[5:])
     np.testing.assert_allclose(part, [95 / 15, 95 / 180, 95 / 90])
+    # Nor does a class without a sample to train on.
+    part = class_weights(tiny("loss.class_weights=balanced"), DATA, EVERY[10:])
+    np.testing.assert_allclose(part[1:], [90 / 120, 90 / 60])
+    np.testing.assert_allclose(np.array(part)[LABELS[10:]].mean(), 1.0)
     assert weights(tiny()) == ()
 
 

@@ -97,11 +97,36 @@ def test_precision_recall_and_f1() -> None:
     assert (cat["precision"], cat["recall"]) == (6 / 7, 6 / 8)
     assert cat["f1"] == pytest.approx(2 * (6 / 7) * (6 / 8) / (6 / 7 + 6 / 8))
     assert (dog["precision"], dog["recall"]) == (9 / 13, 9 / 10)
-    # Never answered: precision has no meaning. Never there: recall has none.
-    assert (cow["precision"], cow["recall"], cow["f1"]) == (None, 0.0, 0.0)
+    # Never answered, then never there: a share of nothing is 0.
+    assert (cow["precision"], cow["recall"], cow["f1"]) == (0.0, 0.0, 0.0)
     matrix = CONFUSION_OF_THREE.T.copy()
     _, _, cow = evaluation(matrix).per_class()
-    assert (cow["count"], cow["precision"], cow["recall"], cow["f1"]) == (0, 0.0, None, None)
+    assert (cow["count"], cow["precision"], cow["recall"], cow["f1"]) == (0, 0.0, 0.0, 0.0)
+    assert (cow["accuracy"], cow["recall_interval"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("confusion", "precision", "recall", "f1"),
+    [
+        # precision_recall_fscore_support(average="macro", zero_division=0) of scikit-learn 1.9.1.
+        (CONFUSION_OF_THREE, 0.516483516483516, 0.55, 0.527536231884058),
+        (CONFUSION_OF_THREE.T, 0.55, 0.516483516483516, 0.527536231884058),
+        # The third class is neither there nor answered: it does not count.
+        (np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), 0.9, 0.875, 0.873015873015873),
+        (np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]]), 1 / 9, 1 / 3, 1 / 6),
+    ],
+)
+def test_means_are_those_of_scikit_learn(
+    confusion: np.ndarray, precision: float, recall: float, f1: float
+) -> None:
+    found = evaluation(confusion)
+    assert found.means() == pytest.approx((precision, recall, f1), rel=1e-12)
+    means = found.to_json()["mean"]
+    assert means == {
+        "precision": found.means()[0],
+        "recall": found.means()[1],
+        "f1": found.means()[2],
+    }
 
 
 def test_the_commonest_mistakes_come_first() -> None:
@@ -121,9 +146,8 @@ def test_text_names_everything() -> None:
     heads = ["class", "pictures", "right", "precision", "recall", "95%", "interval", "F1"]
     assert heads in cells
     assert ["cat", "8", "6", "85.71%", "75.00%", "40.93%", "to", "92.85%", "80.00%"] in cells
-    assert ["cow", "2", "0", "-", "0.00%", "0.00%", "to", "65.76%", "0.00%"] in cells
-    # Means over the classes that have the figure.
-    assert ["mean", "20", "15", "77.47%", "55.00%", "52.75%"] in cells
+    assert ["cow", "2", "0", "0.00%", "0.00%", "0.00%", "to", "65.76%", "0.00%"] in cells
+    assert ["mean", "20", "15", "51.65%", "55.00%", "52.75%"] in cells
     assert "  2 x  cat taken for dog  (25.0% of cat)" in lines
     assert cells[-4:] == [
         ["cat", "dog", "cow"],

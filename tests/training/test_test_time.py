@@ -103,7 +103,8 @@ def test_a_share_is_of_those_with_the_closest_scores(
     averages = scores_of(trained, backend, pictures, VIEWS[tta])
     second, best = np.sort(wanted, 1)[:, -2:].T
     for first in range(0, 20, batch):
-        rows = first + np.argsort((best - second)[first : first + batch])[:5]
+        rows = first + np.argsort((best - second)[first : first + batch])
+        rows = rows[: 5 if first == 0 else 4]  # 40% of the samples, of which the last batch has 8
         wanted[rows] = averages[rows]
     found: list[np.ndarray] = []
     result = evaluate(

@@ -58,6 +58,12 @@ def pieces(parameters: Sequence[Parameter], server: int, servers: int) -> tuple[
 
 def check(setup: Setup, servers: int) -> None:
     """Raise ConfigError for what servers cannot do that each hold a part of the parameters."""
+    for layer in setup.network.every_layer():
+        if getattr(layer, "parallel", None) is not None:
+            raise ConfigError(
+                f"parallel of '{layer.name}': workers of an asynchronous training compute whole "
+                "batches of their own; leave it out, or train without --async"
+            )
     rule = optimizer(setup.config)
     lengths = (setup.plan.steps_per_epoch, setup.plan.total_steps)
     if len(rule.stretches(setup.network.parameters(), *lengths)) > 1:

@@ -138,6 +138,10 @@ class Store:
         spans = [self.spans[tensor] for tensor in tensors]
         return spans[0][0], min(span[1] for span in spans), max(span[2] for span in spans)
 
+    def in_bf16(self) -> frozenset[Tensor]:
+        """The parameters that have a copy in bfloat16, which operations read."""
+        return frozenset(self._bf16_copies)
+
     def bf16_copy(self, tensor: Tensor) -> Buffer:
         """The bfloat16 copy of a parameter; whoever changes the parameter renews it."""
         if tensor not in self._bf16_copies:

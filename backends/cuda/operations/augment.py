@@ -22,7 +22,7 @@ from ....graph.augmentations import (
     Shift,
     stages,
 )
-from ....graph.ops import AverageViews, GatherAugmented, LeastSure, Views
+from ....graph.ops import AverageViews, GatherAugmented, LeastSure, Views, share_of
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, blocks_for, i64
 from ..libraries.layout import ceil_div
@@ -142,7 +142,8 @@ def least_sure(b: Binder, op: LeastSure) -> None:
     gaps = b.scratch(n, "float32")
     arguments: tuple[Any, ...] = (b.floats(op.scores), op.target, gaps, n, classes)
     b.kernel(op, (SURE, "score_gaps"), n, arguments)
-    arguments = (gaps, b.output(op.place), b.output(op.rows), n, op.rows.size)
+    most = b.numbers(*(share_of(count, op.share) for count in range(n + 1)))
+    arguments = (gaps, op.target, b.output(op.place), b.output(op.rows), most, n, op.rows.size)
     b.kernel(op, (SURE, "least_sure"), n, arguments, {"samples": op.rows.size})
 
 

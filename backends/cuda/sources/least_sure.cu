@@ -20,15 +20,20 @@ KERNEL score_gaps(const float* scores, const int* target, float* gaps, int n, in
     }
 }
 
-// rows: the `most` samples with the smallest gaps, in order; place: where in these a sample is, or -1.
-KERNEL least_sure(const float* gaps, int* place, int* rows, int n, int most) {
+// rows: the `size` samples with the smallest gaps, in order; place: where in these a sample is, or -1
+// behind the first most[c], with c targets in the batch.
+KERNEL least_sure(const float* gaps, const int* target, int* place, int* rows, const int* most, int n,
+                  int size) {
     enter();
     LINEAR(i, n) {
         const float own = gaps[i];
-        int before = 0;
-        for (int k = 0; k < n; ++k) before += gaps[k] < own || (gaps[k] == own && k < i);
-        place[i] = before < most ? before : -1;
-        if (before < most) rows[before] = i;
+        int before = 0, count = 0;
+        for (int k = 0; k < n; ++k) {
+            before += gaps[k] < own || (gaps[k] == own && k < i);
+            count += target[k] >= 0;
+        }
+        place[i] = before < most[count] ? before : -1;
+        if (before < size) rows[before] = i;
     }
 }
 

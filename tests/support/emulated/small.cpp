@@ -45,12 +45,12 @@ extern "C" void gradient(const float* log_p, const int* target, float* dx, int n
     of(2);
     emulated::launch(256, 0, [=] { loss_backward(log_p, target, dx, n, classes, smoothing, mean); });
 }
-extern "C" void sure(const float* scores, const int* target, float* gaps, int* place, int* rows, int n,
-                     int classes, int most, int blocks) {
+extern "C" void sure(const float* scores, const int* target, float* gaps, int* place, int* rows,
+                     const int* most, int n, int classes, int size, int blocks) {
     of(blocks);
     emulated::launch(32, 0, [=] { score_gaps(scores, target, gaps, n, classes); });
     of(blocks);
-    emulated::launch(32, 0, [=] { least_sure(gaps, place, rows, n, most); });
+    emulated::launch(32, 0, [=] { least_sure(gaps, target, place, rows, most, n, size); });
 }
 extern "C" void average(const float* x, float* y, const float* weights, const float* scores,
                         const int* place, int count, int classes, i64 each, i64 size) {

@@ -88,6 +88,7 @@ def test_servers_update_as_a_session_does(servers: int) -> None:
         (("parallel.servers=4",), r"parallel.servers: 4 of 4 ranks are servers"),
         (("parallel.servers=2", "optimizer.clip_norm=1"), "parallel.servers: clip_norm needs"),
         (("optimizer.groups=[{parameters: '*_1.*', freeze_after_epoch: 1}]",), "need mode sync"),
+        (("layers.6.dense.parallel={split: units}",), r"parallel of 'dense_1': workers .* --async"),
     ],
 )
 def test_what_cannot_be_asynchronous_is_refused(overrides: tuple[str, ...], said: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.operations.convolution import TURNED
 from dnnstack.backends.reference.kernels import KERNELS
+from dnnstack.graph.ops import share_of
 
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
@@ -103,7 +104,8 @@ def test_the_least_sure_samples_are_those_of_the_reference(kernels, name, blocks
     n, classes = scores.shape
     gaps = np.full(n, np.nan, np.float32)
     found = [np.full(n, -7, np.int32), np.full(len(rows), -7, np.int32)]
-    given = (scores, target, gaps, *found)
+    most = np.array([share_of(count, op.share) for count in range(n + 1)], np.int32)
+    given = (scores, target, gaps, *found, most)
     kernels.sure(*map(pointer, given), n, classes, op.rows.size, blocks)
     np.testing.assert_array_equal(found[0], place)
     np.testing.assert_array_equal(found[1], rows)
@@ -111,17 +113,20 @@ def test_the_least_sure_samples_are_those_of_the_reference(kernels, name, blocks
 
 def test_many_samples_are_in_the_order_of_their_gaps(kernels):
     """More of them than threads, many with equal gaps."""
-    n, classes, most = 500, 10, 130
+    n, classes, share = 500, 10, 0.26
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 9, (n, classes)).astype(np.float32)
     target = rng.integers(-1, 4, n).astype(np.int32)
-    found = [np.full(n, np.nan, np.float32), np.full(n, -7, np.int32), np.full(most, -7, np.int32)]
-    kernels.sure(*map(pointer, (scores, target, *found)), n, classes, most, 2)
+    most = np.array([share_of(count, share) for count in range(n + 1)], np.int32)
+    size = int(most[n])
+    found = [np.full(n, np.nan, np.float32), np.full(n, -7, np.int32), np.full(size, -7, np.int32)]
+    kernels.sure(*map(pointer, (scores, target, *found, most)), n, classes, size, 2)
     second, best = np.sort(scores, 1)[:, -2:].T
-    rows = np.lexsort((np.arange(n), np.where(target < 0, np.inf, best - second)))[:most]
+    rows = np.lexsort((np.arange(n), np.where(target < 0, np.inf, best - second)))[:size]
     np.testing.assert_array_equal(found[2], rows)
-    place = np.full(n, -1)
-    place[rows] = np.arange(most)
+    place, kept = np.full(n, -1), share_of(int((target >= 0).sum()), share)
+    assert 0 < kept < size
+    place[rows[:kept]] = np.arange(kept)
     np.testing.assert_array_equal(found[1], place)
 
 
