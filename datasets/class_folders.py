@@ -28,6 +28,8 @@ class PictureFile:
     label: int
     size: int
     time_ns: int
+    inode: int = 0
+    changed_ns: int = 0
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -169,7 +171,7 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
         # A broken link: reading it later reports the file's name.
         return PictureFile(name, label, -1, 0)
     size = status.st_size if stat.S_ISREG(status.st_mode) else -1
-    return PictureFile(name, label, size, status.st_mtime_ns)
+    return PictureFile(name, label, size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def held_out(

@@ -28,6 +28,7 @@ from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
 from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
+from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
 from .pictures import in_channels, scaled
@@ -121,7 +122,6 @@ class ImageFolder(Dataset):
             for label, name in enumerate(classes):
                 if label not in labels:
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
-            content = [f"{pictures[at].label} {read[at]}" for at in kept]
             failed = {
                 picture.name: str(error)
                 for picture, error in zip(pictures, read, strict=True)
@@ -129,7 +129,7 @@ class ImageFolder(Dataset):
             }
             refused.update(failed)
             said = {
-                "content": sha256_bytes("\n".join(content).encode()),
+                "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
                 "left_out": json.dumps(failed),
             }
             return said, (images if len(kept) == len(images) else images[kept], labels)
@@ -138,9 +138,10 @@ class ImageFolder(Dataset):
             _VERSION,
             str(folder.resolve()),
             skip,
-            *([p.name, p.label, p.size, p.time_ns] for p in pictures),
+            # Not their labels: those are of the folders as they are called now.
+            *([p.name, p.size, p.time_ns, p.inode, p.changed_ns] for p in pictures),
         ]
-        fields = ("content", "left_out")
+        fields = ("contents", "left_out")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
@@ -148,11 +149,23 @@ class ImageFolder(Dataset):
             found, build = read_once([*stamps, better], fields, look)
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
-        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
+        used = [picture for picture in pictures if picture.name not in left_out]
+        contents = found["contents"]
+        content = sha256_bytes(f"{[p.label for p in used]} {contents}".encode())
+        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
-        sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
-        return ImageSet(f"image_folder/{split}", images, labels, classes, sources)
+        return ImageSet(
+            f"image_folder/{split}",
+            images,
+            labels,
+            classes,
+            tuple(f"{place}/{p.name}" for p in used),
+            tuple(p.name for p in used),
+            tuple(
+                contents[at : at + CONTENT_DIGITS] for at in range(0, len(contents), CONTENT_DIGITS)
+            ),
+        )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
         """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
