@@ -26,12 +26,13 @@ from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
-from .decoded import Arrays, Images, decoded, read_once
+from .decoded import Arrays, Images, decoded, file_stamp, read_once
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
 from .pictures import in_channels, scaled
+from .repeated import found_twice, split_contents
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -102,14 +103,16 @@ class ImageFolder(Dataset):
         classes = self._names(folder, info)
         if self.test is None:
             rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
+            beside, tests = folder, held
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
-            tests = list_pictures(self._folder("test", root), classes)
+            beside = self._folder("test", root)
+            tests = [picture for each in list_pictures(beside, classes) for picture in each]
             if split == "test":
-                folder = self._folder("test", root)
-            chosen = tests if split == "test" else list_pictures(folder, classes)
-            pictures = [picture for each in chosen for picture in each]
+                folder, pictures = beside, tests
+            else:
+                pictures = [p for each in list_pictures(folder, classes) for p in each]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
@@ -139,7 +142,7 @@ class ImageFolder(Dataset):
             str(folder.resolve()),
             skip,
             # Not their labels: those are of the folders as they are called now.
-            *([p.name, p.size, p.time_ns, p.inode, p.changed_ns] for p in pictures),
+            *([p.name, *p.stamp] for p in pictures),
         ]
         fields = ("contents", "left_out")
         found, build = read_once(stamps, fields, look)
@@ -150,8 +153,8 @@ class ImageFolder(Dataset):
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
         used = [picture for picture in pictures if picture.name not in left_out]
-        contents = found["contents"]
-        content = sha256_bytes(f"{[p.label for p in used]} {contents}".encode())
+        contents = split_contents(found["contents"])
+        content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
@@ -161,10 +164,9 @@ class ImageFolder(Dataset):
             labels,
             classes,
             tuple(f"{place}/{p.name}" for p in used),
-            tuple(p.name for p in used),
-            tuple(
-                contents[at : at + CONTENT_DIGITS] for at in range(0, len(contents), CONTENT_DIGITS)
-            ),
+            names=tuple(p.name for p in used),
+            contents=contents,
+            doubts=() if split == "test" else found_twice(folder, used, contents, beside, tests),
         )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
@@ -213,7 +215,12 @@ def _decode(
         try:
             image = in_channels(open_picture(path, []), channels, [])
             images[at] = scaled(image, height, width, whole, [])
-            return sha256_file(path)
+            content = sha256_file(path)
+            # Otherwise it may be of another file than the pixels. A number of a file is not as
+            # steady everywhere as its times.
+            if file_stamp(path.stat())[:3] != pictures[at].stamp[:3]:
+                return DatasetError(f"{path}: was changed while it was read; start again")
+            return content
         except DatasetError as error:
             return error
         except OSError as error:

@@ -26,7 +26,8 @@ class ImageSet:
     ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``. sources: where
     each sample comes from, such as the path of its file, if there is more to say than its number.
     names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
-    and labels, such as the hashes of their files, without which the pictures are hashed.
+    and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
+    what a person should know before training, such as a picture under two classes.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ImageSet:
     names: tuple[str, ...] = ()
     contents: tuple[str, ...] = ()
     key: str = ""
+    doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for each in ("sources", "names", "contents"):

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.records import dataclass
+from ..common.text import samples_of
 from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
+from ..datasets.identity import some
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
@@ -41,6 +43,22 @@ class DataReport:
     std: tuple[float, ...]
     scaling: Preprocessing
     augment: tuple[Augmentation, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a person should know: pictures that are there twice, classes that lack some."""
+        classes, samples = self.images.classes, samples_of(self.dataset)
+        lacking = {
+            part: [name for name, count in zip(classes, counts, strict=True) if not count]
+            for part, counts in self.counts.items()
+            if counts.any()
+        }
+        told = [
+            f"classes without {samples} in {part} ({len(names)}): {some(names)}"
+            for part, names in lacking.items()
+            if names
+        ]
+        return (*self.images.doubts, *told)
 
     @property
     def dataset(self) -> str:
@@ -78,6 +96,7 @@ class DataReport:
             "std": self.std,
             "seen_mean": seen_mean,
             "seen_std": seen_std,
+            "doubts": self.doubts,
         }
 
 
