@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .download import Downloads
-from .identity import Difference, Identity, compare, identify, matched_classes
 from .image_set import DataFile, DatasetInfo, ImageSet, Split
 from .loader import (
     balanced_order,
@@ -20,9 +19,7 @@ from .registry import data_root, describe, files, load, names, source_of
 __all__ = [
     "DataFile",
     "DatasetInfo",
-    "Difference",
     "Downloads",
-    "Identity",
     "ImageSet",
     "Picture",
     "Preparation",
@@ -30,16 +27,13 @@ __all__ = [
     "as_image",
     "as_picture",
     "balanced_order",
-    "compare",
     "data_root",
     "describe",
     "epoch_order",
     "evaluation_order",
     "files",
     "find_pictures",
-    "identify",
     "load",
-    "matched_classes",
     "names",
     "read_picture",
     "source_of",

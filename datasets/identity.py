@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,41 +61,28 @@ class Difference:
     """What became of the samples of ``before`` in ``after``; classes are matched by name.
 
     kept: (M,) int32, the place in ``after`` of each sample of ``before`` that is still there with
-    its class and content, by whatever name, else -1. Of the others there are the names: added,
-    removed, relabelled (the content has another class), changed (the name and the class have
-    another content). ``renamed`` ones are among the kept. Pairs of names are written "old (now
-    new)". lost, new: names of classes. other: what cannot be told sample by sample differs.
+    its class and content, by whatever name, else -1. samples: names of the "added", "removed",
+    "relabelled" (the content has another class), "changed" (the name has another content) and, of
+    those kept, "renamed"; a pair of names is "old (now new)". rest: further differences, by kind.
     """
 
     kept: NDArray[np.int32]
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    relabelled: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    renamed: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    new: tuple[str, ...] = ()
-    other: str = ""
+    samples: Mapping[str, Sequence[str]]
+    rest: Mapping[str, Sequence[str]]
 
     @property
     def same(self) -> bool:
         """Whether samples and classes are the same, perhaps with other names or in other order."""
-        gone = self.added or self.removed or self.relabelled or self.changed
-        return not (gone or self.lost or self.new or self.other)
+        return not any(self.rest.values()) and not any(
+            names for kind, names in self.samples.items() if kind != "renamed"
+        )
 
     def lines(self) -> list[str]:
         """A line for each kind of difference, with its number and some names; fit to print."""
-        kinds = {
-            "added": self.added,
-            "removed": self.removed,
-            "relabelled": self.relabelled,
-            "changed": self.changed,
-            "renamed": self.renamed,
-        }
-        told = [f"{len(names)} {kind}: {some(names)}" for kind, names in kinds.items() if names]
-        classes = {"classes that are gone": self.lost, "new classes": self.new}
-        told += [f"{kind}: {some(names)}" for kind, names in classes.items() if names]
-        return [*told, self.other] if self.other else told
+        told = [
+            f"{len(names)} {kind}: {some(names)}" for kind, names in self.samples.items() if names
+        ]
+        return told + [f"{kind}: {some(names)}" for kind, names in self.rest.items() if names]
 
 
 def some(names: Sequence[str]) -> str:
@@ -106,82 +93,67 @@ def some(names: Sequence[str]) -> str:
 def compare(before: Identity, after: Identity) -> Difference:
     """Match the samples of ``before`` with those of ``after``, each with one at most.
 
-    First by name, class and content, then by class and content, by content alone, by name alone.
+    First by name, class and content, then by class and content, by content alone, by name.
     Samples known by number alone are all kept, or none, as the digests say.
     """
-    lost, new = _unknown(after.classes, before.classes), _unknown(before.classes, after.classes)
     kept = np.full(len(before.labels), -1, np.int32)
     if before.digest == after.digest:
-        return Difference(np.arange(len(kept), dtype=np.int32))
+        return Difference(np.arange(len(kept), dtype=np.int32), {}, {})
+    rest: dict[str, Sequence[str]] = {
+        "classes that are gone": _unknown(after.classes, before.classes),
+        "new classes": _unknown(before.classes, after.classes),
+    }
     if not before.names or not after.names:
         counts = f"{len(before.labels):,} before, {len(after.labels):,} now"
         alike = "as many, but with other contents or labels"
-        told = alike if len(before.labels) == len(after.labels) else counts
-        return Difference(kept, lost=lost, new=new, other=f"other samples: {told}")
+        rest["other samples"] = [alike if len(kept) == len(after.labels) else counts]
+        return Difference(kept, {}, rest)
     old, now = _rows(before), _rows(after)
-    pairs = _Pairs(old, now)
-    same = pairs.take(lambda row: row)
-    renamed = pairs.take(lambda row: row[1:] if row[2] else None)
-    moved = pairs.take(lambda row: row[2] or None)
-    named = pairs.take(lambda row: row[0])
-    for here, there in same + renamed:
+    left, right = dict.fromkeys(range(len(old))), dict.fromkeys(range(len(now)))
+
+    def paired(key: Callable[[_Row], Hashable]) -> list[tuple[int, int]]:
+        """Match what is left and has the same key, in order; None matches nothing."""
+        places: dict[Hashable, list[int]] = {None: []}
+        for at in reversed(right):
+            places.setdefault(key(now[at]), []).append(at)
+        del places[None]
+        found = [(at, same.pop()) for at in left if (same := places.get(key(old[at])))]
+        for here, there in found:
+            del left[here], right[there]
+        return found
+
+    def named(pairs: Sequence[tuple[int, int]]) -> list[str]:
+        both = [(old[here][0], now[there]) for here, there in sorted(pairs)]
+        return [f"{name} (now {row[0] if row[0] != name else row[1]})" for name, row in both]
+
+    stayed = paired(lambda row: row)
+    renamed = paired(lambda row: row[1:] if row[2] else None)
+    for here, there in stayed + renamed:
         kept[here] = there
-    relabelled = [pair for pair in moved + named if old[pair[0]][1] != now[pair[1]][1]]
-    changed = [pair for pair in named if old[pair[0]][1] == now[pair[1]][1]]
-
-    def names(found: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-        both = ((old[here][0], now[there]) for here, there in sorted(found))
-        return tuple(f"{name} (now {row[0] if row[0] != name else row[1]})" for name, row in both)
-
-    return Difference(
-        kept,
-        added=tuple(now[at][0] for at in pairs.after),
-        removed=tuple(old[at][0] for at in pairs.before),
-        relabelled=names(relabelled),
-        changed=tuple(old[here][0] for here, _ in changed),
-        renamed=names(renamed),
-        lost=lost,
-        new=new,
-    )
+    relabelled = paired(lambda row: row[2] or None)
+    changed = paired(lambda row: row[:2])
+    relabelled += paired(lambda row: row[0])
+    samples = {
+        "added": [now[at][0] for at in right],
+        "removed": [old[at][0] for at in left],
+        "relabelled": named(relabelled),
+        "changed": [old[here][0] for here, _ in changed],
+        "renamed": named(renamed),
+    }
+    return Difference(kept, samples, rest)
 
 
 _Row = tuple[str, str, str]
 
 
-class _Pairs:
-    """Samples of two lists that are not matched yet: ascending numbers in ``before``, ``after``."""
-
-    def __init__(self, old: Sequence[_Row], now: Sequence[_Row]) -> None:
-        self._old, self._now = old, now
-        self.before, self.after = list(range(len(old))), list(range(len(now)))
-
-    def take(self, key: Callable[[_Row], Hashable]) -> list[tuple[int, int]]:
-        """Match those of the same key, in their order; None matches nothing."""
-        places: dict[Hashable, list[int]] = {}
-        for at in reversed(self.after):
-            places.setdefault(key(self._now[at]), []).append(at)
-        places.pop(None, None)
-        found = [
-            (at, there.pop()) for at in self.before if (there := places.get(key(self._old[at])))
-        ]
-        before, after = {at for at, _ in found}, {at for _, at in found}
-        self.before = [at for at in self.before if at not in before]
-        self.after = [at for at in self.after if at not in after]
-        return found
-
-
 def _rows(samples: Identity) -> list[_Row]:
     """(name, class in NFC, content) of each sample; no content is an empty text."""
     classes = [nfc(name) for name in samples.classes]
-    contents = samples.contents or ("",) * len(samples.names)
-    labels = samples.labels.tolist()
-    return [
-        (name, classes[label], content)
-        for name, label, content in zip(samples.names, labels, contents, strict=True)
-    ]
+    labels = [classes[label] for label in samples.labels.tolist()]
+    contents = samples.contents or ("",) * len(labels)
+    return list(zip(samples.names, labels, contents, strict=True))
 
 
-def _unknown(known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+def _unknown(known: Sequence[str], names: Sequence[str]) -> list[str]:
     """Those of ``names`` that are not among ``known``, in NFC."""
-    places = matched_classes(known, names)
-    return tuple(name for name, place in zip(names, places, strict=True) if place < 0)
+    return [names[at] for at in np.flatnonzero(matched_classes(known, names) < 0).tolist()]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from ..common.files import sha256_file
@@ -15,6 +16,7 @@ from .identity import CONTENT_DIGITS, some
 
 # More threads do not read faster from one disk.
 _THREADS = 8
+_UNKNOWN = " " * CONTENT_DIGITS
 Sample = tuple[str, int, str]
 """A name, a label and a content, which is empty if it is not known."""
 
@@ -22,58 +24,49 @@ Sample = tuple[str, int, str]
 def found_twice(
     folder: Path,
     pictures: Sequence[PictureFile],
-    contents: Sequence[str] | None,
+    contents: Sequence[str],
     beside: Path,
     tests: Sequence[PictureFile],
 ) -> tuple[str, ...]:
-    """``doubts`` of the pictures in ``folder``, with their contents if known, and those to test on.
+    """``doubts`` of the pictures in ``folder`` and of those to test on, in the folder ``beside``.
 
-    Only files of the same size can be the same, so that no others are read.
+    contents: of the pictures, if they are known.
     """
-    counts = Counter(picture.stamp[0] for picture in (*pictures, *tests))
-    sizes = {size for size, count in counts.items() if count > 1 and size > 0}
-    if contents is None:
-        train = hashed(folder, pictures, sizes)
-    else:
-        train = named(folder, pictures, contents)
-    return doubts(train, hashed(beside, tests, sizes))
+    sizes = Counter(picture.stamp[0] for picture in (*pictures, *tests))
+    parts = []
+    for above, part, known in ((folder, pictures, contents), (beside, tests, ())):
+        found = zip(part, known or _hashed(above, part, sizes), strict=True)
+        parts.append([(f"{above.name}/{p.name}", p.label, content) for p, content in found])
+    return doubts(*parts)
 
 
-def hashed(folder: Path, pictures: Sequence[PictureFile], sizes: set[int]) -> list[Sample]:
-    """Those of the pictures that have one of these sizes, with their contents, remembered."""
-    chosen = [picture for picture in pictures if picture.stamp[0] in sizes]
+def _hashed(
+    folder: Path, pictures: Sequence[PictureFile], sizes: Mapping[int, int]
+) -> Sequence[str]:
+    """The contents of those of whose size there are several files: no others can be the same."""
+    asked = [picture.stamp[0] > 0 and sizes[picture.stamp[0]] > 1 for picture in pictures]
 
-    def content(picture: PictureFile) -> str:
-        try:
-            return sha256_file(folder / picture.name)[:CONTENT_DIGITS]
-        except OSError:
-            # Who reads the picture says why it cannot be read.
-            return " " * CONTENT_DIGITS
+    def content(picture: PictureFile, wanted: bool) -> str:
+        # Who reads the picture says why it cannot be read.
+        with suppress(OSError):
+            return sha256_file(folder / picture.name)[:CONTENT_DIGITS] if wanted else _UNKNOWN
+        return _UNKNOWN
 
     def compute() -> dict[str, str]:
         with ThreadPoolExecutor(min(available_threads(), _THREADS)) as pool:
-            return {"contents": "".join(pool.map(content, chosen))}
+            return {"contents": "".join(pool.map(content, pictures, asked))}
 
-    if not chosen:
-        return []
-    stamps = ["contents", str(folder.resolve()), *([p.name, *p.stamp] for p in chosen)]
-    found = remembered(stamps, ("contents",), compute)["contents"]
-    return named(folder, chosen, split_contents(found))
+    if not any(asked):
+        return [""] * len(pictures)
+    every = zip(pictures, asked, strict=True)
+    stamps = ["contents", str(folder.resolve()), *([p.name, *p.stamp, each] for p, each in every)]
+    return split_contents(remembered(stamps, ("contents",), compute)["contents"])
 
 
 def split_contents(joined: str) -> tuple[str, ...]:
-    """The contents of which this text consists."""
-    return tuple(
-        joined[at : at + CONTENT_DIGITS].strip() for at in range(0, len(joined), CONTENT_DIGITS)
-    )
-
-
-def named(folder: Path, pictures: Sequence[PictureFile], contents: Sequence[str]) -> list[Sample]:
-    """Their names begin with that of the folder of all classes."""
-    return [
-        (f"{folder.name}/{picture.name}", picture.label, content)
-        for picture, content in zip(pictures, contents, strict=True)
-    ]
+    """The contents of which a text consists."""
+    places = range(0, len(joined), CONTENT_DIGITS)
+    return tuple(joined[at : at + CONTENT_DIGITS].strip() for at in places)
 
 
 def doubts(train: Sequence[Sample], test: Sequence[Sample]) -> tuple[str, ...]:

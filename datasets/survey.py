@@ -144,7 +144,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         broken,
         unused,
         _tiny(names, [look for _, look in seen]),
-        found_twice(train, rest, None, test or train, held),
+        found_twice(train, rest, (), test or train, held),
     )
 
 

@@ -47,18 +47,12 @@ class DataReport:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a person should know: pictures that are there twice, classes that lack some."""
-        classes, samples = self.images.classes, samples_of(self.dataset)
-        lacking = {
-            part: [name for name, count in zip(classes, counts, strict=True) if not count]
-            for part, counts in self.counts.items()
-            if counts.any()
-        }
-        told = [
-            f"classes without {samples} in {part} ({len(names)}): {some(names)}"
-            for part, names in lacking.items()
-            if names
-        ]
-        return (*self.images.doubts, *told)
+        told, samples = list(self.images.doubts), samples_of(self.dataset)
+        for part, counts in self.counts.items():
+            names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
+            if names and counts.any():
+                told.append(f"classes without {samples} in {part} ({len(names)}): {some(names)}")
+        return tuple(told)
 
     @property
     def dataset(self) -> str:

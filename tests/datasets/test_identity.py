@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Identity, ImageSet, compare, identify, matched_classes
+from dnnstack.datasets import ImageSet
+from dnnstack.datasets.identity import Identity, compare, identify, matched_classes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,14 +111,14 @@ def test_classes_that_are_gone_and_new_ones() -> None:
     after = [(f"feline/{name[4:]}", "feline", content) for name, _, content in _ROWS[:2]]
     found = compare(identity(_ROWS), identity([_ROWS[2], *after], ("dog", "feline")))
     assert found.kept.tolist() == [-1, -1, 0]
-    assert (found.lost, found.new, found.same) == (("cat",), ("feline",), False)
+    assert not found.same
     assert found.lines() == [
         "2 relabelled: cat/1.png (now feline/1.png), cat/2.png (now feline/2.png)",
         "classes that are gone: cat",
         "new classes: feline",
     ]
     empty = compare(identity(_ROWS), identity(_ROWS, ("cat", "dog", "cow")))
-    assert (empty.new, empty.lost, empty.same) == (("cow",), (), False)
+    assert (empty.lines(), empty.same) == (["new classes: cow"], False)
     assert not compare(identity(_ROWS, ("cat", "dog", "cow")), identity(_ROWS)).same
 
 
@@ -146,7 +147,7 @@ def test_samples_without_names_are_all_kept_or_none() -> None:
         "other samples: 3 before, 2 now",
     ]
     for one, two in ((before, identity(_ROWS)), (identity(_ROWS), before)):
-        assert compare(one, two).other
+        assert compare(one, two).rest["other samples"]
         assert compare(one, two).kept.tolist() == [-1, -1, -1]
 
 
@@ -154,7 +155,7 @@ def test_names_without_contents_are_matched_by_name() -> None:
     labels = np.array([0, 1], np.int32)
     before = identify(("a", "b"), labels, ("x", "y"))
     found = compare(before, identify(("a", "b"), labels[::-1], ("x", "z")))
-    assert (found.relabelled, found.removed, found.added) == (("x (now b)",), ("y",), ("z",))
+    assert found.lines() == ["1 added: z", "1 removed: y", "1 relabelled: x (now b)"]
     assert found.kept.tolist() == [-1, -1]
 
 
@@ -173,12 +174,16 @@ def test_random_folders(before: dict[str, str], after: dict[str, str]) -> None:
     for kind in {row[1:] for row in old}:
         wanted = min(sum(row[1:] == kind for row in rows) for rows in (old, new))
         assert sum(one[1:] == kind for one, _ in pairs) == wanted
-    fates = len(found.removed) + len(found.relabelled) + len(found.changed) + len(pairs)
-    assert fates == len(old)
-    assert len(found.added) == len(new) - (fates - len(found.removed))
-    assert set(found.added) <= {row[0] for row in new}
-    assert set(found.removed) <= {row[0] for row in old}
-    assert len(found.renamed) == sum(one[0] != two[0] for one, two in pairs)
+    assert found.same == (sorted(row[1:] for row in old) == sorted(row[1:] for row in new))
+    kinds = ("added", "removed", "relabelled", "changed", "renamed")
+    added, removed, relabelled, changed, renamed = (found.samples.get(kind, ()) for kind in kinds)
+    fates = len(relabelled) + len(changed) + len(pairs)
+    assert len(removed) == len(old) - fates
+    assert len(added) == len(new) - fates
+    assert {*added} <= {row[0] for row in new}
+    assert {*removed} <= {row[0] for row in old}
+    assert len(renamed) == sum(one[0] != two[0] for one, two in pairs)
+    assert all(name in before and name in after for name in changed)
     stay = {row[0] for row in set(old) & set(new)}
     assert stay <= {one[0] for one, two in pairs if one[0] == two[0]}
 
