@@ -32,7 +32,7 @@ from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
 from .pictures import in_channels, scaled
-from .repeated import found_twice, split_contents
+from .repeated import doubts, split_contents
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -166,7 +166,9 @@ class ImageFolder(Dataset):
             tuple(f"{place}/{p.name}" for p in used),
             names=tuple(p.name for p in used),
             contents=contents,
-            doubts=() if split == "test" else found_twice(folder, used, contents, beside, tests),
+            doubts=()
+            if split == "test"
+            else doubts(classes, folder, used, contents, beside, tests),
         )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Pictures that are there more than once: in training and in test, or under two classes."""
+"""Pictures that are there twice, in training and in test or under two classes; classes without."""
 
 from __future__ import annotations
 
@@ -18,32 +18,44 @@ from .identity import CONTENT_DIGITS, some
 _THREADS = 8
 _UNKNOWN = " " * CONTENT_DIGITS
 Sample = tuple[str, int, str]
-"""A name, a label and a content, which is empty if it is not known."""
+"""A name, a label and a content."""
 
 
-def found_twice(
+def doubts(
+    classes: Sequence[str],
     folder: Path,
     pictures: Sequence[PictureFile],
     contents: Sequence[str],
     beside: Path,
     tests: Sequence[PictureFile],
 ) -> tuple[str, ...]:
-    """``doubts`` of the pictures in ``folder`` and of those to test on, in the folder ``beside``.
+    """What a person should know of the pictures in ``folder`` and of those to test on: some texts.
 
-    contents: of the pictures, if they are known.
+    contents: of the pictures, if they are known. beside: the folder of those to test on.
     """
     sizes = Counter(picture.stamp[0] for picture in (*pictures, *tests))
-    parts = []
-    for above, part, known in ((folder, pictures, contents), (beside, tests, ())):
-        found = zip(part, known or _hashed(above, part, sizes), strict=True)
-        parts.append([(f"{above.name}/{p.name}", p.label, content) for p, content in found])
-    return doubts(*parts)
+    known = contents or _hashed(folder, pictures, sizes), _hashed(beside, tests, sizes)
+    counts = Counter(content for part in known for content in part if content)
+    parts = [
+        [
+            (f"{above.name}/{picture.name}", picture.label, content)
+            for picture, content in zip(part, found, strict=True)
+            if counts[content] > 1
+        ]
+        for above, part, found in zip((folder, beside), (pictures, tests), known, strict=True)
+    ]
+    tested = {picture.label for picture in tests}
+    absent = [name for label, name in enumerate(classes) if label not in tested]
+    return (*repeated(*parts), *lacking("test", absent))
 
 
 def _hashed(
     folder: Path, pictures: Sequence[PictureFile], sizes: Mapping[int, int]
 ) -> Sequence[str]:
-    """The contents of those of whose size there are several files: no others can be the same."""
+    """The contents of those of whose size there are several files, as no others can be the same.
+
+    The others' contents are empty.
+    """
     asked = [picture.stamp[0] > 0 and sizes[picture.stamp[0]] > 1 for picture in pictures]
 
     def content(picture: PictureFile, wanted: bool) -> str:
@@ -69,7 +81,12 @@ def split_contents(joined: str) -> tuple[str, ...]:
     return tuple(joined[at : at + CONTENT_DIGITS].strip() for at in places)
 
 
-def doubts(train: Sequence[Sample], test: Sequence[Sample]) -> tuple[str, ...]:
+def lacking(part: str, names: Sequence[str], samples: str = "pictures") -> list[str]:
+    """A text about the classes of these names, if there are any."""
+    return [f"classes without {samples} in {part} ({len(names):,}): {some(names)}"] if names else []
+
+
+def repeated(train: Sequence[Sample], test: Sequence[Sample]) -> tuple[str, ...]:
     """What a person should know of pictures that are there twice: a text for each kind."""
     trained = _by_content(train)
     both = [
@@ -92,6 +109,5 @@ def _by_content(part: Iterable[Sample]) -> dict[str, dict[int, str]]:
     """For each content and label the first name."""
     found: dict[str, dict[int, str]] = {}
     for name, label, content in part:
-        if content:
-            found.setdefault(content, {}).setdefault(label, name)
+        found.setdefault(content, {}).setdefault(label, name)
     return found

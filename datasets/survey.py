@@ -16,7 +16,7 @@ from ..common.text import listed
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .image_set import unreadable
 from .picture_files import SUFFIXES, open_picture
-from .repeated import found_twice
+from .repeated import doubts
 
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation")
@@ -144,7 +144,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         broken,
         unused,
         _tiny(names, [look for _, look in seen]),
-        found_twice(train, rest, (), test or train, held),
+        doubts(classes, train, rest, (), test or train, held),
     )
 
 

@@ -13,7 +13,7 @@ from ..common.records import dataclass
 from ..common.text import samples_of
 from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
-from ..datasets.identity import some
+from ..datasets.repeated import lacking
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
@@ -47,12 +47,11 @@ class DataReport:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a person should know: pictures that are there twice, classes that lack some."""
-        told, samples = list(self.images.doubts), samples_of(self.dataset)
+        told = list(self.images.doubts)
         for part, counts in self.counts.items():
             names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
-            if names and counts.any():
-                told.append(f"classes without {samples} in {part} ({len(names)}): {some(names)}")
-        return tuple(told)
+            told += lacking(part, names if counts.any() else [], samples_of(self.dataset))
+        return tuple(dict.fromkeys(told))
 
     @property
     def dataset(self) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from dnnstack.common.files import sha256_file
 from dnnstack.datasets import ImageSet, load, repeated
+from dnnstack.datasets.class_folders import PictureFile
 from dnnstack.datasets.repeated import doubts
+from dnnstack.datasets.repeated import repeated as twice
 from dnnstack.datasets.survey import survey
 
 from ..support.picture_folders import OPTIONS, paint, root
@@ -26,20 +28,18 @@ REMOVE = (
 
 def test_what_is_told() -> None:
     train = [("t/a/1", 0, "x"), ("t/a/2", 0, "y"), ("t/b/1", 1, "z")]
-    assert doubts(train, [("s/a/1", 0, "w")]) == ()
+    assert twice(train, [("s/a/1", 0, "w")]) == ()
     # A copy in its own class misleads nobody.
-    assert doubts([*train, ("t/a/9", 0, "x")], []) == ()
-    assert doubts([*train, ("t/b/9", 1, "x")], []) == (f"{TWO}t/a/1 = t/b/9{KEEP}",)
-    assert doubts(train, [("s/a/1", 0, "z2"), ("s/b/1", 1, "z2")]) == (f"{TWO}s/a/1 = s/b/1{KEEP}",)
-    assert doubts(train, [("s/a/7", 0, "y")]) == (f"{BOTH}(1): s/a/7 = t/a/2{REMOVE}",)
-    assert doubts(train, [("s/b/7", 1, "y")]) == (
+    assert twice([*train, ("t/a/9", 0, "x")], []) == ()
+    assert twice([*train, ("t/b/9", 1, "x")], []) == (f"{TWO}t/a/1 = t/b/9{KEEP}",)
+    assert twice(train, [("s/a/1", 0, "z2"), ("s/b/1", 1, "z2")]) == (f"{TWO}s/a/1 = s/b/1{KEEP}",)
+    assert twice(train, [("s/a/7", 0, "y")]) == (f"{BOTH}(1): s/a/7 = t/a/2{REMOVE}",)
+    assert twice(train, [("s/b/7", 1, "y")]) == (
         f"{TWO}t/a/2 = s/b/7{KEEP}",
         f"{BOTH}(1): s/b/7 = t/a/2{REMOVE}",
     )
-    # What cannot be read is the same as nothing.
-    assert doubts([("t/a/1", 0, ""), ("t/b/1", 1, "")], [("s/a/1", 0, "")]) == ()
     many = [(f"t/a/{number}", 0, str(number)) for number in range(7)]
-    (told,) = doubts(many, many)
+    (told,) = twice(many, many)
     assert told.startswith(f"{BOTH}(7): t/a/0 = t/a/0, ")
     assert told.endswith(f", t/a/4 = t/a/4 and 2 more{REMOVE}")
 
@@ -62,6 +62,14 @@ def test_a_training_is_told(root: Path) -> None:
     os.rename(root / "flowers", root / "train")
     os.rename(root / "unseen", root / "test")
     assert survey(root, 0.2).doubts == (two.replace("flowers", "train"),)
+
+
+def test_classes_that_are_not_tested(tmp_path: Path) -> None:
+    pictures = [PictureFile(f"{label}/1", label, (number,)) for number, label in enumerate((0, 1))]
+    names, contents = ("a", "\x1bb", "c"), ("x", "y")
+    found = doubts(names, tmp_path, pictures, contents, tmp_path, pictures[:1])
+    assert found == (r"classes without pictures in test (2): \x1bb, c",)
+    assert doubts(names[:2], tmp_path, pictures, contents, tmp_path, pictures) == ()
 
 
 def test_those_held_out_are_compared_too(root: Path) -> None:
