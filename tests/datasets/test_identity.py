@@ -50,6 +50,12 @@ def test_the_form_of_a_name_is_no_difference() -> None:
     assert one.digest == other.digest
     assert one.names == other.names == (f"{COMPOSED}/1",)
     assert other.classes == (DECOMPOSED,)
+    more = identity([(f"{DECOMPOSED}/{at}", DECOMPOSED, at) for at in "ab"], [DECOMPOSED])
+    assert compare(one, more).kept.tolist() == [0]
+    assert compare(one, more).lines() == [
+        f"1 added: {COMPOSED}/b",
+        f"1 renamed: {COMPOSED}/1 (now {COMPOSED}/a)",
+    ]
     assert matched_classes([COMPOSED, "b"], ["b", "c", DECOMPOSED]).tolist() == [1, -1, 0]
 
 

@@ -32,6 +32,8 @@ def test_what_is_told() -> None:
     # A copy in its own class misleads nobody.
     assert twice([*train, ("t/a/9", 0, "x")], []) == ()
     assert twice([*train, ("t/b/9", 1, "x")], []) == (f"{TWO}t/a/1 = t/b/9{KEEP}",)
+    copies = [*train, ("t/a/9", 0, "x"), ("t/b/9", 1, "x"), ("t/b/10", 1, "x")]
+    assert twice(copies, []) == (f"{TWO}t/a/1 = t/b/9{KEEP}",)
     assert twice(train, [("s/a/1", 0, "z2"), ("s/b/1", 1, "z2")]) == (f"{TWO}s/a/1 = s/b/1{KEEP}",)
     assert twice(train, [("s/a/7", 0, "y")]) == (f"{BOTH}(1): s/a/7 = t/a/2{REMOVE}",)
     assert twice(train, [("s/b/7", 1, "y")]) == (
