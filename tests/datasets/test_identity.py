@@ -113,6 +113,11 @@ def test_what_became_of_the_samples(after: list[_Row], kept: list[int], told: li
     assert found.same == all("renamed" in line for line in told)
 
 
+def test_several_of_one_content_are_matched_in_their_order() -> None:
+    before, after = ([(f"cat/{at}", "cat", "aa") for at in names] for names in ("12", "789"))
+    assert compare(identity(before), identity(after)).kept.tolist() == [0, 1]
+
+
 def test_classes_that_are_gone_and_new_ones() -> None:
     after = [(f"feline/{name[4:]}", "feline", content) for name, _, content in _ROWS[:2]]
     found = compare(identity(_ROWS), identity([_ROWS[2], *after], ("dog", "feline")))
