@@ -12,7 +12,8 @@ from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
-from ..common.text import listed
+from ..common.text import listed, nfc
+from .decoded import file_stamp
 from .image_set import unreadable
 from .picture_files import SUFFIXES
 
@@ -22,12 +23,14 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class PictureFile:
-    """A file below the folder of its class; name: its path below the class folders' folder."""
+    """A file below the folder of its class; name: its path below the class folders' folder.
+
+    stamp: its ``file_stamp``, which begins with its size.
+    """
 
     name: str
     label: int
-    size: int
-    time_ns: int
+    stamp: tuple[int, ...]
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -55,6 +58,13 @@ def class_names(folder: Path) -> tuple[str, ...]:
             raise DatasetError(
                 f"{folder}: the name of the folder {name!a} has control characters or bytes that "
                 "are not text, and cannot name a class; rename the folder"
+            )
+    forms: dict[str, str] = {}
+    for name in names:
+        if (twin := forms.setdefault(nfc(name), name)) != name:
+            raise DatasetError(
+                f"{folder}: the folders {twin!a} and {name!a} have one name in two forms of "
+                "Unicode, so they are one class; move the pictures of one into the other"
             )
     if len(names) < 2:
         found = f"contains only the folder '{names[0]}'" if names else "contains no folders"
@@ -108,11 +118,13 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
     """For each class the files with the suffix of a picture, at any depth, sorted by name.
 
     Hidden files and folders are left out; links are followed, but not in cycles. Raises
-    DatasetError if the class folders are not those of ``classes``, or one is empty.
+    DatasetError if the class folders are not those of ``classes``, by their names in NFC, or one is
+    empty.
     """
-    found = class_names(folder)
-    unknown = [name for name in found if name not in classes]
-    missing = [name for name in classes if name not in found]
+    found = {nfc(name): name for name in class_names(folder)}
+    known = {nfc(name): name for name in classes}
+    unknown = [name for form, name in found.items() if form not in known]
+    missing = [name for form, name in known.items() if form not in found]
     if unknown or missing:
         parts = (("unknown", unknown), ("missing", missing))
         told = "; ".join(f"{what}: {listed(names, _LISTED)}" for what, names in parts if names)
@@ -120,7 +132,7 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
             f"{folder}: its folders are not those of the {len(classes)} classes ({told})"
         )
     by_class = []
-    for label, name in enumerate(classes):
+    for label, name in enumerate(found[form] for form in known):
         pictures: list[PictureFile] = []
         others = _walk(folder / name, name, label, pictures, ())
         if others:
@@ -167,9 +179,8 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
         status = entry.stat()
     except OSError:
         # A broken link: reading it later reports the file's name.
-        return PictureFile(name, label, -1, 0)
-    size = status.st_size if stat.S_ISREG(status.st_mode) else -1
-    return PictureFile(name, label, size, status.st_mtime_ns)
+        return PictureFile(name, label, (-1,))
+    return PictureFile(name, label, file_stamp(status) if stat.S_ISREG(status.st_mode) else (-1,))
 
 
 def held_out(

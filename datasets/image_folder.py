@@ -26,11 +26,13 @@ from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
-from .decoded import Arrays, Images, decoded, read_once
+from .decoded import Arrays, Images, decoded, file_stamp, read_once
 from .download import Downloads
+from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
 from .pictures import in_channels, scaled
+from .repeated import doubts, split_contents
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -101,14 +103,16 @@ class ImageFolder(Dataset):
         classes = self._names(folder, info)
         if self.test is None:
             rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
+            beside, tests = folder, held
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
-            tests = list_pictures(self._folder("test", root), classes)
+            beside = self._folder("test", root)
+            tests = [picture for each in list_pictures(beside, classes) for picture in each]
             if split == "test":
-                folder = self._folder("test", root)
-            chosen = tests if split == "test" else list_pictures(folder, classes)
-            pictures = [picture for each in chosen for picture in each]
+                folder, pictures = beside, tests
+            else:
+                pictures = [p for each in list_pictures(folder, classes) for p in each]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
@@ -121,7 +125,6 @@ class ImageFolder(Dataset):
             for label, name in enumerate(classes):
                 if label not in labels:
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
-            content = [f"{pictures[at].label} {read[at]}" for at in kept]
             failed = {
                 picture.name: str(error)
                 for picture, error in zip(pictures, read, strict=True)
@@ -129,7 +132,7 @@ class ImageFolder(Dataset):
             }
             refused.update(failed)
             said = {
-                "content": sha256_bytes("\n".join(content).encode()),
+                "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
                 "left_out": json.dumps(failed),
             }
             return said, (images if len(kept) == len(images) else images[kept], labels)
@@ -138,9 +141,10 @@ class ImageFolder(Dataset):
             _VERSION,
             str(folder.resolve()),
             skip,
-            *([p.name, p.label, p.size, p.time_ns] for p in pictures),
+            # Not their labels: those are of the folders as they are called now.
+            *([p.name, *p.stamp] for p in pictures),
         ]
-        fields = ("content", "left_out")
+        fields = ("contents", "left_out")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
@@ -148,11 +152,24 @@ class ImageFolder(Dataset):
             found, build = read_once([*stamps, better], fields, look)
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
-        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
+        used = [picture for picture in pictures if picture.name not in left_out]
+        contents = split_contents(found["contents"])
+        content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
+        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
-        sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
-        return ImageSet(f"image_folder/{split}", images, labels, classes, sources)
+        return ImageSet(
+            f"image_folder/{split}",
+            images,
+            labels,
+            classes,
+            tuple(f"{place}/{p.name}" for p in used),
+            names=tuple(p.name for p in used),
+            contents=contents,
+            doubts=()
+            if split == "test"
+            else doubts(classes, folder, used, contents, beside, tests),
+        )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
         """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
@@ -200,7 +217,12 @@ def _decode(
         try:
             image = in_channels(open_picture(path, []), channels, [])
             images[at] = scaled(image, height, width, whole, [])
-            return sha256_file(path)
+            content = sha256_file(path)
+            # Otherwise it may be of another file than the pixels. A number of a file is not as
+            # steady everywhere as its times.
+            if file_stamp(path.stat())[:3] != pictures[at].stamp[:3]:
+                return DatasetError(f"{path}: was changed while it was read; start again")
+            return content
         except DatasetError as error:
             return error
         except OSError as error:

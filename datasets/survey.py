@@ -16,6 +16,7 @@ from ..common.text import listed
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .image_set import unreadable
 from .picture_files import SUFFIXES, open_picture
+from .repeated import doubts
 
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation")
@@ -49,7 +50,7 @@ class Survey:
     training: those of train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
-    unused: further folders beside train and test.
+    unused: further folders beside train and test. doubts: of pictures that are there twice.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Survey:
     broken: dict[str, str]
     unused: tuple[str, ...] = ()
     tiny: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -96,9 +98,10 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     by_class = list_pictures(train, classes)
     tests = None if test is None else list_pictures(test, classes)
     rest = [p for c in by_class for p in c]
+    held = [p for c in tests or () for p in c]
     if tests is None:
         # What cannot be read is left out only after this, of either part.
-        rest, _ = held_out(by_class, test_fraction, _how_to_divide(train))
+        rest, held = held_out(by_class, test_fraction, _how_to_divide(train))
     kept = {f"{train}/{picture.name}" for picture in rest}
     chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
     if test is not None and tests is not None:
@@ -141,6 +144,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         broken,
         unused,
         _tiny(names, [look for _, look in seen]),
+        doubts(classes, train, rest, (), test or train, held),
     )
 
 

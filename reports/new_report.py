@@ -58,6 +58,7 @@ class NewReport:
             "broken": found.broken,
             "tiny": found.tiny,
             "unused": found.unused,
+            "doubts": found.doubts,
             "choices": {c.key: {"value": c.value, "why": c.why} for c in self.config.choices},
         }
 
@@ -129,6 +130,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
             f"tiny        a side of less than 8 pixels: {listed(found.tiny, _BROKEN)}; look at "
             "them, and remove what shows nothing"
         )
+    lines += [f"doubtful    {text}" for text in found.doubts]
     every = zip(found.classes, found.counts, strict=True)
     few = [f"{cut(name, 20)} ({count})" for name, count in every if count < _FEW]
     if few:

@@ -240,7 +240,6 @@ PLACES: dict[str, Callable[[Path], Words]] = {
 # What no command shows today.
 SILENT = (
     "a failed run",
-    "pictures to train on",
     "a data set in a checkpoint",
     "versions in a checkpoint",
 )
