@@ -116,7 +116,7 @@ def predict(
     from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
     from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
-    from ..training.predict import COLUMNS, InputFolder
+    from ..training.predict import InputFolder, columns
 
     chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
     if sum(chosen.values()) > 1:
@@ -144,7 +144,7 @@ def predict(
     # In a file or pipe, CSV has the bytes of every path, as JSON does.
     write = console.write if as_csv else console.say
     if as_csv:
-        write(csv_row(COLUMNS))
+        write(csv_row(columns(model.classes_)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
