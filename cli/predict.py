@@ -104,7 +104,7 @@ def predict(
     threads: int | None,
     no_graph: bool,
 ) -> int:
-    """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
+    """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP, PPM or HEIC of any size.
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
     input, one per line. For digit networks, the digit is located on its page, also on a photograph

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,11 +27,13 @@ from ..common.machine import available_threads, main_memory
 from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
-from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
+from .class_folders import PictureFile, find_classes, held_out, list_pictures
 from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
-from .picture_files import open_picture
+from .integer_pixels import Depth, Reading, of_other_depth, told_of
+from .picture_files import heic_version, open_picture
+from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
 
 _LOG = logging.getLogger("dnnstack.datasets")
@@ -61,6 +65,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
+    bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
         """Shape and classes; reads no picture, and no folder if ``classes`` are given.
@@ -76,8 +81,8 @@ class ImageFolder(Dataset):
         left_out: tuple[str, ...] = ()
         if self.classes is None:
             folder = self._folder("train", root)
-            classes = class_names(folder)
-            left_out = tuple(str(folder / name) for name in hidden_folders(folder))
+            classes, empty = find_classes(folder)
+            left_out = tuple(str(folder / name) for name in empty)
         elif isinstance(self.classes, int):
             classes = tuple(map(str, range(self.classes)))
         else:
@@ -99,15 +104,18 @@ class ImageFolder(Dataset):
         needed = split == "train" or self.test is None or isinstance(self.classes, int)
         folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
+        others: Counter[str] = Counter()
         if self.test is None:
-            rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
+            rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
-            tests = list_pictures(self._folder("test", root), classes)
+            chosen = list_pictures(self._folder("test", root), classes, others, every=False)
             if split == "test":
                 folder = self._folder("test", root)
-            chosen = tests if split == "test" else list_pictures(folder, classes)
+            else:
+                others.clear()
+                chosen = list_pictures(folder, classes, others)
             pictures = [picture for each in chosen for picture in each]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
@@ -115,11 +123,16 @@ class ImageFolder(Dataset):
 
         def look() -> tuple[dict[str, str], Arrays]:
             images = np.empty((len(pictures), *info.shape), np.uint8)
-            read = _decode(folder, pictures, images, whole, skip)
+            readings = [Reading(self.bits) for _ in pictures]
+            decode = partial(_decode, folder, pictures, images, whole, skip, readings)
+            read = decode(range(len(pictures)))
+            other = of_other_depth(readings)
+            for at, answer in zip(other, decode(other), strict=True):
+                read[at] = answer
             kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
             labels = np.array([pictures[at].label for at in kept], np.int32)
             for label, name in enumerate(classes):
-                if label not in labels:
+                if label not in labels and any(label == each.label for each in pictures):
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
             content = [f"{pictures[at].label} {read[at]}" for at in kept]
             failed = {
@@ -128,9 +141,12 @@ class ImageFolder(Dataset):
                 if isinstance(error, DatasetError)
             }
             refused.update(failed)
+            named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
             said = {
                 "content": sha256_bytes("\n".join(content).encode()),
                 "left_out": json.dumps(failed),
+                "depth": json.dumps(told_of(named, self.bits)),
+                "heic": "heic" * any(each.heic for each in readings),
             }
             return said, (images if len(kept) == len(images) else images[kept], labels)
 
@@ -138,21 +154,31 @@ class ImageFolder(Dataset):
             _VERSION,
             str(folder.resolve()),
             skip,
+            self.bits,
             *([p.name, p.label, p.size, p.time_ns] for p in pictures),
         ]
-        fields = ("content", "left_out")
+        fields = ("content", "left_out", "depth", "heic")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             found, build = read_once([*stamps, better], fields, look)
+        bits, told = json.loads(found["depth"])
+        if bits is not None and split == "test" and self.bits is None:
+            # As the pictures that are trained on.
+            bits = self.load("train", root, downloads).bits or 16
+            return replace(self, bits=bits).load("test", root, downloads)
+        for text in filter(None, [passed_over_text(others), *told]):
+            _LOG.warning("%s: %s", folder, text)
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
+        key += f" {bits} bits" if told and bits != 16 else ""
+        key += f" {found['heic']} {heic_version()}" if found["heic"] else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
         sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
-        return ImageSet(f"image_folder/{split}", images, labels, classes, sources)
+        return ImageSet(f"image_folder/{split}", images, labels, classes, sources, bits)
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
         """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
@@ -180,7 +206,7 @@ class ImageFolder(Dataset):
         """The names of the classes in the order of their labels, read if only a number is given."""
         if not isinstance(self.classes, int):
             return info.classes
-        found = class_names(folder)
+        found, _ = find_classes(folder)
         if len(found) != len(info.classes):
             raise DatasetError(
                 f"{folder}: contains {len(found)} class folders, but the config says classes: "
@@ -190,15 +216,21 @@ class ImageFolder(Dataset):
 
 
 def _decode(
-    folder: Path, pictures: Sequence[PictureFile], images: Images, whole: bool, skip: bool
+    folder: Path,
+    pictures: Sequence[PictureFile],
+    images: Images,
+    whole: bool,
+    skip: bool,
+    readings: Sequence[Reading],
+    wanted: Sequence[int],
 ) -> list[str | DatasetError]:
-    """Fill ``images``; return the SHA-256 of each file, or the error if it is left out."""
+    """Fill ``images[wanted]``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
 
     def decode(at: int) -> str | DatasetError:
         path = folder / pictures[at].name
         try:
-            image = in_channels(open_picture(path, []), channels, [])
+            image = in_channels(open_picture(path, [], readings[at]), channels, [])
             images[at] = scaled(image, height, width, whole, [])
             return sha256_file(path)
         except DatasetError as error:
@@ -206,11 +238,10 @@ def _decode(
         except OSError as error:
             return unreadable(path, error)
 
-    def several(places: range) -> list[str | DatasetError]:
+    def several(places: Sequence[int]) -> list[str | DatasetError]:
         return [decode(at) for at in places]
 
-    count = len(pictures)
-    places = (range(at, min(at + _CHUNK, count)) for at in range(0, count, _CHUNK))
+    places = (wanted[at : at + _CHUNK] for at in range(0, len(wanted), _CHUNK))
     hashes: list[str | DatasetError] = []
     threads = decoding_threads()
     with ThreadPoolExecutor(threads, "dnnstack-decode") as pool:

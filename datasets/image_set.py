@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.records import dataclass
 from .download import Downloads
+from .integer_pixels import Depth
 
 Split = Literal["train", "test"]
 
@@ -22,6 +23,7 @@ class ImageSet:
     images: (M, C, H, W) uint8, read-only, perhaps memory-mapped; labels: (M,) int32, read-only;
     ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``. sources: where
     each sample comes from, such as the path of its file, if there is more to say than its number.
+    bits: the depth of integer pixels of more than 8 bits in its files, None if there are none.
     """
 
     name: str
@@ -29,6 +31,7 @@ class ImageSet:
     labels: NDArray[np.int32]
     classes: tuple[str, ...]
     sources: tuple[str, ...] = ()
+    bits: Depth | None = None
 
     def __post_init__(self) -> None:
         if self.sources and len(self.sources) != len(self.labels):

@@ -166,7 +166,8 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
-        return Preparation(digits=False, invert=invert, raw=raw or whole)
+        bits = trained.checkpoint.provenance.pixel_bits
+        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 

@@ -1,0 +1,130 @@
+"""Integer pixels of more than 8 bits: how many of their bits say something, and those as 8 bits.
+
+A file of 16 bits may hold the numbers of a camera of 12. Which number is white is seen only by the
+largest one in a whole set of pictures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from ..common.records import dataclass
+from ..common.text import listed
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+
+Depth: TypeAlias = Literal[8, 10, 12, 16]
+_DEPTHS: tuple[Depth, ...] = get_args(Depth)
+# Where Pillow takes the upper of two bytes, the names of what takes the lower one.
+_LOWER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+_GREY, _COLOURED = "LA;16B", ("RGB;16", "RGBA;16", "RGBX;16")
+
+
+@dataclass
+class Reading:
+    """How a picture is to be opened, and what is found in it.
+
+    bits: the depth of its integer pixels, None to go by its own largest value. largest: that value,
+    -1 if its pixels are no integers of more than 8 bits. ``heic``: whether it is HEIC.
+    """
+
+    bits: Depth | None = 16
+    largest: int = -1
+    heic: bool = False
+
+    def depth(self, largest: int, steps: list[str]) -> int:
+        """The bits that are taken of pixels up to ``largest``; larger ones are white."""
+        self.largest = largest
+        bits = self.bits or fewest_bits(largest)
+        steps.append(f"{bits}_to_8_bits" if bits > 8 else "as_8_bits")
+        if largest >> bits:
+            steps.append("clip")
+        return bits
+
+
+def fewest_bits(largest: int) -> Depth:
+    """The least depth that has this number, at most 65535."""
+    return next(bits for bits in _DEPTHS if not largest >> bits)
+
+
+def of_other_depth(readings: Sequence[Reading]) -> list[int]:
+    """Those that went by their own largest value, but are to be read again by that of all."""
+    own = [at for at, each in enumerate(readings) if each.bits is None and each.largest >= 0]
+    bits = fewest_bits(max((readings[at].largest for at in own), default=0))
+    other = [at for at in own if fewest_bits(readings[at].largest) != bits]
+    for at in other:
+        readings[at].bits = bits
+    return other
+
+
+def told_of(readings: Mapping[str, Reading], given: Depth | None) -> tuple[Depth | None, list[str]]:
+    """The depth of a set's integer pixels, None without such, and what to tell of it."""
+    found = {name: each.largest for name, each in readings.items() if each.largest >= 0}
+    if not found:
+        return given, []
+    largest = max(found.values())
+    bits = given or fewest_bits(largest)
+    why = "as was given" if given else f"as the largest to train on is {largest}; or write 'bits'"
+    told = [f"{len(found)} pictures have integer pixels; {bits} bits are taken of them, {why}"]
+    if over := [name for name, most in found.items() if most >> bits]:
+        told.append(f"{len(over)} have larger integers, which become white: {listed(over, 3)}")
+    return bits, told
+
+
+def lower_bytes(image: PilImage) -> PilImage | None:
+    """The lower bytes of colours of 16 bits, of which Pillow decodes the upper ones.
+
+    None for any other picture, and for one that was decoded before.
+    """
+    from PIL import Image
+
+    raws = {str(_arguments(tile)[0]) for tile in getattr(image, "tile", ())}
+    raw = raws.pop() if len(raws) == 1 else ""
+    if raw != _GREY and raw[:-1] not in _COLOURED:
+        return None
+    # Of grey with alpha, the upper byte of each comes first.
+    lower = "RGBA" if raw == _GREY else raw[:-1] + _LOWER[raw[-1]]
+    file: Any = image.fp  # type: ignore[attr-defined]
+    file.seek(0)
+    other: Any = Image.open(file, formats=(image.format or "",))
+    other.tile = [tile._replace(args=(lower, *_arguments(tile)[1:])) for tile in other.tile]
+    other.load()
+    found: PilImage = other
+    if raw == _GREY:
+        found = Image.merge("RGB", (other.getchannel("G"),) * 3)
+        found.info = other.info
+    return found
+
+
+def _arguments(tile: Any) -> tuple[Any, ...]:
+    """Those of its decoder, first how the bytes lie."""
+    return tile.args if isinstance(tile.args, tuple) else (tile.args,)
+
+
+def narrowed(upper: PilImage, lower: PilImage, reading: Reading, steps: list[str]) -> PilImage:
+    """Colours of 16 bits, given by their bytes, as 8 bits; transparency has 16 bits always."""
+    from PIL import Image, ImageChops
+
+    pairs = [(upper.getchannel(band), lower.getchannel(band)) for band in "RGB"]
+    bits = reading.depth(max(_largest(*pair) for pair in pairs), steps)
+    unused = bits - 8
+    high = [255 if value >> unused else value << (8 - unused) for value in range(256)]
+    low = [value >> unused for value in range(256)]
+    bands = [ImageChops.add(above.point(high), below.point(low)) for above, below in pairs]
+    found = Image.merge("RGB", bands)
+    if upper.mode == "RGBA":
+        found.putalpha(upper.getchannel("A"))
+    return found
+
+
+def _largest(upper: PilImage, lower: PilImage) -> int:
+    most = _last(upper.histogram())
+    there = upper.point([255 * (value == most) for value in range(256)])
+    return most << 8 | _last(lower.histogram(there))
+
+
+def _last(counts: list[int]) -> int:
+    return max(value for value, count in enumerate(counts) if count)
