@@ -172,20 +172,17 @@ def predict(
     return status
 
 
-# What files of pictures begin with, and paths hardly do: PNG, JPEG, GIF, WebP.
-_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
-
-
 def _names(paths: tuple[str, ...]) -> Iterator[str]:
     """The arguments, with ``-`` replaced by the lines of standard input."""
     from ..common.errors import UsageError
+    from ..datasets.picture_kinds import HEAD, of_head
 
     for path in paths:
         if path != "-":
             yield path
             continue
         text = sys.stdin.buffer.read()
-        if text.startswith(_SIGNATURES):
+        if of_head(text[:HEAD]):
             raise UsageError(
                 "-: standard input is a picture, but paths are read from it; give the path of a "
                 "file with the picture"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Depth: TypeAlias = Literal[8, 10, 12, 16]
 _DEPTHS: tuple[Depth, ...] = get_args(Depth)
-# Where Pillow takes the upper of two bytes, the names of what takes the lower one.
+# What takes the lower bytes, where Pillow takes the upper ones.
 _LOWER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
-_GREY, _COLOURED = "LA;16B", ("RGB;16", "RGBA;16", "RGBX;16")
+_COLOURED, _GREEN = ("RGB;16", "RGBA;16", "RGBX;16"), (0, 1, 0, 0) * 3
 
 
 @dataclass
@@ -34,15 +34,6 @@ class Reading:
     bits: Depth | None = 16
     largest: int = -1
     heic: bool = False
-
-    def depth(self, largest: int, steps: list[str]) -> int:
-        """The bits that are taken of pixels up to ``largest``; larger ones are white."""
-        self.largest = largest
-        bits = self.bits or fewest_bits(largest)
-        steps.append(f"{bits}_to_8_bits" if bits > 8 else "as_8_bits")
-        if largest >> bits:
-            steps.append("clip")
-        return bits
 
 
 def fewest_bits(largest: int) -> Depth:
@@ -75,56 +66,27 @@ def told_of(readings: Mapping[str, Reading], given: Depth | None) -> tuple[Depth
 
 
 def lower_bytes(image: PilImage) -> PilImage | None:
-    """The lower bytes of colours of 16 bits, of which Pillow decodes the upper ones.
+    """The lower bytes of colours of 16 bits, in RGB; Pillow decodes the upper ones.
 
     None for any other picture, and for one that was decoded before.
     """
     from PIL import Image
 
-    raws = {str(_arguments(tile)[0]) for tile in getattr(image, "tile", ())}
-    raw = raws.pop() if len(raws) == 1 else ""
-    if raw != _GREY and raw[:-1] not in _COLOURED:
+    tiles = getattr(image, "tile", ())
+    raw = (
+        str(tiles[0].args if isinstance(tiles[0].args, str) else tiles[0].args[0]) if tiles else ""
+    )
+    # Of grey with alpha, two bytes each, the lower one of grey is the second.
+    grey = raw == "LA;16B"
+    if not grey and raw[:-1] not in _COLOURED:
         return None
-    # Of grey with alpha, the upper byte of each comes first.
-    lower = "RGBA" if raw == _GREY else raw[:-1] + _LOWER[raw[-1]]
+    lower = "RGBA" if grey else raw[:-1] + _LOWER[raw[-1]]
     file: Any = image.fp  # type: ignore[attr-defined]
     file.seek(0)
     other: Any = Image.open(file, formats=(image.format or "",))
-    other.tile = [tile._replace(args=(lower, *_arguments(tile)[1:])) for tile in other.tile]
-    other.load()
-    found: PilImage = other
-    if raw == _GREY:
-        found = Image.merge("RGB", (other.getchannel("G"),) * 3)
-        found.info = other.info
-    return found
-
-
-def _arguments(tile: Any) -> tuple[Any, ...]:
-    """Those of its decoder, first how the bytes lie."""
-    return tile.args if isinstance(tile.args, tuple) else (tile.args,)
-
-
-def narrowed(upper: PilImage, lower: PilImage, reading: Reading, steps: list[str]) -> PilImage:
-    """Colours of 16 bits, given by their bytes, as 8 bits; transparency has 16 bits always."""
-    from PIL import Image, ImageChops
-
-    pairs = [(upper.getchannel(band), lower.getchannel(band)) for band in "RGB"]
-    bits = reading.depth(max(_largest(*pair) for pair in pairs), steps)
-    unused = bits - 8
-    high = [255 if value >> unused else value << (8 - unused) for value in range(256)]
-    low = [value >> unused for value in range(256)]
-    bands = [ImageChops.add(above.point(high), below.point(low)) for above, below in pairs]
-    found = Image.merge("RGB", bands)
-    if upper.mode == "RGBA":
-        found.putalpha(upper.getchannel("A"))
-    return found
-
-
-def _largest(upper: PilImage, lower: PilImage) -> int:
-    most = _last(upper.histogram())
-    there = upper.point([255 * (value == most) for value in range(256)])
-    return most << 8 | _last(lower.histogram(there))
-
-
-def _last(counts: list[int]) -> int:
-    return max(value for value, count in enumerate(counts) if count)
+    other.tile = [
+        tile._replace(args=lower if isinstance(tile.args, str) else (lower, *tile.args[1:]))
+        for tile in other.tile
+    ]
+    colours: PilImage = other.convert("RGB")
+    return colours.convert("RGB", _GREEN) if grey else colours

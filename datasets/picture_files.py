@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.native import set_no_handlers
-from .integer_pixels import Reading, lower_bytes, narrowed
+from .integer_pixels import Reading, fewest_bits, lower_bytes
 from .picture_kinds import (
     HEAD,
     HEIC,
@@ -153,10 +153,8 @@ def upright_picture(
     # At 16 bits the upper bytes, which Pillow decodes, are all.
     lower = lower_bytes(image) if reading.bits != 16 else None
     image.load()
-    image = _upright(image, steps)
-    if lower is not None:
-        image = narrowed(image, _upright(lower, []), reading, steps)
-    return _opaque(_eight_bits(image, name, steps, reading), steps)
+    lower = lower and _upright(lower, [])
+    return _opaque(_eight_bits(_upright(image, steps), lower, name, steps, reading), steps)
 
 
 def _check_comments(path: Path, file: BinaryIO) -> None:
@@ -199,28 +197,36 @@ def _upright(image: PilImage, steps: list[str]) -> PilImage:
     return ImageOps.exif_transpose(image)
 
 
-def _eight_bits(image: PilImage, path: Path | str, steps: list[str], reading: Reading) -> PilImage:
-    """Convert to 8 bits: integers from 0 to 65535 by the upper 8 of the bits that ``reading`` says,
-    floats from 0 to 1 or 0 to 255.
+def _eight_bits(
+    image: PilImage, lower: PilImage | None, path: Path | str, steps: list[str], reading: Reading
+) -> PilImage:
+    """Convert to 8 bits: integers from 0 to 65535, in colours with ``lower_bytes``, by the upper 8
+    of the bits that ``reading`` says; floats from 0 to 1 or 0 to 255.
 
     No picture is stretched to its own extremes, so that those of one set stay comparable. Raises
     DatasetError for other values.
     """
     from PIL import Image
 
-    if image.mode.startswith("I"):
+    if image.mode.startswith("I") or lower is not None:
         wide = np.asarray(image)
+        if lower is not None:
+            wide = wide[:, :, :3].astype(np.uint16) << 8 | np.asarray(lower)
         low, high = int(wide.min()), int(wide.max())
         if low < 0 or high > 65535:
             raise DatasetError(
                 f"{path}: has pixels from {low} to {high}; integers must be from 0 to 65535: "
                 "scale them first"
             )
-        bits = reading.depth(high, steps)
+        reading.largest = high
+        bits = reading.bits or fewest_bits(high)
         white = (1 << bits) - 1
-        return Image.fromarray(
-            _in_strips(wide, lambda strip: np.minimum(strip, white) >> (bits - 8))
-        )
+        steps += [f"{bits}_to_8_bits" if bits > 8 else "as_8_bits", *["clip"] * (high > white)]
+        found = _in_strips(wide, lambda strip: np.minimum(strip, white) >> (bits - 8))
+        narrow = Image.fromarray(found)
+        if image.mode == "RGBA":
+            narrow.putalpha(image.getchannel("A"))
+        return narrow
     if image.mode == "F":
         steps.append("float_to_8_bits")
         values = np.asarray(image)
