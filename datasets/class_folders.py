@@ -186,7 +186,7 @@ def held_out(
     """
     rest: list[PictureFile] = []
     held: list[PictureFile] = []
-    for pictures in filter(None, by_class):
+    for pictures in by_class:
         if len(pictures) < 2:
             raise DatasetError(
                 f"{pictures[0].name} is the only picture of its class, so none is left for "

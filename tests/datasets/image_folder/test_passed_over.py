@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import class_folders, describe, load
+from dnnstack.datasets import class_folders, describe, image_folder, load
 from dnnstack.datasets.survey import survey
 from PIL import Image
 
@@ -113,6 +113,11 @@ def test_a_class_of_pictures_that_are_not_read_is_an_error_with_the_remedy(
     (root / "flowers" / "weed" / "IMG_1.HEIC").write_bytes(HEIC)
     with pytest.raises(DatasetError, match=r"weed: no picture in this .*HEIC.*dnnstack\[heic\]"):
         load("image_folder", "train", root=root, options={"train": "flowers", "size": 8})
+    (root / "flowers" / "weed" / "IMG_1.HEIC").unlink()
+    (root / "unseen" / "rose" / "x.png").unlink()
+    (root / "unseen" / "rose" / "IMG_1").write_bytes(HEIC)
+    with pytest.raises(DatasetError, match=r"unseen/rose: no picture in this .*HEIC pictures"):
+        load("image_folder", "test", root=root, options=OPTIONS)
 
 
 def test_a_class_without_pictures_to_test_on(root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -143,6 +148,24 @@ def test_too_few_folders_with_pictures(root: Path) -> None:
     message = "only the folder 'aster' with pictures: there are none in rose, tulip; it should"
     with pytest.raises(DatasetError, match=message):
         describe("image_folder", options=OPTIONS, root=root)
+
+
+def test_another_reader_of_heic_reads_the_pictures_anew(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another Pillow does."""
+    entries = cache / "decoded"
+    for number, version in enumerate(("1.2.0", "1.2.0", "1.8.1"), 1):
+        load("image_folder", "train", root=root, options=OPTIONS)
+        monkeypatch.setattr(image_folder, "heic_version", lambda version=version: version)
+        assert len(list(entries.glob("image_folder-train-*"))) == 1, number
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    Image.new("RGB", (40, 30), (9, 90, 200)).save(root / "flowers" / "rose" / "a", "HEIF")
+    for version, count in (("1.2.0", 2), ("1.2.0", 2), ("1.8.1", 3)):
+        monkeypatch.setattr(image_folder, "heic_version", lambda version=version: version)
+        data = load("image_folder", "train", root=root, options=OPTIONS)
+        assert len(data) == len(ORDER) + 1
+        assert len(list(entries.glob("image_folder-train-*"))) == count
 
 
 def test_a_survey_counts_no_thumbnails(root: Path, without_extra: None) -> None:
