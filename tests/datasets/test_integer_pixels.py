@@ -150,8 +150,8 @@ def test_one_depth_for_a_set() -> None:
     assert readings["dark"].bits == 10
     bits, told = told_of(readings, None)
     assert (bits, len(told)) == (10, 1)
-    assert told[0].startswith("3 pictures have integer pixels; 10 bits are taken of them, as the ")
-    assert "largest to train on is 1023" in told[0]
+    assert told[0].startswith("3 pictures have integer pixels; 10 bits are taken of them, as ")
+    assert "as their largest is 1023; the key 'bits' sets" in told[0]
     fixed = {name: Reading(8, most) for name, most in of.items()}
     assert of_other_depth(list(fixed.values())) == []
     bits, told = told_of(fixed, 8)

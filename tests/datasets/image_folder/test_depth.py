@@ -61,7 +61,7 @@ def test_the_largest_value_of_the_training_set_decides(
         ]
         (told,) = caplog.messages
         assert told.startswith(f"{root / 'pics'}: 6 pictures have integer pixels; {bits} bits are")
-        assert f"the largest to train on is {most}" in told
+        assert f"their largest is {most}; the key" in told
 
 
 def test_the_other_pictures_are_as_they_were(root: Path, caplog: pytest.LogCaptureFixture) -> None:
