@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet
@@ -19,6 +20,7 @@ from dnnstack.training.assemble import load_data, with_bits
 from dnnstack.training.compressed.file import read_compressed, save_compressed
 from dnnstack.training.evaluate import load_part
 from dnnstack.training.forward import Forward
+from dnnstack.training.groups.ensemble import check_members
 from dnnstack.training.predict import Prediction, predict, preparation
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.resume import open_resume
@@ -118,6 +120,16 @@ def test_a_checkpoint_of_before_has_16_bits(root: Path, learn: Callable[..., Tra
     images, _ = load_part(old, "train", root)
     assert (images.bits, images.images.max()) == (16, 900 >> 8)
     assert preparation(old, None, False).bits == 16
+
+
+def test_networks_of_another_depth_are_not_compared(
+    root: Path, learn: Callable[..., Trained]
+) -> None:
+    first = learn()
+    check_members((first, learn("name=same")))
+    paint(root, 65535)
+    with pytest.raises(CheckpointError, match=r"other.*takes 16 bits of integer .* takes 10; net"):
+        check_members((first, learn("name=other")))
 
 
 def test_a_config_comes_before_a_checkpoint(root: Path) -> None:
