@@ -38,6 +38,15 @@ def cut(text: str, width: int, measured: Callable[[str], int] = cells) -> str:
     return f"{kept}…"
 
 
+def nfc(text: str) -> str:
+    """The text in Unicode's composed form, in which names are compared."""
+    if text.isascii():
+        return text
+    from unicodedata import normalize
+
+    return normalize("NFC", text)
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -122,7 +122,8 @@ class Cifar(Dataset):
             )
         content = " ".join([*(hashes[part.name] for part in parts), f"label byte {byte}"])
         images, labels = decoded(f"{self.name}-{split}", content, build)
-        return ImageSet(f"{self.name}/{split}", images, labels, self.label_bytes[byte][1])
+        classes = self.label_bytes[byte][1]
+        return ImageSet(f"{self.name}/{split}", images, labels, classes, key=content)
 
     def files(self, root: Path) -> tuple[DataFile, ...]:
         """The files in the set's folder, or the archive beside it; hashes are cached."""

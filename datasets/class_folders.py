@@ -14,8 +14,8 @@ from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
-from ..common.text import listed
-from .decoded import remembered
+from ..common.text import listed, nfc
+from .decoded import file_stamp, remembered
 from .image_set import unreadable
 from .picture_kinds import (
     NO_PICTURE,
@@ -32,12 +32,14 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class PictureFile:
-    """A file below the folder of its class; name: its path below the class folders' folder."""
+    """A file below the folder of its class; name: its path below the class folders' folder.
+
+    stamp: its ``file_stamp``, which begins with its size.
+    """
 
     name: str
     label: int
-    size: int
-    time_ns: int
+    stamp: tuple[int, ...]
 
 
 def find_classes(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -68,6 +70,13 @@ def find_classes(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # Before anything is said of a network that has another number of classes.
     names = tuple(name for name in folders if _has_pictures(folder / name))
     empty = tuple(name for name in folders if name not in names)
+    forms: dict[str, str] = {}
+    for name in names:
+        if (twin := forms.setdefault(nfc(name), name)) != name:
+            raise DatasetError(
+                f"{folder}: the folders {twin!a} and {name!a} have one name in two forms of "
+                "Unicode, so they are one class; move the pictures of one into the other"
+            )
     if len(names) < 2:
         found = f"contains only the folder '{names[0]}'" if names else "contains no folders"
         found += f" with pictures: there are none in {listed(empty, _LISTED)}" if empty else ""
@@ -94,12 +103,14 @@ def list_pictures(
 
     Hidden files and folders are left out; links are followed, but not in cycles. What else is
     passed over is counted in ``others``. Raises DatasetError if the class folders are not those of
-    ``classes``, or one is empty; without ``every``, one may be.
+    ``classes``, by their names in NFC, or one is empty; without ``every``, one may be.
     """
-    found, empty = find_classes(folder)
+    names, empty = find_classes(folder)
     others.update(f"folder {name} without pictures" for name in empty)
-    unknown = [name for name in found if name not in classes]
-    missing = [name for name in classes if name not in (*found, *empty)]
+    found = {nfc(name): name for name in (*empty, *names)}
+    known = {nfc(name): name for name in classes}
+    unknown = [name for name in names if nfc(name) not in known]
+    missing = [name for form, name in known.items() if form not in found]
     if unknown or missing:
         parts = (("unknown", unknown), ("missing", missing))
         told = "; ".join(f"{what}: {listed(names, _LISTED)}" for what, names in parts if names)
@@ -107,7 +118,7 @@ def list_pictures(
             f"{folder}: its folders are not those of the {len(classes)} classes ({told})"
         )
     by_class = []
-    for label, name in enumerate(classes):
+    for label, name in enumerate(found[form] for form in known):
         passed: Counter[str] = Counter()
         files = sorted(_files(folder / name, f"{name}/", label, passed), key=lambda f: f.name)
         kinds = _kinds(folder, files)
@@ -168,9 +179,8 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
         status = entry.stat()
     except OSError:
         # A broken link: reading it later reports the file's name.
-        return PictureFile(name, label, -1, 0)
-    size = status.st_size if stat.S_ISREG(status.st_mode) else -1
-    return PictureFile(name, label, size, status.st_mtime_ns)
+        return PictureFile(name, label, (-1,))
+    return PictureFile(name, label, file_stamp(status) if stat.S_ISREG(status.st_mode) else (-1,))
 
 
 def held_out(

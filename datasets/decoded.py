@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ _LOG = logging.getLogger("dnnstack.datasets")
 _ENTRY = "entry.json"
 # Bytes of an entry, and of what is remembered of a folder of pictures.
 _LONGEST = 1 << 28
+# Seconds between two time stamps of most file systems, at most.
+_TICK = 0.01
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int32]
@@ -107,20 +110,25 @@ def remembered(
 ) -> dict[str, str]:
     """``compute()``, remembered for as long as the plain data ``stamps`` are the same.
 
-    A path among them stands for its size and time stamp, so that large files need not be read
-    again. fields: the keys that a remembered result must have to be valid.
+    A path among them stands for its ``file_stamp``, so that large files need not be read again.
+    fields: the keys that a remembered result must have to be valid.
     """
-    plain = [[str(s.resolve()), *_stamp(s)] if isinstance(s, Path) else s for s in stamps]
+    plain = [
+        [str(s.resolve()), *file_stamp(s.stat())] if isinstance(s, Path) else s for s in stamps
+    ]
     file = _folder() / "index" / f"{sha256_bytes(json.dumps(plain).encode())[:32]}.json"
-    known = _json(file)
+    known = _said(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
         return known
     if _only_kept.get():
         raise NotKeptError
+    # A file that is written again in the tick of its stamp has the same one: let that tick pass.
+    time.sleep(_TICK)
     result = compute()
+    said = json.dumps(result).encode()
     try:
         make_folder(file.parent)
-        atomic_write(file, json.dumps(result).encode())
+        atomic_write(file, (sha256_bytes(said).encode(), b"\n", said))
     except OSError as error:
         _LOG.info("hashes cannot be cached: %s", error)
     return result
@@ -173,14 +181,19 @@ def _tidy() -> None:
             remove_abandoned(folder)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+def file_stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What changes when another file gets this name, or the file another content.
+
+    Size and time alone may be the same, as those of a copy that keeps its time (``cp -p``).
+    """
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _said(path: Path) -> dict[str, Any] | None:
+    """What is remembered in a file, unless that is not what was written."""
     try:
-        return from_json(read_regular(path, _LONGEST), dict[str, Any])
+        digest, _, said = read_regular(path, _LONGEST).partition(b"\n")
+        return from_json(said, dict[str, Any]) if digest.decode() == sha256_bytes(said) else None
     except (OSError, ValueError):
         return None
 
@@ -221,16 +234,14 @@ def _files(folder: Path) -> list[tuple[int, ...]]:
     """What changes when the files of an entry are written anew."""
     with contextlib.suppress(OSError):
         found = [(folder / f"{name}.npy").lstat() for name in ("images", "labels")]
-        return [(each.st_ino, each.st_mode, each.st_size, each.st_mtime_ns) for each in found]
+        return [(each.st_mode, *file_stamp(each)) for each in found]
     return []
 
 
 def _compared(folder: Path) -> Arrays | None:
     """The same, compared with its hashes."""
-    entry = _json(folder / _ENTRY)
-    if entry is None:
-        return None
     try:
+        entry = from_json(read_regular(folder / _ENTRY, _LONGEST), dict[str, Any])
         for name in ("images", "labels"):
             path = folder / f"{name}.npy"
             # Hashed first: NumPy reads the header of any file as Python.

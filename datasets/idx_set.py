@@ -95,7 +95,7 @@ class IdxSet(Dataset):
                 )
         content = f"{hashes['images']} {hashes['labels']}"
         images, labels = decoded(f"{self.name}-{split}", content, build)
-        return ImageSet(f"{self.name}/{split}", images, labels, self.classes)
+        return ImageSet(f"{self.name}/{split}", images, labels, self.classes, key=content)
 
     def files(self, root: Path) -> tuple[DataFile, ...]:
         """The four files in the set's folder, checked; hashes are cached."""

@@ -28,13 +28,15 @@ from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .decoded import Arrays, Images, decoded, read_once
+from .decoded import Arrays, Images, decoded, file_stamp, read_once
 from .download import Downloads
+from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .integer_pixels import Depth, Reading, of_other_depth, told_of
 from .picture_files import heic_version, open_picture
 from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
+from .repeated import doubts, split_contents
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -107,16 +109,18 @@ class ImageFolder(Dataset):
         others: Counter[str] = Counter()
         if self.test is None:
             rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
+            beside, tests = folder, held
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
-            chosen = list_pictures(self._folder("test", root), classes, others, every=False)
+            beside = self._folder("test", root)
+            passed = others if split == "test" else Counter[str]()
+            by_class = list_pictures(beside, classes, passed, every=False)
+            tests = [picture for each in by_class for picture in each]
             if split == "test":
-                folder = self._folder("test", root)
+                folder, pictures = beside, tests
             else:
-                others.clear()
-                chosen = list_pictures(folder, classes, others)
-            pictures = [picture for each in chosen for picture in each]
+                pictures = [p for each in list_pictures(folder, classes, others) for p in each]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
@@ -134,7 +138,6 @@ class ImageFolder(Dataset):
             for label, name in enumerate(classes):
                 if label not in labels and any(label == each.label for each in pictures):
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
-            content = [f"{pictures[at].label} {read[at]}" for at in kept]
             failed = {
                 picture.name: str(error)
                 for picture, error in zip(pictures, read, strict=True)
@@ -143,7 +146,7 @@ class ImageFolder(Dataset):
             refused.update(failed)
             named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
             said = {
-                "content": sha256_bytes("\n".join(content).encode()),
+                "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
                 "left_out": json.dumps(failed),
                 "depth": json.dumps(told_of(named, self.bits)),
                 "heic": "heic" * any(each.heic for each in readings),
@@ -155,9 +158,10 @@ class ImageFolder(Dataset):
             str(folder.resolve()),
             skip,
             self.bits,
-            *([p.name, p.label, p.size, p.time_ns] for p in pictures),
+            # Not their labels: those are of the folders as they are called now.
+            *([p.name, *p.stamp] for p in pictures),
         ]
-        fields = ("content", "left_out", "depth", "heic")
+        fields = ("contents", "left_out", "depth", "heic")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
@@ -172,13 +176,27 @@ class ImageFolder(Dataset):
             _LOG.warning("%s: %s", folder, text)
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
-        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
+        used = [picture for picture in pictures if picture.name not in left_out]
+        contents = split_contents(found["contents"])
+        content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
+        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" {found['heic']} {heic_version()}" if found["heic"] else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
-        sources = tuple(f"{place}/{p.name}" for p in pictures if p.name not in left_out)
-        return ImageSet(f"image_folder/{split}", images, labels, classes, sources, bits)
+        return ImageSet(
+            f"image_folder/{split}",
+            images,
+            labels,
+            classes,
+            tuple(f"{place}/{p.name}" for p in used),
+            names=tuple(p.name for p in used),
+            contents=contents,
+            doubts=()
+            if split == "test"
+            else doubts(classes, folder, used, contents, beside, tests),
+            bits=bits,
+        )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
         """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
@@ -232,7 +250,12 @@ def _decode(
         try:
             image = in_channels(open_picture(path, [], readings[at]), channels, [])
             images[at] = scaled(image, height, width, whole, [])
-            return sha256_file(path)
+            content = sha256_file(path)
+            # Otherwise it may be of another file than the pixels. A number of a file is not as
+            # steady everywhere as its times.
+            if file_stamp(path.stat())[:3] != pictures[at].stamp[:3]:
+                return DatasetError(f"{path}: was changed while it was read; start again")
+            return content
         except DatasetError as error:
             return error
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -9,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from ..common.files import sha256_bytes
 from ..common.records import dataclass
 from .download import Downloads
+from .identity import Identity, identify
 from .integer_pixels import Depth
 
 Split = Literal["train", "test"]
@@ -23,7 +26,10 @@ class ImageSet:
     images: (M, C, H, W) uint8, read-only, perhaps memory-mapped; labels: (M,) int32, read-only;
     ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``. sources: where
     each sample comes from, such as the path of its file, if there is more to say than its number.
-    bits: the depth of integer pixels of more than 8 bits in its files, None if there are none.
+    names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
+    and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
+    what a person should know before training, such as a picture under two classes. bits: the depth
+    of integer pixels of more than 8 bits in the files, None if there are none.
     """
 
     name: str
@@ -31,13 +37,21 @@ class ImageSet:
     labels: NDArray[np.int32]
     classes: tuple[str, ...]
     sources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    key: str = ""
+    doubts: tuple[str, ...] = ()
     bits: Depth | None = None
 
     def __post_init__(self) -> None:
-        if self.sources and len(self.sources) != len(self.labels):
-            raise DatasetError(
-                f"{self.name}: has {len(self.labels)} samples, but {len(self.sources)} sources"
-            )
+        for each in ("sources", "names", "contents"):
+            count = len(getattr(self, each))
+            if count not in (0, len(self.labels)):
+                raise DatasetError(
+                    f"{self.name}: has {len(self.labels)} samples, but {count} {each}"
+                )
+        if len(set(self.names)) < len(self.names):
+            raise DatasetError(f"{self.name}: two samples have the same name")
         wrong = self.labels[(self.labels < 0) | (self.labels >= len(self.classes))]
         if len(wrong):
             raise DatasetError(
@@ -47,6 +61,14 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Of these samples, found when it is first asked for."""
+        key = self.key
+        if not key and not self.contents:
+            key = sha256_bytes(np.ascontiguousarray(self.images).data.cast("B"))
+        return identify(self.classes, self.labels, self.names, self.contents, key)
 
 
 @dataclass(frozen=True)

@@ -52,4 +52,4 @@ class Strokes(Dataset):
 
         content = f"strokes {VERSION} {self.seed} {split} {count}"
         images, labels = decoded(f"strokes-{split}", content, build)
-        return ImageSet(f"strokes/{split}", images, labels, _CLASSES)
+        return ImageSet(f"strokes/{split}", images, labels, _CLASSES, key=content)

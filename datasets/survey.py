@@ -18,6 +18,7 @@ from .image_set import unreadable
 from .integer_pixels import Reading
 from .picture_files import open_picture
 from .picture_kinds import is_passed_over, is_read, kind_of
+from .repeated import doubts
 
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation")
@@ -54,7 +55,8 @@ class Survey:
     training: those of train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
-    unused: further folders beside train and test. others: what was passed over, with its number.
+    unused: further folders beside train and test. doubts: of pictures that are there twice.
+    others: what was passed over, with its number.
     """
 
     folder: Path
@@ -71,6 +73,7 @@ class Survey:
     others: Counter[str]
     unused: tuple[str, ...] = ()
     tiny: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -103,9 +106,10 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     by_class = list_pictures(train, classes, others)
     tests = None if test is None else list_pictures(test, classes, others, every=False)
     rest = [p for c in by_class for p in c]
+    held = [p for c in tests or () for p in c]
     if tests is None:
         # What cannot be read is left out only after this, of either part.
-        rest, _ = held_out(by_class, test_fraction, _how_to_divide(train))
+        rest, held = held_out(by_class, test_fraction, _how_to_divide(train))
     kept = {f"{train}/{picture.name}" for picture in rest}
     chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
     if test is not None and tests is not None:
@@ -149,6 +153,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         others,
         unused,
         _tiny(names, [look for _, look in seen]),
+        doubts(classes, train, rest, (), test or train, held),
     )
 
 

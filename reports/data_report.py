@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.records import dataclass
+from ..common.text import samples_of
 from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
+from ..datasets.repeated import lacking
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
@@ -41,6 +43,15 @@ class DataReport:
     std: tuple[float, ...]
     scaling: Preprocessing
     augment: tuple[Augmentation, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a person should know: pictures that are there twice, classes that lack some."""
+        told = list(self.images.doubts)
+        for part, counts in self.counts.items():
+            names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
+            told += lacking(part, names if counts.any() else [], samples_of(self.dataset))
+        return tuple(dict.fromkeys(told))
 
     @property
     def dataset(self) -> str:
@@ -78,6 +89,7 @@ class DataReport:
             "std": self.std,
             "seen_mean": seen_mean,
             "seen_std": seen_std,
+            "doubts": self.doubts,
         }
 
 

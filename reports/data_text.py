@@ -32,6 +32,7 @@ def as_text(report: DataReport, width: int | None = None) -> str:
     for at, file in enumerate(report.files):
         title = "files" if at == 0 else ""
         lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
+    lines += [f"doubtful    {text}" for text in report.doubts]
     lines += ["", *_table(report, width), ""]
     unit = "pixel / 255" if report.about.scale is None else "value"
     lines += table(

@@ -61,6 +61,7 @@ class NewReport:
             "tiny": found.tiny,
             "unused": found.unused,
             "passed_over": found.others,
+            "doubts": found.doubts,
             "choices": {c.key: {"value": c.value, "why": c.why} for c in self.config.choices},
         }
 
@@ -136,6 +137,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
             f"tiny        a side of less than 8 pixels: {listed(found.tiny, _BROKEN)}; look at "
             "them, and remove what shows nothing"
         )
+    lines += [f"doubtful    {text}" for text in found.doubts]
     every = zip(found.classes, found.counts, strict=True)
     few = [f"{cut(name, 20)} ({count})" for name, count in every if count < _FEW]
     if few:

@@ -188,9 +188,7 @@ def _set_up(
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
     plan = make_plan(config, len(data), resume is not None, data.labels)
-    for text in plan.notices:
-        heard.notice(text)
-    for text in network.doubts():
+    for text in (*data.doubts, *plan.notices, *network.doubts()):
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ...common.options import Count, is_whole
+from ...common.text import nfc
 from .base import Named, NamedModel, Pair, numbers, problem, tupled
 from .declared import config_models
 from .one_of import Models, already, one_of
@@ -46,8 +47,8 @@ def _names(value: Any) -> Any:
     names = tuple(value) if isinstance(value, (list, tuple)) else ()
     if len(names) < 2 or not all(isinstance(n, str) and n and n.isprintable() for n in names):
         raise problem("expected a list of at least two names without control characters")
-    if len(set(names)) < len(names):
-        raise problem("expected each name once")
+    if len(set(map(nfc, names))) < len(names):
+        raise problem("expected each name once, in one Unicode form")
     return names
 
 

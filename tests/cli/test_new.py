@@ -183,6 +183,31 @@ def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path: Path) -> 
     assert "colours     in colour\n" in text
 
 
+def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, work: Path) -> None:
+    draw(work / "flowers" / "train", {"aster": 9, "rose": 9})
+    for folder in ("aster", "tulip"):
+        shutil.rmtree(work / "flowers" / folder)
+    shutil.rmtree(work / "flowers" / "rose")
+    shutil.copytree(work / "flowers" / "train", work / "flowers" / "test")
+    shutil.copy(work / "flowers/train/rose/3.png", work / "flowers/train/aster/copy.png")
+    several = "several classes (1): train/aster/copy.png = train/rose/3.png; keep each in the"
+    both = "in test and in training (18): test/aster/0.png = train/aster/0.png, "
+    done = run_in(work, "new", "flowers")
+    assert done.stdout.count(f"doubtful    identical pictures under {several}") == 1
+    assert done.stdout.count(f"doubtful    identical pictures {both}") == 1
+    shown = json.loads(run_in(work, "new", "flowers", "--json", "--output", "j.yaml").stdout)
+    data = ("data", "--config", "flowers.yaml", "--no-sheet")
+    found = json.loads(run_in(work, *data, "--json").stdout)
+    assert shown["doubts"] == found["doubts"]
+    assert [several in found["doubts"][0], both in found["doubts"][1]] == [True, True]
+    assert len(found["doubts"]) == 2
+    assert run_in(work, *data).stdout.count("doubtful") == 2
+    for line in ((), ("--seeds", "2")):
+        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(several) == done.stderr.count(both) == 1
+
+
 @pytest.mark.parametrize("name", ["花 と 'quotes'", "-dashes", "a # comment: {b}", "ünï"])
 def test_any_name_that_a_config_can_hold(run_in: Run, tmp_path: Path, name: str) -> None:
     draw(tmp_path / name / "all", {"猫": 3, "собака": 3, "a: b #c": 4})

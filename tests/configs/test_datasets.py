@@ -69,6 +69,10 @@ def test_a_long_table_is_broken_into_lines() -> None:
             "classes: expected each name once",
         ),
         (
+            '{image_folder: {train: p, size: 8, classes: ["\\u00e9", "e\\u0301"]}}',
+            "classes: expected each name once, in one Unicode form",
+        ),
+        (
             "{image_folder: {train: p, size: 8, classes: [a, 1]}}",
             "classes: expected a list of at least",
         ),

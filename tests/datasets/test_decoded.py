@@ -11,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.common.files import atomic_write
 from dnnstack.datasets import decoded, load
-from dnnstack.datasets.decoded import NotKeptError, only_kept
+from dnnstack.datasets.decoded import NotKeptError, only_kept, remembered
 
 from ..support.mnist_files import LABELS, PICTURES, write
 
@@ -88,6 +89,47 @@ def test_bit_rot_is_noticed_whatever_the_time_stamp(root: Path, cache: Path) -> 
         os.utime(path, ns=(stamp, stamp))
         np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("field", ["st_size", "st_mtime_ns", "st_ctime_ns", "st_ino"])
+def test_a_stamp_is_of_everything_that_another_file_has_otherwise(field: str) -> None:
+    same = dict.fromkeys(("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_atime_ns"), 7)
+    stamp = decoded.file_stamp(SimpleNamespace(**same))
+    assert decoded.file_stamp(SimpleNamespace(**{**same, field: 8})) != stamp
+    assert decoded.file_stamp(SimpleNamespace(**{**same, "st_atime_ns": 8})) == stamp
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_tick_of_a_stamp_is_over_before_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is written twice within a tick of the clock has one stamp, and two contents."""
+    did: list[object] = []
+    monkeypatch.setattr(decoded.time, "sleep", did.append)
+    path = tmp_path / "file"
+    path.write_text("content")
+
+    def compute() -> dict[str, str]:
+        did.append("read")
+        return {"said": "content"}
+
+    for _ in range(2):
+        assert remembered([path], ("said",), compute) == {"said": "content"}
+    assert did == [0.01, "read"]
+
+
+def test_a_file_that_is_replaced_with_its_time_is_noticed(root: Path, cache: Path) -> None:
+    plain = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+    write(root, names=plain)
+    load("mnist", "train", root=root)
+    path, other = root / "mnist" / plain[1], root / "other"
+    write(other, labels=LABELS[::-1], names=plain)
+    new = other / "mnist" / path.name
+    assert new.stat().st_size == path.stat().st_size
+    time = path.stat().st_mtime_ns
+    os.utime(new, ns=(time, time))
+    os.replace(new, path)
+    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS[::-1])
 
 
 class _Payload:

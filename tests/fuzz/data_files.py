@@ -267,7 +267,9 @@ def _read_index(data: bytes, folder: Path) -> None:
     sound = {"sha256": "0" * 64}
     remembered(["stamp"], ("sha256",), lambda: sound)
     (file,) = (folder / "cache" / "decoded" / "index").iterdir()
-    file.write_bytes(data)
+    # Half of them as if they had been written so.
+    seal = hashlib.sha256(data).hexdigest().encode() + b"\n" if len(data) % 2 else b""
+    file.write_bytes(seal + data)
     found = remembered(["stamp"], ("sha256",), lambda: sound)
     assert isinstance(found["sha256"], str)
 

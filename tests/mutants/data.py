@@ -8,6 +8,7 @@ _RANDOM = "common/test_random.py"
 _LOADER = "datasets/test_loader.py"
 _BALANCE = "training/test_class_balance.py"
 _DECODED = "datasets/test_decoded.py"
+_IDENTITY = "datasets/image_folder/test_identity.py"
 _IDX = "datasets/test_idx.py"
 _CIFAR = "datasets/test_cifar.py"
 _FETCHING = "datasets/download/test_fetching.py"
@@ -176,9 +177,44 @@ DATA = (
     Mutant(
         "decoded cache: a changed file is not noticed",
         "datasets/decoded.py",
-        "    return status.st_size, status.st_mtime_ns\n",
-        "    return 0, 0\n",
+        "    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino\n",
+        "    return 0, 0, 0, 0\n",
         ("datasets/test_mnist.py::test_changed_sources_are_noticed",),
+    ),
+    Mutant(
+        "decoded cache: what is there under another name is not noticed",
+        "datasets/decoded.py",
+        "status.st_ctime_ns, status.st_ino\n",
+        "status.st_ctime_ns, 0\n",
+        (f"{_IDENTITY}::test_other_pictures_of_the_same_sizes_and_times_are_noticed",),
+    ),
+    Mutant(
+        "decoded cache: a file that keeps its time is not noticed",
+        "datasets/decoded.py",
+        "status.st_ctime_ns, status.st_ino\n",
+        "0, status.st_ino\n",
+        (f"{_IDENTITY}::test_other_pictures_of_the_same_sizes_and_times_are_noticed",),
+    ),
+    Mutant(
+        "decoded cache: a digit of what is remembered may change",
+        "datasets/decoded.py",
+        " if digest.decode() == sha256_bytes(said) else None\n",
+        "\n",
+        (f"{_IDENTITY}::test_bit_rot_in_what_is_remembered_is_noticed",),
+    ),
+    Mutant(
+        "pictures: a file may change between its pixels and its hash",
+        "datasets/image_folder.py",
+        "            if file_stamp(path.stat())[:3] != pictures[at].stamp[:3]:\n",
+        "            if False:\n",
+        (f"{_IDENTITY}::test_a_file_that_changes_while_it_is_read_is_not_taken",),
+    ),
+    Mutant(
+        "samples: a picture of another class counts as the same one",
+        "datasets/identity.py",
+        "    renamed = paired(lambda row: row[1:] if row[2] else None)\n",
+        "    renamed = paired(lambda row: row[2] or None)\n",
+        ("datasets/test_identity.py::test_what_became_of_the_samples",),
     ),
     Mutant(
         "data sets: labels of no class are taken",

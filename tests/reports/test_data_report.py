@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,29 @@ def test_counts_are_those_of_the_parts(tiny: Tiny, tmp_path: Path) -> None:
     assert found.files == ()
 
 
+def test_classes_that_lack_pictures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, images = coloured(monkeypatch)
+    name = images.classes[3]
+    parts = ("train", "validation", "test")
+    told = tuple(f"classes without pictures in {part} (1): {name}" for part in parts)
+    assert found.doubts == told
+    assert found.to_json()["doubts"] == told
+    for text in told:
+        assert f"doubtful    {text}\n" in as_text(found)
+    # Without validation, no class lacks a picture of it.
+    found, _ = coloured(monkeypatch, "data.validation=0")
+    assert found.doubts == (told[0], told[2])
+    doubted = dataclasses.replace(found, images=dataclasses.replace(images, doubts=("twice",)))
+    assert doubted.doubts == ("twice", told[0], told[2])
+
+
+def test_where_nothing_lacks_nothing_is_told(tiny: Tiny, tmp_path: Path) -> None:
+    counts = ("data.dataset.strokes.test_count=100", "data.validation=100")
+    found = report(tiny(*counts), tmp_path)
+    assert found.to_json()["doubts"] == ()
+    assert "doubtful" not in as_text(found)
+
+
 def test_mean_and_deviation_are_those_of_what_is_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +122,7 @@ def test_text_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {line.split()[0]: line.split()[-3:] for line in lines if line}
     assert rows["total"] == ["30", "10", "40"]
     assert rows["a"] == ["0", "0", "0"]
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if not line.startswith("doubtful")) <= 80
     shown = json.loads(json.dumps(found.to_json()))
     assert shown["splits"]["test"] == {"count": 40, "class_counts": [14, 13, 13, 0]}
     assert (shown["dataset"], shown["shape"]) == ("paint", [3, 6, 5])

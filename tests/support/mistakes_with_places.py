@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
 from .mistakes import TINY, TRAIN, Mistake, changed, config
 from .mistakes_in_configs import BLOCK
 
 FEW = TINY.replace("480", "60").replace("64", "0")
 
+
+def twin_folders(patch: pytest.MonkeyPatch) -> None:
+    """Two folders whose names look the same."""
+    for name in ("\u00e9", "e\u0301"):
+        (Path("pics") / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(f"pics/{name}/0.png")
+
+
 PLACES = [
+    Mistake(
+        "two class folders of one name in two forms",
+        f"{TRAIN} --set 'data.dataset={{image_folder: {{train: pics, size: 8}}}}'",
+        (
+            "pics: the folders 'e\\u0301' and '\\xe9' have one name in two forms of Unicode",
+            "move the pictures of one into the other",
+        ),
+        prepare=twin_folders,
+    ),
     Mistake(
         "a batch larger than the training set",
         TRAIN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from ...configs import RunConfig
@@ -29,5 +30,6 @@ class Shelf:
             # What is kept needs memory that the next one may need.
             self._kept = None
             found = load_data(config, split, root, downloads)
-            self._kept = name, found
+            # What a person should know of it is told to the first training alone.
+            self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found

@@ -116,13 +116,13 @@ def test_without_a_test_folder_some_are_held_out(root: Path) -> None:
 
 @given(st.integers(2, 60), st.floats(0.01, 0.99))
 def test_what_is_held_out(count: int, fraction: float) -> None:
-    listed = [[PictureFile(f"a/{number}.png", 0, 1, 1) for number in range(count)]]
+    listed = [[PictureFile(f"a/{number}.png", 0, (1,)) for number in range(count)]]
     rest, held = held_out(listed, fraction)
     assert rest
     assert held
     assert abs(len(held) - count * fraction) <= 1
     assert sorted(p.name for p in (*rest, *held)) == sorted(p.name for p in listed[0])
-    more = [PictureFile("a/another.png", 0, 1, 1), *listed[0]]
+    more = [PictureFile("a/another.png", 0, (1,)), *listed[0]]
     _, then = held_out([more], fraction)
     # Another picture pushes at most one out and lets at most one in, besides itself.
     assert len({p.name for p in held} ^ {p.name for p in then}) <= 2

@@ -1,0 +1,33 @@
+"""What many trainings of one process have in common is read once, and told once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dnnstack.configs import RunConfig
+from dnnstack.training.assemble import load_data
+from dnnstack.training.groups import shelf
+
+Tiny = Callable[..., RunConfig]
+
+
+@pytest.mark.parametrize("doubts", [(), ("twice",)])
+def test_only_the_first_training_is_told(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...]
+) -> None:
+    loaded = []
+
+    def noted(*given: object) -> object:
+        loaded.append(replace(load_data(*given), doubts=doubts))
+        return loaded[-1]
+
+    monkeypatch.setattr(shelf, "load_data", noted)
+    kept, config = shelf.Shelf(), tiny()
+    found = [kept(config, "train", tmp_path) for _ in range(3)]
+    assert len(loaded) == 1
+    assert [each.doubts for each in found] == [doubts, (), ()]
+    assert found[1] is found[2]
+    assert all(each.images is loaded[0].images for each in found)
