@@ -42,14 +42,17 @@ class PictureFile:
     stamp: tuple[int, ...]
 
 
-def find_classes(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def find_classes(
+    folder: Path, others: Counter[str] | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(class folders, those that are none because there is no picture in them), each sorted.
 
-    Raises DatasetError for fewer than two classes.
+    What is no class is counted in ``others``. Raises DatasetError for fewer than two classes.
     """
+    others = Counter() if others is None else others
     try:
         with os.scandir(folder) as entries:
-            shown = [each for each in entries if not is_passed_over(each.name, Counter())]
+            shown = [each for each in entries if not is_passed_over(each.name, others)]
             folders = sorted(each.name for each in shown if each.is_dir())
     except OSError as error:
         raise DatasetError(
@@ -70,6 +73,7 @@ def find_classes(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # Before anything is said of a network that has another number of classes.
     names = tuple(name for name in folders if _has_pictures(folder / name))
     empty = tuple(name for name in folders if name not in names)
+    others.update(f"folder {name} without pictures" for name in empty)
     forms: dict[str, str] = {}
     for name in names:
         if (twin := forms.setdefault(nfc(name), name)) != name:
@@ -105,8 +109,7 @@ def list_pictures(
     passed over is counted in ``others``. Raises DatasetError if the class folders are not those of
     ``classes``, by their names in NFC, or one is empty; without ``every``, one may be.
     """
-    names, empty = find_classes(folder)
-    others.update(f"folder {name} without pictures" for name in empty)
+    names, empty = find_classes(folder, others)
     found = {nfc(name): name for name in (*empty, *names)}
     known = {nfc(name): name for name in classes}
     unknown = [name for name in names if nfc(name) not in known]
@@ -127,8 +130,6 @@ def list_pictures(
         if not by_class[-1] and (every or name not in empty):
             told = f"{NO_PICTURE}; {passed_over_text(passed)}".rstrip("; ")
             raise DatasetError(f"{folder / name}: {told}. Put pictures there, or remove the folder")
-    for name in os.listdir(folder):
-        is_passed_over(name, others)
     return by_class
 
 
