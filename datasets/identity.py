@@ -123,7 +123,7 @@ def compare(before: Identity, after: Identity) -> Difference:
         return found
 
     def named(pairs: Sequence[tuple[int, int]]) -> list[str]:
-        both = [(old[here][0], now[there]) for here, there in sorted(pairs)]
+        both = [(old[here][0], now[there]) for here, there in pairs]
         return [f"{name} (now {row[0] if row[0] != name else row[1]})" for name, row in both]
 
     stayed = paired(lambda row: row)
