@@ -104,7 +104,7 @@ def predict(
     threads: int | None,
     no_graph: bool,
 ) -> int:
-    """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
+    """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP, PPM or HEIC of any size.
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
     input, one per line. For digit networks, the digit is located on its page, also on a photograph
@@ -116,7 +116,7 @@ def predict(
     from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
     from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
-    from ..training.predict import COLUMNS, InputFolder
+    from ..training.predict import InputFolder, columns
 
     chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
     if sum(chosen.values()) > 1:
@@ -144,7 +144,7 @@ def predict(
     # In a file or pipe, CSV has the bytes of every path, as JSON does.
     write = console.write if as_csv else console.say
     if as_csv:
-        write(csv_row(COLUMNS))
+        write(csv_row(columns(model.classes_)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
@@ -172,20 +172,17 @@ def predict(
     return status
 
 
-# What files of pictures begin with, and paths hardly do: PNG, JPEG, GIF, WebP.
-_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
-
-
 def _names(paths: tuple[str, ...]) -> Iterator[str]:
     """The arguments, with ``-`` replaced by the lines of standard input."""
     from ..common.errors import UsageError
+    from ..datasets.picture_kinds import HEAD, of_head
 
     for path in paths:
         if path != "-":
             yield path
             continue
         text = sys.stdin.buffer.read()
-        if text.startswith(_SIGNATURES):
+        if of_head(text[:HEAD]):
             raise UsageError(
                 "-: standard input is a picture, but paths are read from it; give the path of a "
                 "file with the picture"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import os
 import stat
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..common.errors import DatasetError
@@ -13,11 +15,18 @@ from ..common.files import sha256_bytes
 from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
 from ..common.text import listed, nfc
-from .decoded import file_stamp
+from .decoded import file_stamp, remembered
 from .image_set import unreadable
-from .picture_files import SUFFIXES
+from .picture_kinds import (
+    NO_PICTURE,
+    PICTURE,
+    is_named_so,
+    is_passed_over,
+    is_read,
+    kind_of,
+    passed_over_text,
+)
 
-_LOG = logging.getLogger("dnnstack.datasets")
 _LISTED = 5
 
 
@@ -33,22 +42,24 @@ class PictureFile:
     stamp: tuple[int, ...]
 
 
-def class_names(folder: Path) -> tuple[str, ...]:
-    """The names of the class folders, sorted. Raises DatasetError for fewer than two.
+def find_classes(
+    folder: Path, others: Counter[str] | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(class folders, those that are none because there is no picture in them), each sorted.
 
-    A folder in which there are only hidden files is not one of them; in any other there must be a
-    picture, or a folder.
+    What is no class is counted in ``others``. Raises DatasetError for fewer than two classes.
     """
+    others = Counter() if others is None else others
     try:
         with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-        names = [name for name in names if not _only_hidden(folder / name)]
+            shown = [each for each in entries if not is_passed_over(each.name, others)]
+            folders = sorted(each.name for each in shown if each.is_dir())
     except OSError as error:
         raise DatasetError(
             f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
             "pictures for each class"
         ) from None
-    for name in names:
+    for name in folders:
         if not name.isprintable() and (meant := misread(name)):
             raise DatasetError(
                 f"{folder}: the name of the folder {meant!a} is UTF-8, but the encoding of this "
@@ -59,6 +70,10 @@ def class_names(folder: Path) -> tuple[str, ...]:
                 f"{folder}: the name of the folder {name!a} has control characters or bytes that "
                 "are not text, and cannot name a class; rename the folder"
             )
+    # Before anything is said of a network that has another number of classes.
+    names = tuple(name for name in folders if _has_pictures(folder / name))
+    empty = tuple(name for name in folders if name not in names)
+    others.update(f"folder {name} without pictures" for name in empty)
     forms: dict[str, str] = {}
     for name in names:
         if (twin := forms.setdefault(nfc(name), name)) != name:
@@ -68,62 +83,36 @@ def class_names(folder: Path) -> tuple[str, ...]:
             )
     if len(names) < 2:
         found = f"contains only the folder '{names[0]}'" if names else "contains no folders"
+        found += f" with pictures: there are none in {listed(empty, _LISTED)}" if empty else ""
         raise DatasetError(
             f"{folder}: {found}; it should contain a folder of pictures for each of at least two "
             "classes"
         )
-    for name in names:
-        # Before anything is said of a network that has another number of classes.
-        if not _may_have_pictures(folder / name):
-            raise _no_picture(folder / name)
-    return tuple(names)
+    return names, empty
 
 
-def _no_picture(folder: Path) -> DatasetError:
-    return DatasetError(
-        f"{folder}: no picture in this class folder; looked for {', '.join(SUFFIXES)}. Put "
-        "pictures there, or remove the folder"
-    )
-
-
-def _may_have_pictures(folder: Path) -> bool:
+def _has_pictures(folder: Path) -> bool:
+    """Whether there is a picture, be it one that is not read."""
     try:
-        with os.scandir(folder) as entries:
-            found = (entry for entry in entries if not entry.name.startswith("."))
-            return any(e.name.lower().endswith(SUFFIXES) or e.is_dir() for e in found)
-    except OSError:
+        return any(kind_of(folder / each.name) for each in _files(folder, "", 0, Counter()))
+    except DatasetError:
         # Reading the pictures says why not.
         return True
 
 
-def hidden_folders(folder: Path) -> tuple[str, ...]:
-    """The folders that are no classes because they contain only hidden files, sorted."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    except OSError:
-        return ()
-    return tuple(name for name in names if _only_hidden(folder / name))
+def list_pictures(
+    folder: Path, classes: tuple[str, ...], others: Counter[str], every: bool = True
+) -> list[list[PictureFile]]:
+    """For each class its pictures, at any depth, sorted by name.
 
-
-def _only_hidden(folder: Path) -> bool:
-    try:
-        found = os.listdir(folder)
-    except OSError:
-        return False
-    return bool(found) and all(name.startswith(".") for name in found)
-
-
-def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFile]]:
-    """For each class the files with the suffix of a picture, at any depth, sorted by name.
-
-    Hidden files and folders are left out; links are followed, but not in cycles. Raises
-    DatasetError if the class folders are not those of ``classes``, by their names in NFC, or one is
-    empty.
+    Hidden files and folders are left out; links are followed, but not in cycles. What else is
+    passed over is counted in ``others``. Raises DatasetError if the class folders are not those of
+    ``classes``, by their names in NFC, or one is empty; without ``every``, one may be.
     """
-    found = {nfc(name): name for name in class_names(folder)}
+    names, empty = find_classes(folder, others)
+    found = {nfc(name): name for name in (*empty, *names)}
     known = {nfc(name): name for name in classes}
-    unknown = [name for form, name in found.items() if form not in known]
+    unknown = [name for name in names if nfc(name) not in known]
     missing = [name for form, name in known.items() if form not in found]
     if unknown or missing:
         parts = (("unknown", unknown), ("missing", missing))
@@ -133,45 +122,57 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
         )
     by_class = []
     for label, name in enumerate(found[form] for form in known):
-        pictures: list[PictureFile] = []
-        others = _walk(folder / name, name, label, pictures, ())
-        if others:
-            _LOG.info("%s: %d files do not have the suffix of a picture", folder / name, others)
-        if not pictures:
-            raise _no_picture(folder / name)
-        by_class.append(sorted(pictures, key=lambda picture: picture.name))
+        passed: Counter[str] = Counter()
+        files = sorted(_files(folder / name, f"{name}/", label, passed), key=lambda f: f.name)
+        kinds = _kinds(folder, files)
+        by_class.append([f for f in files if is_read(kinds[f.name], f.name, passed)])
+        others.update(passed)
+        if not by_class[-1] and (every or name not in empty):
+            told = f"{NO_PICTURE}; {passed_over_text(passed)}".rstrip("; ")
+            raise DatasetError(f"{folder / name}: {told}. Put pictures there, or remove the folder")
     return by_class
 
 
-def _walk(
+def _kinds(folder: Path, files: Sequence[PictureFile]) -> dict[str, str]:
+    """What each file is; those whose names do not say it are looked into once."""
+    kinds = {file.name: PICTURE for file in files}
+    if unsure := [file for file in files if not is_named_so(file.name)]:
+
+        def look() -> dict[str, str]:
+            return {"kinds": json.dumps({f.name: kind_of(folder / f.name) for f in unsure})}
+
+        stamps = ["kinds", str(folder.resolve()), *(vars(file) for file in unsure)]
+        kinds |= json.loads(remembered(stamps, ("kinds",), look)["kinds"])
+    return kinds
+
+
+def _files(
     folder: Path,
     below: str,
     label: int,
-    pictures: list[PictureFile],
-    above: tuple[tuple[int, int], ...],
-) -> int:
-    """Append the files in ``folder``; return how many were left out. above: its parents."""
-    others = 0
+    others: Counter[str],
+    above: tuple[tuple[int, int], ...] = (),
+) -> Iterator[PictureFile]:
+    """The files in ``folder`` and below it, their names after ``below``; above: its parents."""
     try:
         own = os.stat(folder)
         identity = own.st_dev, own.st_ino
         # A link to a parent folder would never end.
         if identity in above:
-            return 0
+            return
+        inside = []
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if not entry.name.startswith(".")]
-        for entry in found:
-            name = f"{below}/{entry.name}"
-            if entry.is_dir():
-                inside = folder / entry.name
-                others += _walk(inside, name, label, pictures, (*above, identity))
-            elif entry.name.lower().endswith(SUFFIXES):
-                pictures.append(_picture(entry, name, label))
-            else:
-                others += 1
+            for entry in entries:
+                if is_passed_over(entry.name, others):
+                    continue
+                if entry.is_dir():
+                    inside.append(entry.name)
+                else:
+                    yield _picture(entry, f"{below}{entry.name}", label)
     except OSError as error:
         raise unreadable(folder, error) from None
-    return others
+    for name in inside:
+        yield from _files(folder / name, f"{below}{name}/", label, others, (*above, identity))
 
 
 def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:

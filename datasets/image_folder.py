@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,12 +27,14 @@ from ..common.machine import available_threads, main_memory
 from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
 from ..common.text import shape_text
-from .class_folders import PictureFile, class_names, held_out, hidden_folders, list_pictures
+from .class_folders import PictureFile, find_classes, held_out, list_pictures
 from .decoded import Arrays, Images, decoded, file_stamp, read_once
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
-from .picture_files import open_picture
+from .integer_pixels import Depth, Reading, of_other_depth, told_of
+from .picture_files import heic_version, open_picture
+from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
 from .repeated import doubts, split_contents
 
@@ -63,6 +67,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
+    bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
         """Shape and classes; reads no picture, and no folder if ``classes`` are given.
@@ -78,8 +83,8 @@ class ImageFolder(Dataset):
         left_out: tuple[str, ...] = ()
         if self.classes is None:
             folder = self._folder("train", root)
-            classes = class_names(folder)
-            left_out = tuple(str(folder / name) for name in hidden_folders(folder))
+            classes, empty = find_classes(folder)
+            left_out = tuple(str(folder / name) for name in empty)
         elif isinstance(self.classes, int):
             classes = tuple(map(str, range(self.classes)))
         else:
@@ -101,29 +106,37 @@ class ImageFolder(Dataset):
         needed = split == "train" or self.test is None or isinstance(self.classes, int)
         folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
+        others: Counter[str] = Counter()
         if self.test is None:
-            rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
+            rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
             beside, tests = folder, held
             pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
             beside = self._folder("test", root)
-            tests = [picture for each in list_pictures(beside, classes) for picture in each]
+            passed = others if split == "test" else Counter[str]()
+            by_class = list_pictures(beside, classes, passed, every=False)
+            tests = [picture for each in by_class for picture in each]
             if split == "test":
                 folder, pictures = beside, tests
             else:
-                pictures = [p for each in list_pictures(folder, classes) for p in each]
+                pictures = [p for each in list_pictures(folder, classes, others) for p in each]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
 
         def look() -> tuple[dict[str, str], Arrays]:
             images = np.empty((len(pictures), *info.shape), np.uint8)
-            read = _decode(folder, pictures, images, whole, skip)
+            readings = [Reading(self.bits) for _ in pictures]
+            decode = partial(_decode, folder, pictures, images, whole, skip, readings)
+            read = decode(range(len(pictures)))
+            other = of_other_depth(readings)
+            for at, answer in zip(other, decode(other), strict=True):
+                read[at] = answer
             kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
             labels = np.array([pictures[at].label for at in kept], np.int32)
             for label, name in enumerate(classes):
-                if label not in labels:
+                if label not in labels and any(label == each.label for each in pictures):
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
             failed = {
                 picture.name: str(error)
@@ -131,9 +144,12 @@ class ImageFolder(Dataset):
                 if isinstance(error, DatasetError)
             }
             refused.update(failed)
+            named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
             said = {
                 "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
                 "left_out": json.dumps(failed),
+                "depth": json.dumps(told_of(named, self.bits)),
+                "heic": "heic" * any(each.heic for each in readings),
             }
             return said, (images if len(kept) == len(images) else images[kept], labels)
 
@@ -141,21 +157,31 @@ class ImageFolder(Dataset):
             _VERSION,
             str(folder.resolve()),
             skip,
+            self.bits,
             # Not their labels: those are of the folders as they are called now.
             *([p.name, *p.stamp] for p in pictures),
         ]
-        fields = ("contents", "left_out")
+        fields = ("contents", "left_out", "depth", "heic")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             found, build = read_once([*stamps, better], fields, look)
+        bits, told = json.loads(found["depth"])
+        if bits is not None and split == "test" and self.bits is None:
+            # As the pictures that are trained on.
+            bits = self.load("train", root, downloads).bits or 16
+            return replace(self, bits=bits).load("test", root, downloads)
+        for text in filter(None, [passed_over_text(others), *told]):
+            _LOG.warning("%s: %s", folder, text)
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
         used = [picture for picture in pictures if picture.name not in left_out]
         contents = split_contents(found["contents"])
         content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
+        key += f" {bits} bits" if told and bits != 16 else ""
+        key += f" {found['heic']} {heic_version()}" if found["heic"] else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
         place = folder.absolute()
         return ImageSet(
@@ -169,6 +195,7 @@ class ImageFolder(Dataset):
             doubts=()
             if split == "test"
             else doubts(classes, folder, used, contents, beside, tests),
+            bits=bits,
         )
 
     def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
@@ -197,7 +224,7 @@ class ImageFolder(Dataset):
         """The names of the classes in the order of their labels, read if only a number is given."""
         if not isinstance(self.classes, int):
             return info.classes
-        found = class_names(folder)
+        found, _ = find_classes(folder)
         if len(found) != len(info.classes):
             raise DatasetError(
                 f"{folder}: contains {len(found)} class folders, but the config says classes: "
@@ -207,15 +234,21 @@ class ImageFolder(Dataset):
 
 
 def _decode(
-    folder: Path, pictures: Sequence[PictureFile], images: Images, whole: bool, skip: bool
+    folder: Path,
+    pictures: Sequence[PictureFile],
+    images: Images,
+    whole: bool,
+    skip: bool,
+    readings: Sequence[Reading],
+    wanted: Sequence[int],
 ) -> list[str | DatasetError]:
-    """Fill ``images``; return the SHA-256 of each file, or the error if it is left out."""
+    """Fill ``images[wanted]``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
 
     def decode(at: int) -> str | DatasetError:
         path = folder / pictures[at].name
         try:
-            image = in_channels(open_picture(path, []), channels, [])
+            image = in_channels(open_picture(path, [], readings[at]), channels, [])
             images[at] = scaled(image, height, width, whole, [])
             content = sha256_file(path)
             # Otherwise it may be of another file than the pixels. A number of a file is not as
@@ -228,11 +261,10 @@ def _decode(
         except OSError as error:
             return unreadable(path, error)
 
-    def several(places: range) -> list[str | DatasetError]:
+    def several(places: Sequence[int]) -> list[str | DatasetError]:
         return [decode(at) for at in places]
 
-    count = len(pictures)
-    places = (range(at, min(at + _CHUNK, count)) for at in range(0, count, _CHUNK))
+    places = (wanted[at : at + _CHUNK] for at in range(0, len(wanted), _CHUNK))
     hashes: list[str | DatasetError] = []
     threads = decoding_threads()
     with ThreadPoolExecutor(threads, "dnnstack-decode") as pool:

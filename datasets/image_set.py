@@ -14,6 +14,7 @@ from ..common.files import sha256_bytes
 from ..common.records import dataclass
 from .download import Downloads
 from .identity import Identity, identify
+from .integer_pixels import Depth
 
 Split = Literal["train", "test"]
 
@@ -27,7 +28,8 @@ class ImageSet:
     each sample comes from, such as the path of its file, if there is more to say than its number.
     names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
     and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
-    what a person should know before training, such as a picture under two classes.
+    what a person should know before training, such as a picture under two classes. bits: the depth
+    of integer pixels of more than 8 bits in the files, None if there are none.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ImageSet:
     contents: tuple[str, ...] = ()
     key: str = ""
     doubts: tuple[str, ...] = ()
+    bits: Depth | None = None
 
     def __post_init__(self) -> None:
         for each in ("sources", "names", "contents"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -15,16 +17,23 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.native import set_no_handlers
+from .integer_pixels import Reading, fewest_bits, lower_bytes
+from .picture_kinds import (
+    HEAD,
+    HEIC,
+    NO_PICTURE,
+    is_passed_over,
+    is_read,
+    kind_of,
+    of_head,
+    passed_over_text,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
+_LOG = logging.getLogger("dnnstack.datasets")
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-# Suffixes of the files used from a folder; a file named explicitly may have any name.
-SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"),
-    *(".ppm", ".pgm", ".pbm", ".pnm"),
-)
 _MAX_PIXELS = 64_000_000
 _ORIENTATION = 0x0112
 # By rounding, floating-point pixels may exceed black and white by this share of white.
@@ -40,8 +49,8 @@ _STRIP = 256
 def find_pictures(names: Iterable[str | Path]) -> Iterator[Path | DatasetError]:
     """The picture files that each name stands for, or an error if there are none.
 
-    A file stands for itself, whatever its suffix. A folder stands for every file below it with the
-    suffix of a picture, sorted, without hidden ones. A name that does not exist and contains ``*``,
+    A file stands for itself, whatever it is. A folder stands for every picture below it, sorted,
+    without hidden ones. A name that does not exist and contains ``*``,
     ``?`` or ``[`` is a pattern (``**``: folders at any depth) and stands for its matches, sorted.
     """
     for name in map(str, names):
@@ -69,23 +78,28 @@ def _below(path: Path) -> Iterator[Path | DatasetError]:
         return
     errors: list[OSError] = []
     count = 0
+    others: Counter[str] = Counter()
     for folder, folders, files in os.walk(path, onerror=errors.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+        folders[:] = sorted(name for name in folders if not is_passed_over(name, others))
+        for name in sorted(name for name in files if not name.startswith(".")):
+            if is_read(kind_of(Path(folder) / name), name, others):
                 count += 1
                 yield Path(folder) / name
     for error in errors:
         yield DatasetError(f"{error.filename}: cannot be read: {error.strerror}")
+    told = passed_over_text(others)
     if count == 0 and not errors:
-        yield DatasetError(f"{path}: no picture in this folder; looked for {', '.join(SUFFIXES)}")
+        yield DatasetError(f"{path}: {NO_PICTURE}; {told}".rstrip("; "))
+    elif told:
+        _LOG.warning("%s: %s", path, told)
 
 
-def open_picture(path: Path, steps: list[str]) -> PilImage:
+def open_picture(path: Path, steps: list[str], reading: Reading | None = None) -> PilImage:
     """The first frame, decoded and converted to 8 bits: mode L or RGB, upright, on white.
 
-    Its size is checked before anything is decoded. What was done is appended to ``steps``. Raises
-    DatasetError, naming the file.
+    Its size is checked before anything is decoded. What was done is appended to ``steps``, what was
+    found is noted in ``reading``, which says the depth of integer pixels, by default 16 bits.
+    Raises DatasetError, naming the file.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -101,7 +115,12 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
                 raise DatasetError(f"{path}: is empty, 0 bytes")
             if file.peek(2)[:2] in _PLAIN:
                 _check_comments(path, file)
-            return upright_picture(Image.open(file, formats=FORMATS), path, steps)
+            reading = reading or Reading()
+            reading.heic = of_head(file.peek(HEAD)[:HEAD]) == HEIC
+            if reading.heic and not heic_version():
+                raise DatasetError(f"{path}: is one of the {HEIC}")
+            image = Image.open(file, formats=("HEIF",) if reading.heic else FORMATS)
+            return upright_picture(image, path, steps, reading)
     except DatasetError:
         raise
     except UnidentifiedImageError:
@@ -117,7 +136,9 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
         raise DatasetError(f"{path}: the picture is damaged or cannot be read ({error})") from None
 
 
-def upright_picture(image: PilImage, name: Path | str, steps: list[str]) -> PilImage:
+def upright_picture(
+    image: PilImage, name: Path | str, steps: list[str], reading: Reading
+) -> PilImage:
     """The same of a picture of Pillow's, which ``name`` stands for in messages.
 
     Raises DatasetError, and what Pillow raises for damaged data that was not decoded yet.
@@ -129,8 +150,11 @@ def upright_picture(image: PilImage, name: Path | str, steps: list[str]) -> PilI
         )
     if image.format == "TIFF":
         _silence_libtiff()
+    # At 16 bits the upper bytes, which Pillow decodes, are all.
+    lower = lower_bytes(image) if reading.bits != 16 else None
     image.load()
-    return _opaque(_eight_bits(_upright(image, steps), name, steps), steps)
+    lower = lower and _upright(lower, [])
+    return _opaque(_eight_bits(_upright(image, steps), lower, name, steps, reading), steps)
 
 
 def _check_comments(path: Path, file: BinaryIO) -> None:
@@ -140,6 +164,16 @@ def _check_comments(path: Path, file: BinaryIO) -> None:
             f"{path}: has {count} comments, more than {_MOST_COMMENTS}; remove them first"
         )
     file.seek(0)
+
+
+def heic_version() -> str:
+    """The version of the reader of HEIC, which Pillow knows after this; "" without it."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return ""
+    pillow_heif.register_heif_opener(thumbnails=False)
+    return str(pillow_heif.__version__)
 
 
 @cache
@@ -163,24 +197,36 @@ def _upright(image: PilImage, steps: list[str]) -> PilImage:
     return ImageOps.exif_transpose(image)
 
 
-def _eight_bits(image: PilImage, path: Path | str, steps: list[str]) -> PilImage:
-    """Convert to 8 bits: integers from 0 to 65535 by their upper 8, floats from 0 to 1 or 0 to 255.
+def _eight_bits(
+    image: PilImage, lower: PilImage | None, path: Path | str, steps: list[str], reading: Reading
+) -> PilImage:
+    """Convert to 8 bits: integers from 0 to 65535, in colours with ``lower_bytes``, by the upper 8
+    of the bits that ``reading`` says; floats from 0 to 1 or 0 to 255.
 
     No picture is stretched to its own extremes, so that those of one set stay comparable. Raises
     DatasetError for other values.
     """
     from PIL import Image
 
-    if image.mode.startswith("I"):
-        steps.append("16_to_8_bits")
+    if image.mode.startswith("I") or lower is not None:
         wide = np.asarray(image)
+        if lower is not None:
+            wide = wide[:, :, :3].astype(np.uint16) << 8 | np.asarray(lower)
         low, high = int(wide.min()), int(wide.max())
         if low < 0 or high > 65535:
             raise DatasetError(
                 f"{path}: has pixels from {low} to {high}; integers must be from 0 to 65535: "
                 "scale them first"
             )
-        return Image.fromarray(_in_strips(wide, lambda strip: strip >> 8))
+        reading.largest = high
+        bits = reading.bits or fewest_bits(high)
+        white = (1 << bits) - 1
+        steps += [f"{bits}_to_8_bits" if bits > 8 else "as_8_bits", *["clip"] * (high > white)]
+        found = _in_strips(wide, lambda strip: np.minimum(strip, white) >> (bits - 8))
+        narrow = Image.fromarray(found)
+        if image.mode == "RGBA":
+            narrow.putalpha(image.getchannel("A"))
+        return narrow
     if image.mode == "F":
         steps.append("float_to_8_bits")
         values = np.asarray(image)

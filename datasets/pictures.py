@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,13 @@ from ..common.errors import DatasetError
 from ..common.records import dataclass
 from .centring import FIELD
 from .digit_pictures import is_prepared, prepare_digit
+from .integer_pixels import Depth, Reading
 from .picture_files import open_picture, upright_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
+
+_LOG = logging.getLogger("dnnstack.datasets")
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,14 @@ class Preparation:
     ``digits``: a network with input (1, 28, 28) gets the digit on the page in MNIST's format.
     ``invert``: for such a digit, True means dark on light, False light on dark, None lets the
     border decide; any other picture is inverted if it is True. ``raw``: the whole picture is
-    scaled, without locating or cropping a digit.
+    scaled, without locating or cropping a digit. ``bits``: the depth of integer pixels of more than
+    8 bits, see ``Reading``.
     """
 
     digits: bool = True
     invert: bool | None = None
     raw: bool = False
+    bits: Depth = 16
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def as_picture(
 
 
 def _prepared(
-    opened: Callable[[list[str]], PilImage],
+    opened: Callable[[list[str], Reading], PilImage],
     file: Path | str,
     shape: tuple[int, int, int],
     how: Preparation,
@@ -75,7 +81,11 @@ def _prepared(
             f"{file}: the network needs {channels} channels; pictures have 1 (grey) or 3 (RGB)"
         )
     steps: list[str] = []
-    image = in_channels(opened(steps), channels, steps)
+    reading = Reading(how.bits)
+    image = in_channels(opened(steps, reading), channels, steps)
+    if "clip" in steps:
+        most, bits = reading.largest, how.bits
+        _LOG.warning("%s: has integers up to %d; above %d bits, all are white", file, most, bits)
     if how.digits and shape == (1, FIELD, FIELD) and not how.raw:
         grey = np.asarray(image)
         if how.invert is not True and is_prepared(grey):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.records import dataclass
-from ..common.text import listed
-from .class_folders import PictureFile, class_names, held_out, list_pictures
+from .class_folders import PictureFile, find_classes, held_out, list_pictures
 from .image_set import unreadable
-from .picture_files import SUFFIXES, open_picture
+from .integer_pixels import Reading
+from .picture_files import open_picture
+from .picture_kinds import is_passed_over, is_read, kind_of
 from .repeated import doubts
 
 TRAIN_NAMES = ("train", "training")
@@ -26,7 +28,6 @@ EXAMINED = 1000
 _SMALL = 32
 # By how much the colours of a grey picture may differ, because JPEG stores them coarsely.
 _NOT_GREY = 10.0
-_LISTED = 5
 # A picture with a side below this many pixels is hardly one.
 _TINY = 8
 _DEEPEST = 5
@@ -34,12 +35,16 @@ _DEEPEST = 5
 
 @dataclass(frozen=True)
 class Look:
-    """One picture: height and width, whether it is grey, and what its colours are like: (6,)."""
+    """One picture: height and width, whether it is grey, and what its colours are like: (6,).
+
+    ``largest``: its largest integer of more than 8 bits, or -1.
+    """
 
     height: int
     width: int
     grey: bool
     colours: NDArray[np.float64]
+    largest: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Survey:
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
     unused: further folders beside train and test. doubts: of pictures that are there twice.
+    others: what was passed over, with its number.
     """
 
     folder: Path
@@ -64,6 +70,7 @@ class Survey:
     looks: tuple[Look, ...]
     labels: NDArray[np.int64]
     broken: dict[str, str]
+    others: Counter[str]
     unused: tuple[str, ...] = ()
     tiny: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -94,9 +101,10 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     folder = _inner(folder)
     train, test, unused = _parts(folder)
     _check_loose(train)
-    classes = class_names(train)
-    by_class = list_pictures(train, classes)
-    tests = None if test is None else list_pictures(test, classes)
+    classes, _ = find_classes(train)
+    others: Counter[str] = Counter()
+    by_class = list_pictures(train, classes, others)
+    tests = None if test is None else list_pictures(test, classes, others, every=False)
     rest = [p for c in by_class for p in c]
     held = [p for c in tests or () for p in c]
     if tests is None:
@@ -142,6 +150,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         tuple(look for _, look in seen),
         np.array([label for label, _ in seen]),
         broken,
+        others,
         unused,
         _tiny(names, [look for _, look in seen]),
         doubts(classes, train, rest, (), test or train, held),
@@ -206,30 +215,21 @@ def _content(folder: Path) -> tuple[list[str], int]:
     """The names of the folders, sorted, and the number of pictures; without hidden ones."""
     try:
         with os.scandir(folder) as entries:
-            shown = [entry for entry in entries if not entry.name.startswith(".")]
+            shown = [entry for entry in entries if not is_passed_over(entry.name, Counter())]
         folders = sorted(entry.name for entry in shown if entry.is_dir())
     except OSError as error:
         raise unreadable(folder, error) from None
-    return folders, sum(e.name.lower().endswith(SUFFIXES) and not e.is_dir() for e in shown)
+    files = [entry.name for entry in shown if not entry.is_dir()]
+    return folders, sum(is_read(kind_of(folder / name), name, Counter()) for name in files)
 
 
 def _check_loose(folder: Path) -> None:
-    """Raise DatasetError where pictures are not in class folders, or there is nothing at all."""
+    """Raise DatasetError where pictures are not in class folders."""
     folders, pictures = _content(folder)
     if pictures and len(folders) < 2:
         raise DatasetError(
             f"{folder}: has {pictures} pictures, but no folders that say what is on them; make a "
             "folder for each class, and move the pictures into these"
-        )
-    empty = [
-        name
-        for name in folders
-        if not any(_content(Path(at))[1] for at, _, _ in os.walk(folder / name))
-    ]
-    if empty and len(folders) - len(empty) >= 2:
-        raise DatasetError(
-            f"{folder}: no pictures in {listed(empty, _LISTED)}; put pictures there, or remove "
-            f"{'this folder' if len(empty) == 1 else 'these folders'}"
         )
 
 
@@ -244,21 +244,23 @@ def _sample(pictures: Sequence[PictureFile], most: int) -> list[PictureFile]:
 
 
 def _look(path: Path) -> Look | DatasetError:
+    # By its own largest value: that of the set is not known yet.
+    reading = Reading(bits=None)
     try:
-        image = open_picture(path, [])
+        image = open_picture(path, [], reading)
     except DatasetError as error:
         return error
     except OSError as error:
         return unreadable(path, error)
     width, height = image.size
     if image.mode == "L":
-        return Look(height, width, True, np.zeros(6))
+        return Look(height, width, True, np.zeros(6), reading.largest)
     small = image.convert("YCbCr").resize((_SMALL, _SMALL))
     tint = np.asarray(small, np.float64)[:, :, 1:] - 128.0
     quarter = _SMALL // 4
     middle = tint[quarter:-quarter, quarter:-quarter].mean((0, 1))
     colours = np.concatenate([tint.mean((0, 1)), tint.std((0, 1)), middle])
-    return Look(height, width, bool(np.abs(tint).max() <= _NOT_GREY), colours)
+    return Look(height, width, bool(np.abs(tint).max() <= _NOT_GREY), colours, reading.largest)
 
 
 def colours_tell(survey: Survey) -> tuple[float, float]:

@@ -31,6 +31,7 @@ WHY = {
     "optuna": "searches (the extra `[sweep]`): draws the values of trials",
     "onednn-cpu-gomp": "oneDNN, the library that computes on a CPU (x86-64)",
     "pillow": "reads and writes pictures",
+    "pillow-heif": "pictures of telephones (the extra `[heic]`): reads HEIC",
     "pydantic": "checks configs, and the JSON of files",
     "pytest": "runs the tests",
     "pytest-timeout": "ends a test that waits for ever",
@@ -100,6 +101,13 @@ CUDA Toolkit and for cuDNN apply to them. They are not part of `release/test.txt
 not list them. The extras `[nccl12]` and `[nccl13]` add NVIDIA's NCCL, to which the licence applies
 that its package states.
 """
+_HEIC = """\
+## With pictures of telephones
+
+The wheel of pillow-heif, which the extra `[heic]` installs, is under GPL-2.0 as a whole. It brings
+libheif and libde265 (LGPL-3.0), which decode HEIC, and x265 (GPL-2.0), which encodes it and which
+dnnstack does not call. Whoever passes the wheel on has to keep to these licences.
+"""
 
 
 def licence(package: Distribution) -> str:
@@ -167,7 +175,8 @@ def page() -> str:
             *_table("What dnnstack needs", own),
             "",
             *_table("What its tests and checks need besides", tools),
-            _GPU.rstrip("\n"),
+            _GPU,
+            _HEIC.lstrip("\n").rstrip("\n"),
             "",
         ]
     )

@@ -16,6 +16,8 @@ from ..common.records import dataclass
 from ..common.text import cut, listed
 from ..configs import parse_config
 from ..configs.validate import safe_name
+from ..datasets.integer_pixels import fewest_bits
+from ..datasets.picture_kinds import passed_over_text
 from ..datasets.survey import Survey, survey
 from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
 from .tables import table
@@ -58,6 +60,7 @@ class NewReport:
             "broken": found.broken,
             "tiny": found.tiny,
             "unused": found.unused,
+            "passed_over": found.others,
             "doubts": found.doubts,
             "choices": {c.key: {"value": c.value, "why": c.why} for c in self.config.choices},
         }
@@ -119,6 +122,11 @@ def as_text(made: NewReport, width: int | None = None) -> str:
         f"sizes       {span} pixels (width x height){of}",
         f"colours     {colours}",
     ]
+    if (largest := max(look.largest for look in found.looks)) >= 0:
+        depth = fewest_bits(largest)
+        lines.append(f"depth       {depth} bits of integers, as the largest pixel is {largest}")
+    if others := passed_over_text(found.others):
+        lines.append(f"others      {others}")
     lines += [f"not used    {found.folder / name}" for name in found.unused]
     for reason in list(found.broken.values())[:_BROKEN]:
         # A title in each line, so that a line that is broken goes on below its text.

@@ -25,6 +25,7 @@ from ..datasets import (
     files,
     load,
 )
+from ..datasets.integer_pixels import Depth
 from ..graph.graph import Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
@@ -70,6 +71,16 @@ def load_data(
     """
     chosen = config.data.dataset
     return load(chosen.type, split, root=root, options=chosen.options(), downloads=downloads)
+
+
+def with_bits(config: RunConfig, bits: Depth) -> RunConfig:
+    """The config with the depth of a checkpoint for integer pixels, unless it says one itself."""
+    chosen = config.data.dataset
+    # Other data sets have no such option.
+    if chosen.options().get("bits", bits) is not None:
+        return config
+    data = config.data.model_copy(update={"dataset": chosen.model_copy(update={"bits": bits})})
+    return config.model_copy(update={"data": data})
 
 
 Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None], ImageSet]"

@@ -17,7 +17,7 @@ from ..common.records import dataclass
 from ..common.text import shape_text
 from ..configs.suggest import expected
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
-from .assemble import describe_data, load_data
+from .assemble import describe_data, load_data, with_bits
 from .augmentation import views_of
 from .intervals import wilson
 from .records.runs import is_in_own_folder
@@ -237,7 +237,8 @@ def load_part(
                 f"classes; {trained.path} needs {needed}"
             )
         if name == own:
-            images = load_data(config, split, root, downloads)
+            bits = trained.checkpoint.provenance.pixel_bits
+            images = load_data(with_bits(config, bits), split, root, downloads)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:

@@ -40,13 +40,14 @@ class Answer:
 class Prediction:
     """The likeliest classes of one picture, best first, and what the network saw of it.
 
-    ``doubt``: why the answer is not sure, or "".
+    ``doubt``: why the answer is not sure, or "". ``probabilities``: of every class, in their order.
     """
 
     path: Path
     top: tuple[Answer, ...]
     picture: Picture
     doubt: str = ""
+    probabilities: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         answer = f"{self.best.label!r} with {self.best.probability:.2%}"
@@ -78,7 +79,7 @@ class Prediction:
         }
 
     def to_row(self) -> tuple[str, ...]:
-        """The same under ``COLUMNS``: each list in one cell, its items separated by spaces.
+        """The same under ``columns``: each list in one cell, its items separated by spaces.
 
         No cell begins like a formula of a spreadsheet: such a path gets ``./`` before it, such a
         label an apostrophe (OWASP, CSV Injection). Labels are printable.
@@ -95,7 +96,13 @@ class Prediction:
         label, top = (
             f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
         )
-        return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt)
+        every = (f"{probability:.6f}" for probability in self.probabilities)
+        return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt, *every)
+
+
+def columns(classes: Iterable[str]) -> tuple[str, ...]:
+    """The header of rows of CSV: ``COLUMNS``, then the probability of each class."""
+    return (*COLUMNS, *(f"probability:{printable(name)}" for name in classes))
 
 
 def predict(
@@ -135,7 +142,7 @@ def predict(
         doubt = _doubt(picture) if located else ""
         if not doubt and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
-        yield Prediction(path, answers, picture, doubt)
+        yield Prediction(path, answers, picture, doubt, tuple(probabilities.tolist()))
 
 
 def _doubt(picture: Picture) -> str:
@@ -159,7 +166,8 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
-        return Preparation(digits=False, invert=invert, raw=raw or whole)
+        bits = trained.checkpoint.provenance.pixel_bits
+        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 

@@ -22,6 +22,7 @@ from .assemble import (
     optimizer,
     preprocessing,
     saved_tensors,
+    with_bits,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -104,9 +105,12 @@ def train(
             return config, parts, info, network, start
 
         config, shared_parts, info, network, start = company.do(prepared)
+        read = config
+        if checkpoint is not None:
+            read = with_bits(config, checkpoint.provenance.pixel_bits)
         data = company.load(
             lambda: interrupt.interruptible(
-                lambda: (load or load_data)(config, "train", data_root, downloads), stop_requested
+                lambda: (load or load_data)(read, "train", data_root, downloads), stop_requested
             )
         )
 
@@ -241,6 +245,7 @@ def _provenance(
         shared_parts=shared_parts,
         begun_from=begun,
         overrides=overrides,
+        pixel_bits=setup.data.bits or 16,
     )
 
 

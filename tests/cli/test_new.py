@@ -15,6 +15,7 @@ from dnnstack.reports.new_report import as_text, report
 from dnnstack.training.assemble import build_network, describe_data
 from PIL import Image
 
+from ..support.deep_pixels import png_16, write
 from ..support.picture_folders import paint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -133,6 +134,53 @@ def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> No
     assert done.stdout.startswith("pictures    32 of 3 classes")
     done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_passed_over_is_told(run_in: Run, work: Path) -> None:
+    rose = work / "flowers" / "rose"
+    (rose / "3.png").rename(rose / "3.jfif")
+    (rose / "notes.txt").write_text("P1 is the first page")
+    (work / "flowers" / "later").mkdir()
+    draw(rose / "@eaDir", {"4.png": 3})
+    others = {"folder later without pictures": 1, "folders @eaDir": 1, "other files (.txt)": 1}
+    told = "passed over: " + ", ".join(f"{key}: {count}" for key, count in others.items())
+    done = run_in(work, "new", "flowers")
+    assert done.returncode == 0, done.stderr
+    assert f"\nothers      {told}\n" in done.stdout
+    assert "pictures    33 of 3 classes" in done.stdout
+    done = run_in(work, "new", "flowers", "--overwrite", "--json")
+    assert json.loads(done.stdout)["passed_over"] == others
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert f"dnnstack: warning: {work / 'flowers'}: {told}\n" in done.stderr
+    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 13
+    told = "passed over: folders @eaDir: 1, other files (.txt): 1"
+    assert f"dnnstack: warning: flowers/rose: {told}\n" in done.stderr
+
+
+@pytest.mark.parametrize(("most", "bits"), [(255, 8), (3000, 12), (65535, 16)])
+def test_the_depth_of_integer_pixels_is_told(tmp_path: Path, most: int, bits: int) -> None:
+    draw(tmp_path / "set", {"a": 3, "b": 3})
+    assert "depth " not in as_text(report(tmp_path / "set", tmp_path / "set.yaml"))
+    pixels = np.random.default_rng(0).integers(0, 200, (16, 16)).astype(np.uint16)
+    Image.fromarray(pixels).save(tmp_path / "set" / "a" / "0.png")
+    pixels[3, 4] = most
+    Image.fromarray(pixels).save(tmp_path / "set" / "b" / "0.png")
+    found = report(tmp_path / "set", tmp_path / "set.yaml")
+    told = f"depth       {bits} bits of integers, as the largest pixel is {most}\n"
+    assert told in as_text(found)
+
+
+def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path: Path) -> None:
+    hues = np.array([[[200, 10, 10]], [[10, 10, 200]]])
+    for number in range(6):
+        pixels = np.full((8, 8, 3), hues[number % 2])
+        write(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", png_16(pixels))
+    text = as_text(report(tmp_path / "set", tmp_path / "set.yaml"))
+    assert "depth       8 bits of integers, as the largest pixel is 200\n" in text
+    assert "colours     in colour\n" in text
 
 
 def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, work: Path) -> None:

@@ -138,7 +138,8 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
     done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert list(rows[0]) == [key for key in KEYS if key != "sure"]
+    classes = [f"probability:{digit}" for digit in range(10)]
+    assert list(rows[0]) == [*(key for key in KEYS if key != "sure"), *classes]
     found = run_in(trained, "predict", "--json", "--device", "numpy", *pictures).stdout
     for row, answer in zip(rows, map(json.loads, found.splitlines()), strict=True):
         assert row["path"] == answer["path"]
@@ -148,6 +149,9 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
             entry["label"] for entry in answer["top"]
         ]
         assert row["preprocessing"].split() == answer["preprocessing"]
+        each = [float(row[name]) for name in classes]
+        assert sum(each) == pytest.approx(1, abs=1e-5)
+        assert max(each) == each[answer["index"]] == float(row["probability"])
 
 
 @pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import find_pictures
-from dnnstack.datasets.picture_files import FORMATS, SUFFIXES, open_picture
+from dnnstack.datasets.picture_files import FORMATS, open_picture
+from dnnstack.datasets.picture_kinds import SUFFIXES
 from PIL import Image
 
 
@@ -49,7 +50,7 @@ def test_a_folder_is_the_pictures_below_it_sorted(tree: Path) -> None:
 def test_a_folder_without_pictures_is_an_error(tree: Path) -> None:
     (error,) = find_pictures(["empty"])
     assert isinstance(error, DatasetError)
-    assert str(error).startswith("empty: no picture in this folder; looked for .png, .jpg")
+    assert str(error).startswith("empty: no picture in this folder; looked for PNG, JPEG")
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(

@@ -9,6 +9,7 @@ import json
 import struct
 import tarfile
 import zlib
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -23,9 +24,12 @@ from dnnstack.datasets.cifar_files import CIFAR_100
 from dnnstack.datasets.decoded import decoded, remembered
 from dnnstack.datasets.download import RemoteFile
 from dnnstack.datasets.idx import read_idx
+from dnnstack.datasets.integer_pixels import Reading
+from dnnstack.datasets.picture_kinds import is_read, kind_of
 from hypothesis import strategies as st
 from PIL import Image
 
+from ..support.deep_pixels import png_16, tiff_16
 from .drawing import WRONG, changed, encoded, wrong_json
 from .harness import MEGABYTE, Target
 
@@ -122,7 +126,16 @@ def _pictures() -> list[bytes]:
     pixels = np.arange(20 * 30 * 3, dtype=np.uint32).reshape(20, 30, 3).astype(np.uint8)
     colour = Image.fromarray(pixels)
     grey, palette, wide = colour.convert("L"), colour.convert("P"), colour.convert("I;16")
-    found = []
+    deep = np.arange(20 * 30 * 4, dtype=np.uint16).reshape(20, 30, 4)
+    found = [png_16(deep[..., :3]), png_16(deep), png_16(deep[..., :2])]
+    found += [tiff_16(deep[..., :3], form) for form in "<d"]
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+        stream = io.BytesIO()
+        colour.save(stream, "HEIF", quality=10)
+        found.append(stream.getvalue())
     for image, kind, options in (
         *((colour, kind, {}) for kind in ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")),
         *((grey, kind, {}) for kind in ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM")),
@@ -172,6 +185,17 @@ def _read_picture(data: bytes, folder: Path) -> None:
         # Most of them show no digit.
         with suppress(DatasetError):
             assert read_picture(path, (1, 28, 28)).image.shape == (1, 28, 28)
+        for bits in (8, 10, 12):
+            with suppress(DatasetError):
+                how = Preparation(digits=False, bits=bits)
+                assert read_picture(path, (1, 5, 6), how).image.shape == (1, 5, 6)
+        reading = Reading(None)
+        picture_files.open_picture(path, [], reading)
+        assert -1 <= reading.largest <= 65535
+        # Under a name that says nothing, only what begins as a picture is one.
+        path.rename(folder / "IMG_1")
+        others: Counter[str] = Counter()
+        assert is_read(kind_of(folder / "IMG_1"), "IMG_1", others) == (not others)
     finally:
         picture_files._MAX_PIXELS = before
 

@@ -321,8 +321,8 @@ DATA = (
     Mutant(
         "pictures: formats beyond the list",
         "datasets/picture_files.py",
-        "Image.open(file, formats=FORMATS)",
-        "Image.open(file)",
+        'formats=("HEIF",) if reading.heic else FORMATS',
+        'formats=("HEIF",) if reading.heic else None',
         (f"{_PICTURES}::test_formats_beyond_the_list_are_refused",),
     ),
     Mutant(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,15 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Picture
-from dnnstack.reports.predict_text import as_colours, as_text, blocks, colour_blocks, wanted
-from dnnstack.training.predict import COLUMNS, Answer, InputFolder, Prediction
+from dnnstack.reports.predict_text import (
+    as_colours,
+    as_text,
+    blocks,
+    colour_blocks,
+    csv_row,
+    wanted,
+)
+from dnnstack.training.predict import COLUMNS, Answer, InputFolder, Prediction, columns
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -135,6 +143,18 @@ def test_a_row_of_csv_can_be_read_back() -> None:
     assert row[:5] == ("a/5.png", "dog", "1", "0.750000", "dog=0.750000 cat=0.250000")
     assert row[5:] == ("grey crop_to_ink", "")
     assert csv.list_dialects()
+
+
+def test_csv_has_a_column_for_each_class_whatever_its_name() -> None:
+    classes = ("sea lion", "a=b, c", 'say "x"', "=1+1", "two\nlines", "label")
+    shares = {name: (at + 1) / 21 for at, name in enumerate(classes)}
+    found = replace(prediction(shares), probabilities=tuple(shares.values()))
+    lines = "\n".join(csv_row(row) for row in (columns(classes), found.to_row()))
+    (row,) = csv.DictReader(io.StringIO(lines))
+    assert row["label"] == "label"
+    for name, share in shares.items():
+        shown = name.replace("\n", "\\n")
+        assert float(row[f"probability:{shown}"]) == pytest.approx(share, abs=1e-6)
 
 
 def test_inputs_are_saved_as_the_network_saw_them(tmp_path: Path) -> None:

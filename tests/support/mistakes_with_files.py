@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,17 @@ def giant(patch: pytest.MonkeyPatch) -> None:
         content += struct.pack(">I", len(data)) + kind + data
         content += struct.pack(">I", zlib.crc32(kind + data))
     Path("giant.png").write_bytes(content)
+
+
+def scans(patch: pytest.MonkeyPatch) -> None:
+    Path("scans").mkdir()
+    Path("scans/notes.txt").write_text("P1 is the first page")
+
+
+def heic(patch: pytest.MonkeyPatch) -> None:
+    """A picture of a telephone under another name, where the extra is not installed."""
+    patch.setitem(sys.modules, "pillow_heif", None)
+    Path("5.jpg").write_bytes(b"\0\0\0\x18ftypheic")
 
 
 FILES = [
@@ -244,6 +256,12 @@ FILES = [
         f"{EVAL} --run tiny.yaml",
         ("tiny.yaml: is a file; name a checkpoint with --checkpoint",),
     ),
+    Mistake(
+        "a HEIC picture without its reader",
+        f"{PREDICT} 5.jpg",
+        ("5.jpg: is one of the HEIC pictures (", "pip install 'dnnstack[heic]' reads them)"),
+        prepare=heic,
+    ),
     Mistake("no such picture", f"{PREDICT} 5.png", ("5.png: no such file",)),
     Mistake(
         "giant picture",
@@ -260,7 +278,10 @@ FILES = [
     Mistake(
         "empty folder of pictures",
         f"{PREDICT} scans",
-        ("scans: no picture in this folder; looked for .png, ",),
-        prepare=lambda patch: Path("scans").mkdir(),
+        (
+            "scans: no picture in this folder; looked for PNG, ",
+            "passed over: other files (.txt): 1",
+        ),
+        prepare=scans,
     ),
 ]

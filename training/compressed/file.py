@@ -24,6 +24,7 @@ from ...common.files import atomic_write, open_regular
 from ...common.machine import main_memory
 from ...common.records import dataclass
 from ...common.typed_json import Count, Name, from_json
+from ...datasets.integer_pixels import Depth
 from ...graph.ops import Quantization
 from ..preprocessing import Preprocessing
 from ..records.checkpoint import Checkpoint
@@ -60,6 +61,7 @@ class _Described:
     quantization: Annotated[dict[Name, Quantization], MaxLen(_MOST_ARRAYS)] = field(
         default_factory=dict
     )
+    pixel_bits: Depth = 16
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes
         "classes": origin.classes,
         "preprocessing": vars(origin.preprocessing),
     }
+    if origin.pixel_bits != 16:
+        described["pixel_bits"] = origin.pixel_bits
     version, encode = VERSION, encode_array
     if trained.quantization:
         version, encode = QUANTIZED_VERSION, encode_scaled
@@ -219,6 +223,7 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
         preprocessing=scaling,
         tuning=Tuning(""),
         versions={},
+        pixel_bits=said.pixel_bits,
     )
     sha256 = hashlib.sha256(content).hexdigest()
     state = replace(START, step=said.step, window_start=said.step)

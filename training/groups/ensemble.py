@@ -173,6 +173,12 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: knows other classes than {first.path}, or has them in another "
                 "order; networks that are combined or compared have the same classes"
             )
+        bits = [each.checkpoint.provenance.pixel_bits for each in (other, first)]
+        if bits[0] != bits[1]:
+            raise CheckpointError(
+                f"{other.path}: takes {bits[0]} bits of integer pixels, but {first.path} takes "
+                f"{bits[1]}; networks that are combined or compared take the same pictures"
+            )
 
 
 @dataclass(frozen=True)

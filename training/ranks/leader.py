@@ -245,5 +245,6 @@ def _compiled(session: Session) -> dict[str, Any]:
     return {
         "config": effective_yaml(setup.config),
         "scaling": vars(setup.scaling),
+        "bits": setup.data.bits,
         "tuning": session.executable.tuning.to_json(),
     }

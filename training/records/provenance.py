@@ -10,6 +10,7 @@ from annotated_types import Interval, Len, MaxLen
 from ...backends.tuning import Tuning
 from ...common.records import dataclass
 from ...common.typed_json import Count, Name
+from ...datasets.integer_pixels import Depth
 from ..preprocessing import Preprocessing
 
 _MOST_CLASSES = 1 << 20
@@ -40,6 +41,7 @@ class Provenance:
     ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
     ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
+    ``pixel_bits``: the depth of integer pixels of more than 8 bits, by the pictures trained on.
     """
 
     steps_per_epoch: Count
@@ -56,6 +58,7 @@ class Provenance:
     overrides: Annotated[
         tuple[Annotated[str, MaxLen(_LONGEST_OVERRIDE)], ...], MaxLen(_MOST_OVERRIDES)
     ] = ()
+    pixel_bits: Depth = 16
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -67,6 +70,8 @@ class Provenance:
         # Without what there is nothing to say of, as before there was such.
         begun, parts = table.pop("begun_from"), table.pop("shared_parts")
         table |= {} if begun is None else {"begun_from": vars(begun)}
+        if self.pixel_bits == 16:
+            del table["pixel_bits"]
         overrides = list(table.pop("overrides"))
         table |= {"overrides": overrides} if overrides else {}
         return table | ({"shared_parts": parts} if parts else {})

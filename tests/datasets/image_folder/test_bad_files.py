@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import image_folder, load
+from dnnstack.datasets.integer_pixels import Reading
 from PIL import Image
 
 from ...support.picture_folders import OPTIONS, ORDER, forbid_decoding, giant, paint
@@ -96,11 +97,11 @@ def test_a_file_that_can_be_read_again_is_taken_again(
     options = {**OPTIONS, "on_error": "skip"}
     right, opened = image_folder.open_picture, []
 
-    def barred(path: Path, steps: list[str]) -> Image.Image:
+    def barred(path: Path, steps: list[str], *rest: Reading) -> Image.Image:
         opened.append(path.name)
         if path.parent.name == "tulip" and path.name == "1.JPG":
             raise DatasetError(f"{path}: cannot be read: Permission denied")
-        return right(path, steps)
+        return right(path, steps, *rest)
 
     monkeypatch.setattr(image_folder, "open_picture", barred)
     for asked in (len(ORDER), 1):
@@ -167,7 +168,7 @@ def test_an_error_does_not_wait_for_the_rest(root: Path, monkeypatch: pytest.Mon
     too_far = threading.Event()
     from dnnstack.datasets.image_folder import open_picture
 
-    def watched(path: Path, steps: list[str]) -> Image.Image:
+    def watched(path: Path, steps: list[str], *rest: Reading) -> Image.Image:
         name = f"{path.parent.name}/{path.name}"
         seen.add(name)
         if name not in chunk:
@@ -175,7 +176,7 @@ def test_an_error_does_not_wait_for_the_rest(root: Path, monkeypatch: pytest.Mon
         elif name == "aster/0.png":
             # Time for the other threads to go where they should not.
             too_far.wait(0.3)
-        return open_picture(path, steps)
+        return open_picture(path, steps, *rest)
 
     monkeypatch.setattr("dnnstack.datasets.image_folder.open_picture", watched)
     with pytest.raises(DatasetError, match=r"aster/0\.png"):

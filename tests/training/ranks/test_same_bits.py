@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from ...support.ranks import (
     MUON,
@@ -20,6 +22,15 @@ from ...support.ranks import (
 
 pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
+DEEP = """
+data:
+  dataset: {image_folder: {train: pics, size: 6, mode: grey}}
+  batch_size: 4
+  validation: 0
+layers: [flatten, {dense: {units: 2}}]
+optimizer: {type: sgd, lr: 0.1}
+train: {epochs: 2, accumulate: 2}
+"""
 
 
 @pytest.fixture(scope="module", params=RULES)
@@ -87,3 +98,26 @@ def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> Non
     trained_alone(tmp_path, *common, "name=parts", "--set", "train.accumulate=2")
     assert "accumulate: 2" in (run / "whole" / "config.yaml").read_text()
     assert len({bits(run / name, 14, False) for name in ("whole", "halves", "parts")}) == 1
+
+
+def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path: Path) -> None:
+    """That of the checkpoint, whatever the pictures are by then."""
+
+    def paint(most: int) -> None:
+        for number in range(24):
+            pixels = np.random.default_rng(number).integers(0, most + 1, (6, 6))
+            path = tmp_path / "pics" / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint16)).save(path)
+
+    (tmp_path / "net.yaml").write_text(DEEP)
+    paint(1000)
+    common = ("--config", "net.yaml")
+    trained_alone(tmp_path, *common, "--set", "name=one", "--set", "train.epochs=1")
+    shutil.copytree(tmp_path / "runs" / "one", tmp_path / "runs" / "two")
+    paint(60_000)
+    trained_alone(tmp_path, *common, "--resume", "runs/one")
+    done = trained(tmp_path, 2, *common, "--resume", "runs/two")
+    assert done.returncode == 0, done.stderr
+    assert "10 bits are taken" in done.stderr
+    assert bits(tmp_path / "runs" / "two", 10) == bits(tmp_path / "runs" / "one", 10)
