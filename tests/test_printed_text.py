@@ -45,7 +45,6 @@ OWN_LINES = {
     "common/printable.py": "itself",
     "configs/generated.py": "a file",
     "configs/write.py": "YAML, whose scalars are escaped",
-    "datasets/image_folder.py": "hashed",
     "layers/losses/class_weights.py": "CUDA source",
     "plugins/trust.py": "a file",
     "reports/drawings.py": "between two processes",

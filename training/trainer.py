@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
+from ..common.errors import Warned
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
@@ -188,7 +189,7 @@ def _set_up(
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
     plan = make_plan(config, len(data), resume is not None, data.labels)
-    for text in (*data.doubts, *plan.notices, *network.doubts()):
+    for text in (*map(Warned, data.doubts), *plan.notices, *network.doubts()):
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"

@@ -202,7 +202,7 @@ def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, wor
     assert [several in found["doubts"][0], both in found["doubts"][1]] == [True, True]
     assert len(found["doubts"]) == 2
     assert run_in(work, *data).stdout.count("doubtful") == 2
-    for line in ((), ("--seeds", "2")):
+    for line in ((), ("-q",), ("--seeds", "2")):
         done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line)
         assert done.returncode == 0, done.stderr
         assert done.stderr.count(several) == done.stderr.count(both) == 1
