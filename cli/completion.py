@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..configs import RunConfig
 
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 # Sections that may also be given as a name.
 _SHORT = ("dataset", "optimizer", "schedule", "loss")
 _LONGEST = 1 << 20
@@ -78,6 +79,16 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
     from ..training.groups.group import list_groups
 
     return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+
+
+def or_auto(offer: Completion) -> Completion:
+    """What this offers, and ``auto``."""
+
+    def offered(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+        auto = [CompletionItem("auto")] if "auto".startswith(typed) else []
+        return [*auto, *offer(ctx, option, typed)]
+
+    return offered
 
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
     "--resume",
     type=options.Named(),
     metavar="FOLDER",
-    help="Go on with the compression in this folder.",
+    help="Go on with the compression in this folder; with auto, with the latest one of this name, "
+    "or begin it.",
 )
 @click.option(
     "--sensitivity",
@@ -104,7 +106,15 @@ def compress(
     from ..reports.compress_plots import draw_plots
     from ..reports.compress_report import CompressedReport
     from ..training.compressed import pipeline
-    from ..training.compressed.place import create_place, find_place, name_of, read_record
+    from ..training.compressed.place import (
+        create_place,
+        find_place,
+        is_compression,
+        name_of,
+        read_record,
+    )
+    from ..training.records.runs import AUTO
+    from ..training.records.starting import go_on_or_begin
     from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
@@ -123,7 +133,8 @@ def compress(
     plugins.load(plugin)
     loaded = None if reference is None else load_stages(reference, overrides)
     runs = runs_dir or Path("runs")
-    if resume is not None and run is None and checkpoint is None:
+    auto = resume == Path(AUTO)
+    if resume is not None and not auto and run is None and checkpoint is None:
         checkpoint = Path(read_record(resume).source)
     trained = find_trained(run, checkpoint, runs, console.note)
     machine = trained.config.run
@@ -138,11 +149,13 @@ def compress(
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
     planned = pipeline.stage_configs(trained, loaded.config, runs)
-    if resume is not None:
-        place = find_place(resume, trained, loaded.config)
+    find = partial(find_place, trained=trained, config=loaded.config)
+    name = loaded.config.name or f"{name_of(trained)}-compressed"
+    create = partial(create_place, runs, name, trained, loaded.config)
+    if auto:
+        place = go_on_or_begin(runs, name, is_compression, find, create)
     else:
-        name = loaded.config.name or f"{name_of(trained)}-compressed"
-        place = create_place(runs, name, trained, loaded.config)
+        place = create() if resume is None else find(resume)
     count = len(loaded.config.trainings)
     lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
     progress.remark(f"stages      {', '.join(lengths)}")

@@ -111,17 +111,19 @@ class Loop:
         )
         if step == plan.total_steps and not state.validation_due:
             self._listener.notice(
-                f"training is already at its end, step {step}; "
+                f"nothing left to do: training is already at its end, step {step}; "
                 "raise train.epochs or train.max_steps to continue"
             )
         elif state.out_of_patience(self._config.patience):
             self._listener.notice(
-                f"training has already ended early: {state.unimproved} validations without "
-                "improvement; raise train.patience to continue"
+                "nothing left to do: training has already ended early: "
+                f"{state.unimproved} validations without improvement; raise train.patience to "
+                "continue"
             )
         elif state.reached(self._config.goal):
             self._listener.notice(
-                "training has already reached its goal; raise or remove train.goal to continue"
+                "nothing left to do: training has already reached its goal; raise or remove "
+                "train.goal to continue"
             )
         self._watch.start()
         self._pace.start()

@@ -84,6 +84,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
+            resume = None if resume.starts else resume
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
             company.check(asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +24,9 @@ from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.records import dataclass
 from ...common.text import suggested
 from ...common.typed_json import Name, from_json
+from ...configs import RunConfig
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
+from ..records.starting import go_on_or_begin
 
 Kind = Literal["seeds", "folds", "sweep"]
 
@@ -139,6 +142,22 @@ def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
         if is_group(path) and read_group(path).kind == kind:
             return path
     raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
+
+
+def latest_or_begun(
+    config: RunConfig, kind: Kind, go_on: Callable[[str], Path], begin: Callable[[], Path]
+) -> Path:
+    """``go_on`` with the latest group of a config, by its path, or ``begin`` if there is none.
+
+    Raises CheckpointError, LockedError.
+    """
+    return go_on_or_begin(
+        Path(config.run.dir),
+        f"{config.name}-{kind}",
+        lambda path: is_group(path) and read_group(path).kind == kind,
+        lambda path: go_on(str(path)),
+        begin,
+    )
 
 
 def find_group(reference: str, runs_dir: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError
@@ -14,7 +15,7 @@ from ...configs.search import assignment
 from ..assemble import describe_data
 from ..listener import Summary
 from ..records.resume import Resume, open_resume
-from ..records.runs import is_run
+from ..records.runs import AUTO, is_run
 from .claims import Claims, Taken
 from .group import (
     Group,
@@ -23,6 +24,7 @@ from .group import (
     create_group,
     find_group,
     latest_group,
+    latest_or_begun,
     lock_group,
     read_group,
     write_group,
@@ -64,8 +66,12 @@ class Planned:
     def go_on(self, config: RunConfig, reference: str | None) -> Path:
         """The folder of a group that goes on, by default the latest one of the config.
 
-        Seeds may become more. Raises CheckpointError for a group of another config or kind.
+        AUTO begins a group where there is none. Seeds may become more. Raises CheckpointError for
+        a group of another config or kind.
         """
+        if reference == AUTO:
+            go_on, begin = partial(self.go_on, config), partial(self.begin, config)
+            return latest_or_begun(config, self.kind, go_on, begin)
         runs_dir = Path(config.run.dir)
         if reference is None:
             path = latest_group(runs_dir, f"{config.name}-{self.kind}", self.kind)

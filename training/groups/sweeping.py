@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from ...common.errors import (
@@ -28,8 +29,8 @@ from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_resume
-from ..records.runs import GROUP, is_run
-from .group import Group, create_group, find_group, latest_group, read_group
+from ..records.runs import AUTO, GROUP, is_run
+from .group import Group, create_group, find_group, latest_group, latest_or_begun, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
 from .planned import changed_keys
@@ -47,10 +48,13 @@ def begin_sweep(config: RunConfig, search: Search) -> Path:
 
 
 def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path:
-    """The folder of a sweep that goes on; the budget may be another.
+    """The folder of a sweep that goes on; the budget may be another. AUTO may begin one.
 
     Raises CheckpointError for one of another config or search.
     """
+    if reference == AUTO:
+        go_on, begin = partial(go_on_with, config, search), partial(begin_sweep, config, search)
+        return latest_or_begun(config, "sweep", go_on, begin)
     runs_dir = Path(config.run.dir)
     if reference is None:
         path = latest_group(runs_dir, f"{config.name}-sweep", "sweep")
