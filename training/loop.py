@@ -19,6 +19,7 @@ from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
 from .preprocessing import Preprocessing
+from .records.numerics import versions_of
 from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
@@ -97,7 +98,7 @@ class Loop:
             **({} if source is None else {"checkpoint": str(source)}),
             total_steps=plan.total_steps,
             **({} if ranks == 1 else {"ranks": ranks}),
-            versions=dict(backend.versions()),
+            versions=versions_of(backend),
         )
         self._listener.started(
             Started(

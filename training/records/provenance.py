@@ -36,10 +36,11 @@ class BegunFrom:
 class Provenance:
     """What stays the same while one process trains.
 
-    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
+    ``config`` is the effective YAML, ``versions`` are those of ``versions_of``,
     ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
     ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
+    ``numerics``: see ``NUMERICS``.
     """
 
     steps_per_epoch: Count
@@ -56,6 +57,7 @@ class Provenance:
     overrides: Annotated[
         tuple[Annotated[str, MaxLen(_LONGEST_OVERRIDE)], ...], MaxLen(_MOST_OVERRIDES)
     ] = ()
+    numerics: Count = 0
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -67,6 +69,8 @@ class Provenance:
         # Without what there is nothing to say of, as before there was such.
         begun, parts = table.pop("begun_from"), table.pop("shared_parts")
         table |= {} if begun is None else {"begun_from": vars(begun)}
+        numerics = table.pop("numerics")
+        table |= {"numerics": numerics} if numerics else {}
         overrides = list(table.pop("overrides"))
         table |= {"overrides": overrides} if overrides else {}
         return table | ({"shared_parts": parts} if parts else {})
