@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..configs import RunConfig
 
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 # Sections that may also be given as a name.
 _SHORT = ("dataset", "optimizer", "schedule", "loss")
 _LONGEST = 1 << 20
@@ -60,7 +59,7 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
         names = list_runs(ctx.params.get("runs_dir") or Path("runs"))
     except CheckpointError:
         names = []
-    return _offered(names, typed, "dir")
+    return _offered(_or_auto(option, names), typed, "dir")
 
 
 def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -78,17 +77,12 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
     """The groups of runs; if none match, any folder."""
     from ..training.groups.group import list_groups
 
-    return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+    names = list_groups(ctx.params.get("runs_dir") or Path("runs"))
+    return _offered(_or_auto(option, names), typed, "dir")
 
 
-def or_auto(offer: Completion) -> Completion:
-    """What this offers, and ``auto``."""
-
-    def offered(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-        auto = [CompletionItem("auto")] if "auto".startswith(typed) else []
-        return [*auto, *offer(ctx, option, typed)]
-
-    return offered
+def _or_auto(option: click.Parameter, names: list[str]) -> list[str]:
+    return ["auto", *names] if option.name == "resume" else names
 
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
-from functools import partial
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +113,7 @@ def compress(
         read_record,
     )
     from ..training.records.runs import AUTO
-    from ..training.records.starting import go_on_or_begin
+    from ..training.records.starting import deciding
     from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
@@ -149,13 +148,12 @@ def compress(
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
     planned = pipeline.stage_configs(trained, loaded.config, runs)
-    find = partial(find_place, trained=trained, config=loaded.config)
     name = loaded.config.name or f"{name_of(trained)}-compressed"
-    create = partial(create_place, runs, name, trained, loaded.config)
-    if auto:
-        place = go_on_or_begin(runs, name, is_compression, find, create)
-    else:
-        place = create() if resume is None else find(resume)
+    with deciding(runs, name, is_compression) if auto else nullcontext(resume) as folder:
+        if folder is not None:
+            place = find_place(folder, trained, loaded.config)
+        else:
+            place = create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
     lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
     progress.remark(f"stages      {', '.join(lengths)}")

@@ -34,7 +34,7 @@ _LATEST = "latest"
     is_flag=False,
     flag_value=_LATEST,
     metavar="[NAME]",
-    shell_complete=completion.or_auto(completion.groups),
+    shell_complete=completion.groups,
     help="Go on with the config's latest sweep, or with NAME, or take part in it: processes on "
     "several machines may work on one sweep, each started with this option; with auto, the first "
     "of them begins it.",

@@ -40,7 +40,7 @@ _GOAL_MISSED = 3
     is_flag=False,
     flag_value=_LATEST,
     metavar="[PATH]",
-    shell_complete=completion.or_auto(completion.runs),
+    shell_complete=completion.runs,
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file; with auto, start if there is no run yet.",
 )

@@ -110,22 +110,16 @@ class Loop:
                 measured=self._measured(),
             )
         )
+        done = ""
         if step == plan.total_steps and not state.validation_due:
-            self._listener.notice(
-                f"nothing left to do: training is already at its end, step {step}; "
-                "raise train.epochs or train.max_steps to continue"
-            )
+            done = f"is already at its end, step {step}; raise train.epochs or train.max_steps"
         elif state.out_of_patience(self._config.patience):
-            self._listener.notice(
-                "nothing left to do: training has already ended early: "
-                f"{state.unimproved} validations without improvement; raise train.patience to "
-                "continue"
-            )
+            done = f"has already ended early: {state.unimproved} validations without improvement; "
+            done += "raise train.patience"
         elif state.reached(self._config.goal):
-            self._listener.notice(
-                "nothing left to do: training has already reached its goal; raise or remove "
-                "train.goal to continue"
-            )
+            done = "has already reached its goal; raise or remove train.goal"
+        if done:
+            self._listener.notice(f"nothing left to do: training {done} to continue")
         self._watch.start()
         self._pace.start()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,7 +25,7 @@ from ...common.text import suggested
 from ...common.typed_json import Name, from_json
 from ...configs import RunConfig
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
-from ..records.starting import go_on_or_begin
+from ..records.starting import deciding
 
 Kind = Literal["seeds", "folds", "sweep"]
 
@@ -144,19 +143,12 @@ def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
     raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
 
 
-def latest_or_begun(
-    config: RunConfig, kind: Kind, go_on: Callable[[str], Path], begin: Callable[[], Path]
-) -> Path:
-    """``go_on`` with the latest group of a config, by its path, or ``begin`` if there is none.
-
-    Raises CheckpointError, LockedError.
-    """
-    return go_on_or_begin(
+def deciding_group(config: RunConfig, kind: Kind) -> AbstractContextManager[Path | None]:
+    """``deciding`` which group of this kind a config goes on with."""
+    return deciding(
         Path(config.run.dir),
         f"{config.name}-{kind}",
         lambda path: is_group(path) and read_group(path).kind == kind,
-        lambda path: go_on(str(path)),
-        begin,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError
@@ -22,9 +21,9 @@ from .group import (
     Kind,
     Member,
     create_group,
+    deciding_group,
     find_group,
     latest_group,
-    latest_or_begun,
     lock_group,
     read_group,
     write_group,
@@ -70,8 +69,8 @@ class Planned:
         a group of another config or kind.
         """
         if reference == AUTO:
-            go_on, begin = partial(self.go_on, config), partial(self.begin, config)
-            return latest_or_begun(config, self.kind, go_on, begin)
+            with deciding_group(config, self.kind) as found:
+                return self.begin(config) if found is None else self.go_on(config, str(found))
         runs_dir = Path(config.run.dir)
         if reference is None:
             path = latest_group(runs_dir, f"{config.name}-{self.kind}", self.kind)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from ...common.errors import (
@@ -30,7 +29,7 @@ from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_resume
 from ..records.runs import AUTO, GROUP, is_run
-from .group import Group, create_group, find_group, latest_group, latest_or_begun, read_group
+from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
 from .planned import changed_keys
@@ -53,8 +52,10 @@ def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path
     Raises CheckpointError for one of another config or search.
     """
     if reference == AUTO:
-        go_on, begin = partial(go_on_with, config, search), partial(begin_sweep, config, search)
-        return latest_or_begun(config, "sweep", go_on, begin)
+        with deciding_group(config, "sweep") as found:
+            if found is None:
+                return begin_sweep(config, search)
+            return go_on_with(config, search, str(found))
     runs_dir = Path(config.run.dir)
     if reference is None:
         path = latest_group(runs_dir, f"{config.name}-sweep", "sweep")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, Warned
 from ...common.files import read_regular
-from ...common.locks import Lock
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.plugins import changed_plugins
@@ -55,19 +55,19 @@ class Resume:
     """A verified checkpoint and the folder in which the run continues, locked.
 
     ``checkpoint`` None: the run has not saved any and starts over in its folder; ``run`` None: a
-    new folder is created. ``starts``: nothing is resumed, and this lock keeps others from starting.
+    new folder is created. ``starts``: nothing is resumed, and this keeps others from starting.
     """
 
     checkpoint: Checkpoint | None
     run: Run | None
-    starts: Lock | None = None
+    starts: ExitStack | None = None
 
     def close(self) -> None:
         """Unlock the folder."""
         if self.run is not None:
             self.run.close()
         if self.starts is not None:
-            self.starts.release()
+            self.starts.close()
 
 
 def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
