@@ -80,6 +80,14 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
     assert _only(finished, "tiny", "latest")
 
 
+def test_a_stop_before_the_first_step_names_the_same_command(child: Child, folder: Path) -> None:
+    ended = child(folder, *TRAIN, phase="compile", signal=signal.SIGTERM)
+    assert ended.status == 143, ended.text
+    assert ended.text.splitlines()[-1].endswith(" --resume auto")
+    # No lock is left, and no folder.
+    assert _only(folder)
+
+
 def test_of_a_finished_run_nothing_is_left_to_do(run: Run, finished: Path) -> None:
     before = _end(finished / RUN)
     done = run(*TRAIN)

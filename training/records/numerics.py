@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 
 import numpy as np
-import PIL
 
 from ...backends.base import Backend
 from ...common.errors import Warned
@@ -24,6 +23,8 @@ NUMERICS = max(_CHANGES)
 
 def versions_of(backend: Backend) -> dict[str, str]:
     """Versions of dnnstack, of what prepares its data, and of all that the backend names."""
+    import PIL
+
     own = {"dnnstack": version("dnnstack"), "Python": platform.python_version()}
     return {**own, "NumPy": np.__version__, "Pillow": PIL.__version__, **backend.versions()}
 
