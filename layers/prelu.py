@@ -37,13 +37,16 @@ class Prelu(Layer):
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         above, below = graph.kept(self.name)["above"], graph.kept(self.name)["below"]
         ds = graph.gradient(self.slope)
-        left, right, kinked, inner = self._tensors(graph, dy.shape, "left right kinked inner")
+        names = "left right turned passed inner"
+        left, right, turned, passed, inner = self._tensors(graph, dy.shape, names)
         graph.add(ops.ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
         graph.add(
             ops.ChannelScaleBackward(x=below, s=self.slope, dy=dy, dx=inner, ds=ds, factor=-1.0)
         )
-        graph.add(ops.ActivationBackward(value=below, dy=inner, dx=kinked, kind="relu"))
-        graph.add(ops.Scale(x=kinked, y=left, factor=-1.0))
+        graph.add(ops.ActivationBackward(value=above, dy=inner, dx=passed, kind="relu"))
+        graph.add(ops.Scale(x=inner, y=turned, factor=-1.0))
+        # All less what passes the ReLU of x: that of -x would leave nothing where x is 0.
+        graph.add(ops.Add(terms=(turned, passed), y=left))
         return graph.add(ops.Add(terms=(right, left), y=self.input_gradient(graph, dy)))
 
     def _tensors(self, graph: Graph, shape: Shape, names: str) -> list[Tensor]:

@@ -37,7 +37,7 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
 
 
 def _step(b: Binder, live: Live[MuonUpdate], index: int, direction: NDArray[np.uint8]) -> None:
-    """p = keep p - lr NS(u); direction: the bytes of u in the layout of p."""
+    """p = scale p - lr (NS(u) + wd scale p); direction: the bytes of u in the layout of p."""
     op = live.op
     parameter = op.parameters[index]
     rates, step = b.data(op.rates), b.array(op.step)
@@ -53,16 +53,18 @@ def _step(b: Binder, live: Live[MuonUpdate], index: int, direction: NDArray[np.u
         op, reorder_desc(plain.descriptor, turned.descriptor), {"src": plain, "dst": turned}
     )
     values = p.array()
-    keep, minus_lr = scalar(b), scalar(b)
+    keep, minus_lr, decays = scalar(b), scalar(b), bool(op.weight_decay[index])
 
     def set_rate() -> None:
         lr = float(rates()[step[0]]) * live.op.factor(index)
         norm = sqrt(float(np.dot(values, values))) if op.rescale else 0.0
         scale = sqrt(parameter.shape[0]) / norm if norm > 0 else 1.0
-        keep.array()[0], minus_lr.array()[0] = scale * (1.0 - lr * live.op.weight_decay[index]), -lr
+        shrink = (scale - 1.0) - scale * lr * live.op.weight_decay[index]
+        keep.array()[0], minus_lr.array()[0] = shrink if decays else scale, -lr
 
     b.host(op, set_rate, "dot", {"parameter": parameter.name})
-    add(b, op, (p, keep), (direct, minus_lr), p)
+    # 1 + shrink would round a small decay away.
+    add(b, op, (p, keep), (direct, minus_lr), p, accumulate=1.0 if decays else None)
 
 
 def _newton_schulz(b: Binder, op: MuonUpdate, u: Memory, parameter: Tensor) -> None:

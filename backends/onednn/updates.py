@@ -72,6 +72,16 @@ def multiply(b: Binder, op: Op, x: Memory, factor: Memory) -> None:
     b.primitive(op, desc, {"src": x, "src_1": factor, "dst": x})
 
 
+def move(b: Binder, op: Op, p: Memory, moves: Scaled, shrink: Memory | None) -> None:
+    """p += moves * scale + p * shrink, one pass over memory.
+
+    shrink: one number, which 1 + shrink would round away; None: 0.
+    """
+    if shrink is None:
+        return add(b, op, (p, scalar(b, 1.0)), moves, p)
+    add(b, op, (p, shrink), moves, p, accumulate=1.0)
+
+
 def _update_stretches(
     b: Binder, op: ParameterUpdate, *families: tuple[Tensor, ...], start: tuple[int, ...] = ()
 ) -> list[list[int]]:
@@ -89,8 +99,8 @@ def _decay(i: int, op: ParameterUpdate) -> float:
 
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """Over whole stretches: p = (1 - lr wd) p - lr g without momentum; with it
-    v = m v + (g + wd p), then p = p - lr v, or with Nesterov p = (1 - lr wd) p - lr g - lr m v.
+    """Over whole stretches: p += -lr wd p - lr g without momentum; with it
+    v = m v + (g + wd p), then p -= lr v, or with Nesterov p += -lr wd p - lr g, p -= lr m v.
     """
     rates, step = b.data(op.rates), b.array(op.step)
     one = scalar(b, 1.0)
@@ -102,34 +112,35 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     of_factor = {op.factor(i): i for i, *_ in found}
     minus_lr = {factor: scalar(b) for factor in of_factor}
     minus_lr_m = {factor: scalar(b) for factor in of_factor}
-    keeps = [scalar(b) for _ in found]
-    factors: list[tuple[NDArray[np.float32], float, float]] = []
+    shrinks = [scalar(b) for _ in found]
+    factors: list[tuple[NDArray[np.float32], float]] = []
 
     def set_factors(op: SgdUpdate) -> None:
         factors.clear()
         for factor, i in of_factor.items():
-            factors.append((minus_lr[factor].array(), 0.0, op.factor(i)))
-            factors.append((minus_lr_m[factor].array(), 0.0, op.factor(i) * op.momentum))
-        for keep, (i, *_) in zip(keeps, found, strict=True):
-            factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))
+            factors.append((minus_lr[factor].array(), op.factor(i)))
+            factors.append((minus_lr_m[factor].array(), op.factor(i) * op.momentum))
+        for shrink, (i, *_) in zip(shrinks, found, strict=True):
+            factors.append((shrink.array(), op.weight_decay[i] * op.factor(i)))
 
     live.follow(set_factors)
 
     def set_rate() -> None:
         lr = float(rates()[step[0]])
-        for value, start, slope in factors:
-            value[0] = start - lr * slope
+        for value, slope in factors:
+            value[0] = -lr * slope
 
     shown = {"weight_decay": str([op.weight_decay[i] for i, *_ in found])}
     if op.lr_factor:
         shown["lr_factor"] = str([op.factor(i) for i, *_ in found])
     b.host(op, set_rate, "multiply", shown)
-    for keep, members in zip(keeps, found, strict=True):
+    for shrink, members in zip(shrinks, found, strict=True):
         first, decay = members[0], op.weight_decay[members[0]]
         factor = op.factor(first)
         p, g = flats(b.store, members, op.parameters, op.gradients)
+        moves = (p, (g, minus_lr[factor]), shrink if decay else None)
         if not op.momentum:
-            add(b, op, (p, keep), (g, minus_lr[factor]), p)
+            move(b, op, *moves)
             continue
         (v,) = flats(b.store, members, op.buffers)
         if decay:
@@ -139,15 +150,15 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
             momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)
             add(b, op, (v, momentum), (g, one), v)
         if op.nesterov:
-            add(b, op, (p, keep), (g, minus_lr[factor]), p)
-            add(b, op, (p, one), (v, minus_lr_m[factor]), p)
+            move(b, op, *moves)
+            move(b, op, p, (v, minus_lr_m[factor]), None)
         else:
-            add(b, op, (p, one), (v, minus_lr[factor]), p)
+            move(b, op, p, (v, minus_lr[factor]), None)
 
 
 @binds(AdamUpdate)
 def adam_update(b: Binder, op: AdamUpdate) -> None:
-    """m and v in place, d = sqrt(v) + eps c, then p = p - (lr c / (1 - b1^t)) m / d.
+    """m and v in place, d = sqrt(v) + eps c, then p -= (lr c / (1 - b1^t)) m / d (+ lr wd p).
 
     c = sqrt(1 - b2^t): the quotient of the formula with both of its sides times c.
     """
@@ -159,7 +170,7 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     takes = follow(live, scalar(b, 1.0 - op.beta1), lambda op: 1.0 - op.beta1)
     second = scalar(b, 1.0 - op.beta2)
     found = _update_stretches(b, op, op.means, op.squares, start=op.start)
-    minus_lr, eps, keep = ([scalar(b) for _ in found] for _ in range(3))
+    minus_lr, eps, shrink = ([scalar(b) for _ in found] for _ in range(3))
 
     def set_rates() -> None:
         now, op = int(step[0]), live.op
@@ -169,26 +180,29 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
             c = sqrt(1.0 - op.beta2**t)
             minus_lr[n].array()[0] = -lr * c / (1.0 - op.beta1**t)
             eps[n].array()[0] = op.eps * c
-            keep[n].array()[0] = 1.0 - lr * op.weight_decay[i]
+            shrink[n].array()[0] = -lr * op.weight_decay[i]
 
     shown = {"weight_decay": str([op.weight_decay[i] for i, *_ in found])}
     b.host(op, set_rates, "power", shown)
     for n, members in enumerate(found):
         p, g, m, v = flats(b.store, members, op.parameters, op.gradients, op.means, op.squares)
         scratch = b.scratch(p.descriptor)
-        if decay := op.weight_decay[members[0]]:
-            if op.decoupled:
-                multiply(b, op, p, keep[n])
-            else:
-                own = follow(live, scalar(b, decay), partial(_decay, members[0]))
-                add(b, op, (p, own), (g, one), scratch)
-                g = scratch
+        decay = op.weight_decay[members[0]]
+        if decay and not op.decoupled:
+            own = follow(live, scalar(b, decay), partial(_decay, members[0]))
+            add(b, op, (p, own), (g, one), scratch)
+            g = scratch
         add(b, op, (m, keeps), (g, takes), m)
         add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY["mul"])
         root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
         b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {"src": v, "dst": scratch})
         add(b, op, (scratch, one), (eps[n], one), scratch)
-        add(b, op, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0, algorithm=BINARY["div"])
+        parts, divide = ((m, minus_lr[n]), (scratch, one)), BINARY["div"]
+        if decay and op.decoupled:
+            add(b, op, *parts, scratch, algorithm=divide)
+            move(b, op, p, (scratch, one), shrink[n])
+        else:
+            add(b, op, *parts, p, accumulate=1.0, algorithm=divide)
 
 
 @binds(ElementwiseUpdate)

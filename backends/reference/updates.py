@@ -62,15 +62,17 @@ def sgd_update(
 def adam_update(
     op: AdamUpdate, i: int, lr: float, now: int, p: Array, g: Array, m: Array, v: Array
 ) -> Arrays:
-    if op.weight_decay[i] and op.decoupled:
-        p = p - lr * op.weight_decay[i] * p
-    elif op.weight_decay[i]:
+    if op.weight_decay[i] and not op.decoupled:
         g = g + op.weight_decay[i] * p
     t = now - op.start[i] + 1
     m = op.beta1 * m + (1.0 - op.beta1) * g
     v = op.beta2 * v + (1.0 - op.beta2) * g * g
     unbiased = lr / (1.0 - op.beta1**t)
-    return p - unbiased * m / (np.sqrt(v) / sqrt(1.0 - op.beta2**t) + op.eps), m, v
+    moves = unbiased * m / (np.sqrt(v) / sqrt(1.0 - op.beta2**t) + op.eps)
+    if op.weight_decay[i] and op.decoupled:
+        # Both in one difference: in float32 a small decay alone would change no p.
+        moves = moves + lr * op.weight_decay[i] * p
+    return p - moves, m, v
 
 
 @kernel(ElementwiseUpdate, "add")
@@ -99,9 +101,10 @@ def muon_update(
     # A filter of zeros has no direction to keep.
     if op.rescale and norm > 0:
         p = p * (sqrt(len(p)) / norm)
+    u = newton_schulz(op, u.reshape(len(u), -1)).reshape(u.shape)
     if op.weight_decay[i]:
-        p = p - lr * op.weight_decay[i] * p
-    return p - lr * newton_schulz(op, u.reshape(len(u), -1)).reshape(u.shape), v
+        u = u + op.weight_decay[i] * p
+    return p - lr * u, v
 
 
 def newton_schulz(op: MuonUpdate, u: Array) -> Array:

@@ -84,7 +84,8 @@ class UpdateFormula(Formula):
         """Change p and the states, one per family, in place, but not the gradient g; any shape.
 
         t: 1 in a parameter's first update. Layouts are padded: a p of 0 whose gradients have
-        always been 0 must stay 0.
+        always been 0 must stay 0. Change p by one difference, weight decay included: float32
+        rounds a factor 1 - lr wd to 1 where lr wd is small.
         """
 
 

@@ -53,7 +53,7 @@ class AdamUpdate(ParameterUpdate):
 
     m' = m / (1 - b1^t) and v' = v / (1 - b2^t) with t = step - start + 1, the number of the
     parameter's own updates with this one; start: one step per parameter. Weight decay is added to
-    the gradient, g + wd p; ``decoupled``: p = (1 - lr wd) p before the update instead. PyTorch's
+    the gradient, g + wd p; ``decoupled``: p -= lr wd p in the same step instead. PyTorch's
     Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2).
     """
 
@@ -117,8 +117,8 @@ class MuonUpdate(ParameterUpdate):
     Parameters are filters (O, I, kh, kw) or matrices (O, I), taken as O rows; |.| is the Frobenius
     norm. NS brings the singular values of u near 1: X = u / (|u| + 1e-7), transposed if it has
     more rows than columns, then ``iterations`` times A = X X^T, B = -4.775 A + 2.0315 A^2,
-    X = 3.4445 X + B X. ``rescale`` False leaves |p| alone. Weight decay is p = (1 - lr wd) p before
-    the update. Keller Jordan et al. 2024, "Muon"; the rescaling is that of his CIFAR-10 recipe.
+    X = 3.4445 X + B X. ``rescale`` False leaves |p| alone. Weight decay is p -= lr wd p in the
+    same step. Keller Jordan et al. 2024, "Muon"; the rescaling is that of his CIFAR-10 recipe.
     """
 
     COEFFICIENTS: ClassVar = (3.4445, -4.775, 2.0315)

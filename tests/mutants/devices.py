@@ -83,9 +83,17 @@ DEVICES = (
     Mutant(
         "oneDNN: weight decay has the wrong sign",
         f"{_ONEDNN}/updates.py",
-        "factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))",
-        "factors.append((keep.array(), 1.0, -op.weight_decay[i] * op.factor(i)))",
+        "factors.append((shrink.array(), op.weight_decay[i] * op.factor(i)))",
+        "factors.append((shrink.array(), -op.weight_decay[i] * op.factor(i)))",
         (f"{_PARITY}[cpu-update-nesterov-all]",),
+    ),
+    Mutant(
+        "oneDNN: weight decay is part of a factor near 1",
+        f"{_ONEDNN}/updates.py",
+        "    add(b, op, (p, shrink), moves, p, accumulate=1.0)\n",
+        "    multiply(b, op, p, b.constant(shrink.descriptor, 1.0 - 1e-3))\n"
+        "    add(b, op, (p, scalar(b, 1.0)), moves, p)\n",
+        ("backends/test_small_moves.py::test_weights_decay[cpu-sgd-1e-07]",),
     ),
     Mutant(
         "oneDNN: memory is given away while it is still read",

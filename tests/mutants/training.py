@@ -52,8 +52,8 @@ TRAINING = (
     Mutant(
         "AdamW: weight decay added to the gradient",
         _UPDATES,
-        "and op.decoupled:\n        p = p - lr * op.weight_decay[i] * p\n",
-        "and op.decoupled:\n        g = g + op.weight_decay[i] * p\n",
+        "if op.weight_decay[i] and not op.decoupled:\n",
+        "if op.weight_decay[i]:\n",
         (f"{_OPTIMIZER}::test_these_are_pytorchs",),
     ),
     Mutant(

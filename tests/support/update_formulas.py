@@ -43,21 +43,19 @@ class AdadeltaUpdate(UpdateFormula):
 
 
 class SignUpdate(UpdateFormula):
-    """p = (1 - lr wd) p - lr sign(g)."""
+    """p -= lr (sign(g) + wd p)."""
 
     flops = 2
     cuda = """
         __device__ float update(float p, float g, float* states, Rule r) {
-            p *= 1.0f - r.lr * r.decay;
-            return p - r.lr * ((g > 0.0f) - (g < 0.0f));
+            return p - r.lr * fmaf(r.decay, p, (g > 0.0f) - (g < 0.0f));
         }
     """
 
     def update(
         self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
     ) -> None:
-        p *= 1.0 - lr * weight_decay
-        p -= lr * np.sign(g)
+        p -= lr * (np.sign(g) + weight_decay * p)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,15 +41,15 @@ ROWS, FEW_CLASSES = 2, 12
 
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """One kernel, which also adds up what other kernels left in slices; plain SGD without fusion is
-    cublasSscal and cublasSaxpy."""
+    """One kernel, which also adds up what other kernels left in slices; plain SGD without fusion,
+    momentum and weight decay is cublasSaxpy."""
     _, start, stop = b.store.stretch(op.parameters)
     live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
     arenas, own = b.store.arenas, slice(start, stop)
     # The mirror of the arena that holds the gradients.
     p, g = arenas[PARAMETERS][own], arenas[b.store.spans[op.gradients[0]][0]][own]
     if _is_simple(b, op, stop - start):
-        return _saxpy(b, op, live, p, g)
+        return _saxpy(b, op, p, g)
     v = arenas["momentum"][own] if op.momentum else None
     copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
     done, advance = None, last_advance(b.graph, op)
@@ -146,8 +146,9 @@ def _table(
 
 
 def _is_simple(b: Binder, op: SgdUpdate, size: int) -> bool:
-    """Whether two calls of cuBLAS do it: without fusion, of a whole arena alike."""
-    if b.arithmetic.fusion or op.momentum or b.store.has_bf16 or len(set(op.weight_decay)) != 1:
+    """Whether a call of cuBLAS does it: without fusion, of a whole arena alike. A decay takes the
+    kernel: the factor 1 - lr decay of a cublasSscal would round a small one away."""
+    if b.arithmetic.fusion or op.momentum or b.store.has_bf16 or any(op.weight_decay):
         return False
     spans = (b.store.spans[parameter] for parameter in op.parameters)
     covered = sum(last - first for _, first, last in spans)
@@ -181,15 +182,11 @@ def _followed(b: Binder, op: SgdUpdate, start: int) -> dict[Tensor, Rule]:
     }
 
 
-def _saxpy(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], p: Any, g: Any) -> None:
-    """p = (1 - lr decay) p - lr g."""
-    factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
-    own = Varying(live, lambda op: f32(op.weight_decay[0]))
-    arguments = (b.data(op.rates), op.step, own, factors)
-    b.kernel(op, ("update.cu", "sgd_factors"), (1,), arguments, block=(1,))
-    if decay:
-        by_factor(b, op, "cublasSscal", int(p.size), factors[1:], p)
-    by_factor(b, op, "cublasSaxpy", int(p.size), factors, g, p)
+def _saxpy(b: Binder, op: SgdUpdate, p: Any, g: Any) -> None:
+    """p -= lr g."""
+    factor = b.scratch(1, "float32")
+    b.kernel(op, ("update.cu", "sgd_factor"), (1,), (b.data(op.rates), op.step, factor), block=(1,))
+    by_factor(b, op, "cublasSaxpy", int(p.size), factor, g, p)
 
 
 class Along(NamedTuple):

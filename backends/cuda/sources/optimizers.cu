@@ -66,12 +66,13 @@ KERNEL adam_update(const AdamSegment* segments, const int2* where, const float* 
     __syncthreads();
     float lr = rates[step[0]] * s.factor, rate = lr * bias[0], root = bias[1];
     float b1 = beta1, rest1 = 1.0 - beta1, b2 = beta2, rest2 = 1.0 - beta2;
-    float keep = decoupled ? 1.0f - lr * s.decay : 1.0f, decay = decoupled ? 0.0f : s.decay;
+    float shrink = decoupled ? lr * s.decay : 0.0f, decay = decoupled ? 0.0f : s.decay;
     EACH(i, s.size) {
         float p = s.p[i], g = fmaf(decay, p, s.g[i]);
         float m = b1 * s.m[i] + rest1 * g;
         float v = b2 * s.v[i] + rest2 * g * g;
-        p = keep * p - rate * m / (sqrtf(v) * root + eps);
+        // One difference: 1 - shrink would round a small decay away.
+        p -= fmaf(shrink, p, rate * m / (sqrtf(v) * root + eps));
         s.p[i] = p, s.m[i] = m, s.v[i] = v;
         if (s.copy) put(s.copy + i, p);
     }
@@ -182,7 +183,7 @@ KERNEL muon_normalize(const FilterSegment* segments, const int2* where, float mo
     }
 }
 
-// p = sqrt(O) p / |p| where asked for, then p = (1 - lr decay) p - lr y.
+// p = sqrt(O) p / |p| where asked for, then p -= lr (y + decay p).
 KERNEL muon_update(const FilterSegment* segments, const int2* where, const float* rates,
                    const i64* step, const float* norms, int rescale) {
     enter();
@@ -195,12 +196,11 @@ KERNEL muon_update(const FilterSegment* segments, const int2* where, const float
         y[k] = i < s.size ? get(s.y[place(s, i)]) : 0.0f;
     }
     const float lr = rates[step[0]] * s.factor, norm = norms[s.index];
-    float keep = rescale && norm > 0.0f ? s.root / norm : 1.0f;
-    keep *= 1.0f - lr * s.decay;
+    const float keep = rescale && norm > 0.0f ? s.root / norm : 1.0f;
     UNROLLED(k, 4) {
         const int i = here.y + threadIdx.x + k * blockDim.x;
         if (i >= s.size) break;
-        p[k] = keep * p[k] - lr * y[k];
+        p[k] = keep * p[k] - lr * fmaf(s.decay * keep, p[k], y[k]);
         s.p[i] = p[k];
         if (s.copy) put(s.copy + i, p[k]);
     }

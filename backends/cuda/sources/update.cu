@@ -1,11 +1,9 @@
 // What plain calls need for an update, the global norm, the step.
 
-// out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.
-KERNEL sgd_factors(const float* rates, const i64* step, float decay, float* out) {
+// out = -lr: the factor of cublasSaxpy.
+KERNEL sgd_factor(const float* rates, const i64* step, float* out) {
     enter();
-    float lr = rates[step[0]];
-    out[0] = -lr;
-    out[1] = 1.0f - lr * decay;
+    out[0] = -rates[step[0]];
 }
 
 // meant, if given: whether a tile of 32 counts.

@@ -230,10 +230,10 @@ def _network(name):
     return Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
 
 
-def _sections(name, batch=64, count=640, fusion=True, momentum=0.9):
+def _sections(name, batch=64, count=640, fusion=True, momentum=0.9, weight_decay=0.01):
     network, (_, shape) = _network(name), NETS[name]
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.2] * shape[0])
-    rule = Sgd(momentum=momentum, weight_decay=0.01)
+    rule = Sgd(momentum=momentum, weight_decay=weight_decay)
     graphs = {
         "train": network.train_graph(batch, "data", count, 10, 20, scaling, rule),
         "evaluate": network.evaluate_graph(128, "data", count, 5, scaling),

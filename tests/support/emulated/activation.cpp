@@ -15,6 +15,6 @@ extern "C" void sums(const void* value, const void* dy, void* dx, i64 rows, int 
 }
 
 // Of the activation itself, and of its slope, without a rounding behind them.
-extern "C" void curve(const float* x, float* y, float* dy, i64 n) {
-    for (i64 i = 0; i < n; ++i) y[i] = activate(KIND, x[i], 0.0f), dy[i] = slope(KIND, x[i], 0.0f);
+extern "C" void curve(const float* x, float* y, float* dy, i64 n, float alpha) {
+    for (i64 i = 0; i < n; ++i) y[i] = activate(KIND, x[i], alpha), dy[i] = slope(KIND, x[i], alpha);
 }

@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 import pytest
-from dnnstack.graph.ops import ACTIVATIONS
+from dnnstack.graph.ops import ACTIVATIONS, FROM_OUTPUT
 
+from ....support.activation_points import POINTS, RIGHT, assert_right
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
+from ....support.op_draft import ALPHA
 from ....support.tensor_convs import numbers
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -57,7 +59,7 @@ def test_gelu_has_more_digits_than_are_stored(tmp_path, bf16, relative, least):
     x = np.concatenate([np.linspace(-20.0, 20.0, 40001), small, -small, [-3e38, 3e38]])
     x = np.concatenate([x, [np.nan, np.inf]]).astype(np.float32)
     y, slope = (np.empty_like(x) for _ in range(2))
-    kernels.curve(*map(pointer, (x, y, slope)), ctypes.c_longlong(x.size))
+    kernels.curve(*map(pointer, (x, y, slope)), ctypes.c_longlong(x.size), ctypes.c_float(0.0))
     assert np.isnan([y[-2], slope[-2]]).all()
     assert y[-1] == np.inf
     v = x[:-2].astype(np.float64)
@@ -65,3 +67,15 @@ def test_gelu_has_more_digits_than_are_stored(tmp_path, bf16, relative, least):
     density = np.exp(-0.5 * v * v) / math.sqrt(2 * math.pi)
     np.testing.assert_allclose(y[:-2], v * cdf, rtol=relative, atol=least)
     np.testing.assert_allclose(slope[:-2], cdf + v * density, rtol=relative, atol=least)
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_at_zero_at_subnormals_and_at_infinity(tmp_path, kind):
+    defines = {"BFLOAT": 0, "EACH": 4, "KIND": ACTIVATIONS.index(kind)}
+    kernels, alpha = library("activation", tmp_path, defines), ctypes.c_float(ALPHA.get(kind, 0.0))
+    y, slope, unused = (np.empty_like(POINTS) for _ in range(3))
+    size = ctypes.c_longlong(POINTS.size)
+    kernels.curve(*map(pointer, (POINTS, y, slope)), size, alpha)
+    if kind in FROM_OUTPUT:
+        kernels.curve(*map(pointer, (y, unused, slope)), size, alpha)
+    assert_right(kind, y, slope)
