@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Go on with the compression in this folder.",
 )
+@options.same_samples
 @click.option(
     "--sensitivity",
     is_flag=True,
@@ -81,6 +82,7 @@ def compress(
     reference: str | None,
     overrides: tuple[str, ...],
     resume: Path | None,
+    same_samples: bool,
     sensitivity: bool,
     plugin: tuple[Path, ...],
     as_json: bool,
@@ -162,6 +164,8 @@ def compress(
                 listener=listener,
                 stop_requested=stop.requested,
                 downloads=downloading.policy(offline),
+                same_samples=same_samples,
+                notice=console.note,
             )
         except Interrupted:
             done = pipeline.Result(place.folder, place.record, None)
@@ -176,6 +180,7 @@ def compress(
             *plugins.words(plugin),
             *["--offline"] * offline,
             *["--no-graph"] * no_graph,
+            *["--same-samples"] * same_samples,
         ]
         where = {
             "--checkpoint": checkpoint,

@@ -42,6 +42,7 @@ class Provenance:
     ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
     ``pixel_bits``: the depth of integer pixels of more than 8 bits, by the pictures trained on.
+    ``samples``: ``mark`` of those that the run was begun with, if that was recorded.
     """
 
     steps_per_epoch: Count
@@ -59,6 +60,7 @@ class Provenance:
         tuple[Annotated[str, MaxLen(_LONGEST_OVERRIDE)], ...], MaxLen(_MOST_OVERRIDES)
     ] = ()
     pixel_bits: Depth = 16
+    samples: Annotated[str, MaxLen(64)] = ""
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -72,6 +74,7 @@ class Provenance:
         table |= {} if begun is None else {"begun_from": vars(begun)}
         if self.pixel_bits == 16:
             del table["pixel_bits"]
+        table |= {"samples": samples} if (samples := table.pop("samples")) else {}
         overrides = list(table.pop("overrides"))
         table |= {"overrides": overrides} if overrides else {}
         return table | ({"shared_parts": parts} if parts else {})
