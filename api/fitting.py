@@ -30,7 +30,8 @@ from .training.alone import Company
 from .training.assemble import Load, data_folder
 from .training.listener import Listener, Summary
 from .training.records.resume import Resume, open_resume
-from .training.records.runs import LATEST, find_run, latest_run_of
+from .training.records.runs import AUTO, LATEST, find_run, latest_run_of
+from .training.records.starting import resume_or_start
 from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
 from .training.weights.source import anchored
@@ -70,9 +71,10 @@ def train(
     """Train the network of a config, as ``dnnstack train`` does, in a run folder of its own.
 
     config, overrides: see ``load_config``. callbacks: objects with the methods of ``Callback``, or
-    functions that get the logs of every line. resume: True for the config's latest run, or a run or
-    checkpoint; same_samples: go on with what is left of its samples, if the data have changed. The
-    other arguments are those of the command. Nothing is printed unless ``verbose``.
+    functions that get the logs of every line. resume: True for the config's latest run, "auto" for
+    the same if there is one, or a run or checkpoint; same_samples: go on with what is left of its
+    samples, if the data have changed. The other arguments are those of the command. Nothing is
+    printed unless ``verbose``.
 
     In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
     after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
@@ -137,11 +139,14 @@ def find_resume(
 ) -> Resume | None:
     """What to continue: a run, a checkpoint file, or ``latest`` for the config's latest run.
 
-    Raises CheckpointError, LockedError.
+    ``auto``: the latest run, or nothing if there is none; no other process starts then. Raises
+    CheckpointError, LockedError.
     """
     if wanted is None:
         return None
     runs = Path(loaded.config.run.dir)
+    if wanted == AUTO:
+        return resume_or_start(loaded.config.name, runs, notice)
     if wanted == LATEST:
         path = latest_run_of(loaded.config.name, runs)
     else:

@@ -53,9 +53,9 @@ def train_group(
     """Train a config with several seeds or on several folds, as ``train --seeds`` and ``--folds``.
 
     Give either ``seeds`` or ``folds``; the other arguments are those of ``train``; resume: True for
-    the latest group of the config, or a group. Returns the outcome of every run, with mean and
-    deviation; a run that diverged is among them, not finished. Raises DnnstackError, and
-    KeyboardInterrupt after Ctrl-C.
+    the latest group of the config, "auto" for the same if there is one, or a group. Returns the
+    outcome of every run, with mean and deviation; a run that diverged is among them, not finished.
+    Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
     """
     if (seeds is None) == (folds is None):
         raise TypeError("train_group() takes either seeds or folds")

@@ -59,7 +59,7 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
         names = list_runs(ctx.params.get("runs_dir") or Path("runs"))
     except CheckpointError:
         names = []
-    return _offered(names, typed, "dir")
+    return _offered(_or_auto(option, names), typed, "dir")
 
 
 def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -77,7 +77,12 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
     """The groups of runs; if none match, any folder."""
     from ..training.groups.group import list_groups
 
-    return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+    names = list_groups(ctx.params.get("runs_dir") or Path("runs"))
+    return _offered(_or_auto(option, names), typed, "dir")
+
+
+def _or_auto(option: click.Parameter, names: list[str]) -> list[str]:
+    return ["auto", *names] if option.name == "resume" else names
 
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

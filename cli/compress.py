@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     "--resume",
     type=options.Named(),
     metavar="FOLDER",
-    help="Go on with the compression in this folder.",
+    help="Go on with the compression in this folder; with auto, with the latest one of this name, "
+    "or begin it.",
 )
 @options.same_samples
 @click.option(
@@ -106,7 +107,15 @@ def compress(
     from ..reports.compress_plots import draw_plots
     from ..reports.compress_report import CompressedReport
     from ..training.compressed import pipeline
-    from ..training.compressed.place import create_place, find_place, name_of, read_record
+    from ..training.compressed.place import (
+        create_place,
+        find_place,
+        is_compression,
+        name_of,
+        read_record,
+    )
+    from ..training.records.runs import AUTO
+    from ..training.records.starting import deciding
     from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
@@ -125,7 +134,8 @@ def compress(
     plugins.load(plugin)
     loaded = None if reference is None else load_stages(reference, overrides)
     runs = runs_dir or Path("runs")
-    if resume is not None and run is None and checkpoint is None:
+    auto = resume == Path(AUTO)
+    if resume is not None and not auto and run is None and checkpoint is None:
         checkpoint = Path(read_record(resume).source)
     trained = find_trained(run, checkpoint, runs, console.note)
     machine = trained.config.run
@@ -140,11 +150,12 @@ def compress(
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
     planned = pipeline.stage_configs(trained, loaded.config, runs)
-    if resume is not None:
-        place = find_place(resume, trained, loaded.config)
-    else:
-        name = loaded.config.name or f"{name_of(trained)}-compressed"
-        place = create_place(runs, name, trained, loaded.config)
+    name = loaded.config.name or f"{name_of(trained)}-compressed"
+    with deciding(runs, name, is_compression) if auto else nullcontext(resume) as folder:
+        if folder is not None:
+            place = find_place(folder, trained, loaded.config)
+        else:
+            place = create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
     lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
     progress.remark(f"stages      {', '.join(lengths)}")

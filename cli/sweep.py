@@ -36,7 +36,8 @@ _LATEST = "latest"
     metavar="[NAME]",
     shell_complete=completion.groups,
     help="Go on with the config's latest sweep, or with NAME, or take part in it: processes on "
-    "several machines may work on one sweep, each started with this option.",
+    "several machines may work on one sweep, each started with this option; with auto, the first "
+    "of them begins it.",
 )
 @options.same_samples
 @click.option(

@@ -16,7 +16,7 @@ from . import completion, console, early, many, options, plugins
 from . import ranks as several
 from .signals import BEGINNING, ENDING, StopSignals
 
-_LATEST = "latest"
+_LATEST, _AUTO = "latest", "auto"
 _LOAD = "load"
 _GOAL_MISSED = 3
 
@@ -26,6 +26,7 @@ _GOAL_MISSED = 3
         "dnnstack train --config digits.yaml",
         "dnnstack train --config lenet.yaml --data-dir ~/data --set train.epochs=3",
         "dnnstack train --config lenet.yaml --resume",
+        "dnnstack train --config lenet.yaml --resume auto",
         "dnnstack train --config lenet.yaml --set train.epochs=20 --resume runs/lenet",
         "dnnstack train --config mine.yaml --init-from runs/lenet",
         "dnnstack train --config lenet.yaml --seeds 5",
@@ -41,7 +42,7 @@ _GOAL_MISSED = 3
     metavar="[PATH]",
     shell_complete=completion.runs,
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
-    "folder or name, or a checkpoint file.",
+    "folder or name, or a checkpoint file; with auto, start if there is no run yet.",
 )
 @options.same_samples
 @click.option(
@@ -110,7 +111,7 @@ def train(
         raise click.UsageError("--together needs --seeds or --folds")
     team = several.joined(ranks, asynchronous)
     others = Others()
-    if resume is not None and init_from is not None:
+    if resume not in (None, _AUTO) and init_from is not None:
         raise click.UsageError(
             "--resume and --init-from cannot be used together; a run that goes on has its weights"
         )

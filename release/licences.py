@@ -21,6 +21,7 @@ LOCK = Path(__file__).with_name("test.txt")
 WHY = {
     "annotated-types": "bounds in the types of a config's keys",
     "click": "the command line",
+    "cyclonedx-python-lib": "writes the bill of materials of a release",
     "hypothesis": "draws the inputs of tests",
     "import-linter": "checks which folder may import which",
     "matplotlib": "curves and pictures of reports",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ class RunReport:
 
     ``seconds``: training time over all its processes, without validation; ``started``: seconds
     since 1970. ``early``: finished by patience or at its goal. ``error``: that of a failed run.
-    ``compressed``: networks that ``compress`` made of it, in the same folder.
+    ``compressed``: networks that ``compress`` made of it, in the same folder. ``versions``: of what
+    it was trained with last; None if its log does not say.
     """
 
     run: str
@@ -46,6 +47,7 @@ class RunReport:
     started: float | None
     error: str | None
     compressed: tuple[CompressedRun, ...] = ()
+    versions: Mapping[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         small = [each.to_json() for each in self.compressed]
@@ -98,7 +100,7 @@ def group_state(group: Path, planned: int) -> RunState:
 def _report(path: Path) -> RunReport:
     # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)
-    step, total, best, started = 0, None, None, None
+    step, total, best, started, versions = 0, None, None, None, None
     ended: Line | None = None
     seconds = spent = 0.0
     known = complete = False
@@ -111,6 +113,7 @@ def _report(path: Path) -> RunReport:
         if event in ("start", "resume"):
             started = started if started is not None else entry.time
             total = entry.total_steps if entry.total_steps is not None else total
+            versions = entry.versions
             seconds, spent, ended = seconds + spent, 0.0, None
         elif event == "train":
             spent = entry.seconds if entry.seconds is not None else spent
@@ -138,6 +141,7 @@ def _report(path: Path) -> RunReport:
         seconds=seconds + spent,
         started=started,
         error=None if locked or ended is None else ended.error,
+        versions=versions,
     )
 
 

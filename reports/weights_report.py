@@ -7,7 +7,7 @@ from typing import Any
 
 from ..common.printable import paragraph
 from ..common.records import dataclass
-from ..common.text import shape_text
+from ..common.text import shape_text, versions_text
 from ..training.weights.source import Source
 from ..training.weights.start import Start
 from .tables import table
@@ -22,7 +22,7 @@ class WeightsReport:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
-        ours = self._ours()
+        ours, trained = self._ours(), self.source.trained
         arrays = [
             {"name": name, "shape": list(each.shape), "type": each.dtype, "as": ours.get(name)}
             for name, each in self.source.arrays.items()
@@ -31,6 +31,7 @@ class WeightsReport:
             "path": str(self.source.path),
             "file_sha256": self.source.sha256,
             "layout": self.source.layout,
+            "versions": dict(trained.versions) if trained is not None else None,
             "arrays": arrays,
         }
         if self.start is not None:
@@ -54,10 +55,12 @@ class WeightsReport:
             for name, each in self.source.arrays.items()
         ]
         heads = ("array", "shape", "type", "taken as" if self.start is not None else "")
+        made = {} if self.source.trained is None else self.source.trained.versions
         numbers = sum(prod(each.shape) for each in self.source.arrays.values())
         lines = [
             str(self.source.path),
             f"SHA-256 {self.source.sha256}",
+            *([f"trained with {versions_text(made)}"] if made else []),
             "",
             *table([heads, *rows], "<><", width, {0: 1, 3: 1}),
             "",

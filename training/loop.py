@@ -19,6 +19,7 @@ from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
 from .preprocessing import Preprocessing
+from .records.numerics import versions_of
 from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
@@ -97,7 +98,7 @@ class Loop:
             **({} if source is None else {"checkpoint": str(source)}),
             total_steps=plan.total_steps,
             **({} if ranks == 1 else {"ranks": ranks}),
-            versions=dict(backend.versions()),
+            versions=versions_of(backend),
         )
         self._listener.started(
             Started(
@@ -109,20 +110,16 @@ class Loop:
                 measured=self._measured(),
             )
         )
+        done = ""
         if step == plan.total_steps and not state.validation_due:
-            self._listener.notice(
-                f"training is already at its end, step {step}; "
-                "raise train.epochs or train.max_steps to continue"
-            )
+            done = f"is already at its end, step {step}; raise train.epochs or train.max_steps"
         elif state.out_of_patience(self._config.patience):
-            self._listener.notice(
-                f"training has already ended early: {state.unimproved} validations without "
-                "improvement; raise train.patience to continue"
-            )
+            done = f"has already ended early: {state.unimproved} validations without improvement; "
+            done += "raise train.patience"
         elif state.reached(self._config.goal):
-            self._listener.notice(
-                "training has already reached its goal; raise or remove train.goal to continue"
-            )
+            done = "has already reached its goal; raise or remove train.goal"
+        if done:
+            self._listener.notice(f"nothing left to do: training {done} to continue")
         self._watch.start()
         self._pace.start()
 

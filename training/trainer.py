@@ -36,6 +36,7 @@ from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.lost_run import place_to_save
+from .records.numerics import NUMERICS, changes_since, versions_of
 from .records.overridden import not_repeated, recorded
 from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
@@ -93,6 +94,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
+            resume = None if resume.starts else resume
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
             company.check(asked)
@@ -135,6 +137,9 @@ def train(
             setup = _set_up(config, network, info, data, choose(*given), resume, heard)
             if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
                 heard.notice(text)
+            if checkpoint is not None:
+                for text in changes_since(checkpoint, versions_of(backend)):
+                    heard.notice(text)
             setup = replace(setup, start=start, share=company.share)
             heard.prepared()
             if start is not None:
@@ -264,12 +269,13 @@ def _provenance(
         classes=setup.data.classes,
         preprocessing=setup.scaling,
         tuning=session.executable.tuning,
-        versions=backend.versions(),
+        versions=versions_of(backend),
         data_folder=str(data_root.absolute()),
         shared_parts=shared_parts,
         begun_from=begun,
         overrides=overrides,
         pixel_bits=setup.data.bits or 16,
+        numerics=NUMERICS,
         samples="" if setup.chosen is None else setup.chosen.samples.mark,
     )
 

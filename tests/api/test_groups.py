@@ -16,11 +16,12 @@ def test_a_group_and_its_report(tmp_path: Path) -> None:
     config = tmp_path / "tiny.yaml"
 
     given = {"device": "numpy", "runs_dir": tmp_path / "runs", "seeds": 2}
-    whole = dnnstack.train_group(config, **given)  # type: ignore[arg-type]
+    whole = dnnstack.train_group(config, resume="auto", **given)  # type: ignore[arg-type]
     assert (whole.finished, whole.planned) == (2, 2)
     assert whole.spreads["accuracy"].minimum <= whole.spreads["accuracy"].mean
-    again = dnnstack.train_group(config, resume=True, **given)  # type: ignore[arg-type]
-    assert again.runs == whole.runs
+    for resume in (True, "auto"):
+        again = dnnstack.train_group(config, resume=resume, **given)  # type: ignore[arg-type]
+        assert (again.path, again.runs) == (whole.path, whole.runs)
     assert re.fullmatch(
         r"<GroupReport of '.*tiny-seeds': 2 of 2 seeds finished, accuracy [\d.]+% on average, "
         r"deviation [\d.]+%>",

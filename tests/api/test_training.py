@@ -77,6 +77,15 @@ def test_a_resumed_history_begins_at_the_beginning(config: dict[str, Any]) -> No
         dnnstack.train(config, resume="none")
 
 
+def test_one_call_starts_and_goes_on(config: dict[str, Any]) -> None:
+    first = dnnstack.train(config, overrides={"train.max_steps": 5}, resume="auto")
+    more = dnnstack.train(config, overrides={"train.max_steps": 10}, resume="auto")
+    assert (first.step, more.step) == (5, 10)
+    assert more.run == first.run
+    # The lock of the first start is gone with it.
+    assert not [*first.run.parent.glob(".*")]
+
+
 class _Heard(dnnstack.Callback):
     def __init__(self, stop_after: int = 1000) -> None:
         self.events: list[tuple[str, Any]] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,17 @@ def test_weights_alone_are_no_checkpoint(
     Path("w.json").write_text("{}", encoding="utf-8")
     assert main([*words, "w.safetensors"]) == 1
     assert "has weights alone" not in capsys.readouterr().err
+
+
+def test_of_a_run_the_versions_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    train = ["train", "--config", "mine.yaml", "--device", "numpy", "--set", "train.max_steps=1"]
+    assert main(train) == 0
+    capsys.readouterr()
+    assert main(["weights", "mine"]) == 0
+    made = f"trained with dnnstack {version('dnnstack')}, Python {platform.python_version()}, NumPy"
+    assert capsys.readouterr().out.splitlines()[2].startswith(made)
+    assert main(["weights", "mine", "--json"]) == 0
+    versions = json.loads(capsys.readouterr().out)["versions"]
+    assert versions["NumPy"] == versions["numpy"] == np.__version__
+    assert main(["weights", "w.safetensors", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["versions"] is None

@@ -69,6 +69,7 @@ SCENES = {
             (*TRAIN, "--resume"),
         ),
         Scene("resume", "begun", (*TRAIN, "--resume"), (*TRAIN, "--resume")),
+        Scene("auto", "warm", (*TRAIN, "--resume", "auto"), (*TRAIN, "--resume", "auto")),
         Scene(
             "earlier",
             "kept",

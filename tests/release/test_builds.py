@@ -20,6 +20,7 @@ FILES = {
     "LICENSE",
     "MANIFEST.in",
     "README.md",
+    "CHANGELOG.md",
     "SECURITY.md",
     "pyproject.toml",
     "setup.cfg",

@@ -68,7 +68,14 @@ def test_how_it_ended(tmp_path: Path, state: str) -> None:
         "started": 100.0,
         "error": "Oops: x",
         "compressed": [],
+        "versions": None,
     }
+
+
+def test_versions_are_those_of_the_last_start(tmp_path: Path) -> None:
+    starts = [event(name, 0, versions={"dnnstack": name}) for name in ("start", "resume")]
+    write(tmp_path, "net", *starts, TRAINED)
+    assert only(tmp_path).to_json()["versions"] == {"dnnstack": "resume"}
 
 
 def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path: Path) -> None:

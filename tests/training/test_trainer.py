@@ -23,6 +23,7 @@ from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records import store as checkpoint_store
 from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.numerics import versions_of
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.trainer import train
 
@@ -121,7 +122,7 @@ def test_the_checkpoint_holds_what_others_need(tiny: Make, backend: Backend) -> 
     assert found.dataset == "strokes"
     assert found.preprocessing.scale == (1 / 255,)
     assert found.tuning.backend == backend.name
-    assert found.versions == backend.versions()
+    assert found.versions == versions_of(backend)
 
 
 def test_validation_counts_every_sample_once(tiny: Make, backend: Backend) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +23,9 @@ from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.records import dataclass
 from ...common.text import suggested
 from ...common.typed_json import Name, from_json
+from ...configs import RunConfig
 from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
+from ..records.starting import deciding
 
 Kind = Literal["seeds", "folds", "sweep"]
 
@@ -139,6 +141,15 @@ def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
         if is_group(path) and read_group(path).kind == kind:
             return path
     raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
+
+
+def deciding_group(config: RunConfig, kind: Kind) -> AbstractContextManager[Path | None]:
+    """``deciding`` which group of this kind a config goes on with."""
+    return deciding(
+        Path(config.run.dir),
+        f"{config.name}-{kind}",
+        lambda path: is_group(path) and read_group(path).kind == kind,
+    )
 
 
 def find_group(reference: str, runs_dir: Path) -> Path:

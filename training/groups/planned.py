@@ -14,7 +14,7 @@ from ...configs.search import assignment
 from ..assemble import describe_data
 from ..listener import Summary
 from ..records.resume import Resume, open_member
-from ..records.runs import is_run
+from ..records.runs import AUTO, is_run
 from ..splits import settled
 from .claims import Claims, Taken
 from .group import (
@@ -22,6 +22,7 @@ from .group import (
     Kind,
     Member,
     create_group,
+    deciding_group,
     find_group,
     latest_group,
     lock_group,
@@ -65,8 +66,12 @@ class Planned:
     def go_on(self, config: RunConfig, reference: str | None) -> Path:
         """The folder of a group that goes on, by default the latest one of the config.
 
-        Seeds may become more. Raises CheckpointError for a group of another config or kind.
+        AUTO begins a group where there is none. Seeds may become more. Raises CheckpointError for
+        a group of another config or kind.
         """
+        if reference == AUTO:
+            with deciding_group(config, self.kind) as found:
+                return self.begin(config) if found is None else self.go_on(config, str(found))
         runs_dir = Path(config.run.dir)
         if reference is None:
             path = latest_group(runs_dir, f"{config.name}-{self.kind}", self.kind)

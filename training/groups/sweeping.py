@@ -28,9 +28,9 @@ from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_member
-from ..records.runs import GROUP
+from ..records.runs import AUTO, GROUP
 from ..splits import settled
-from .group import Group, create_group, find_group, latest_group, read_group
+from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
 from .planned import changed_keys, strata_of
@@ -48,10 +48,15 @@ def begin_sweep(config: RunConfig, search: Search) -> Path:
 
 
 def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path:
-    """The folder of a sweep that goes on; the budget may be another.
+    """The folder of a sweep that goes on; the budget may be another. AUTO may begin one.
 
     Raises CheckpointError for one of another config or search.
     """
+    if reference == AUTO:
+        with deciding_group(config, "sweep") as found:
+            if found is None:
+                return begin_sweep(config, search)
+            return go_on_with(config, search, str(found))
     runs_dir = Path(config.run.dir)
     if reference is None:
         path = latest_group(runs_dir, f"{config.name}-sweep", "sweep")

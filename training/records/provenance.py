@@ -37,11 +37,12 @@ class BegunFrom:
 class Provenance:
     """What stays the same while one process trains.
 
-    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
+    ``config`` is the effective YAML, ``versions`` are those of ``versions_of``,
     ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
     ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
     ``pixel_bits``: the depth of integer pixels of more than 8 bits, by the pictures trained on.
+    ``numerics``: see ``NUMERICS``.
     ``samples``: ``mark`` of those that the run was begun with, if that was recorded.
     """
 
@@ -60,6 +61,7 @@ class Provenance:
         tuple[Annotated[str, MaxLen(_LONGEST_OVERRIDE)], ...], MaxLen(_MOST_OVERRIDES)
     ] = ()
     pixel_bits: Depth = 16
+    numerics: Count = 0
     samples: Annotated[str, MaxLen(64)] = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -74,6 +76,8 @@ class Provenance:
         table |= {} if begun is None else {"begun_from": vars(begun)}
         if self.pixel_bits == 16:
             del table["pixel_bits"]
+        numerics = table.pop("numerics")
+        table |= {"numerics": numerics} if numerics else {}
         table |= {"samples": samples} if (samples := table.pop("samples")) else {}
         overrides = list(table.pop("overrides"))
         table |= {"overrides": overrides} if overrides else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, Warned
@@ -56,16 +57,19 @@ class Resume:
     """A verified checkpoint and the folder in which the run continues, locked.
 
     ``checkpoint`` None: the run has not saved any and starts over in its folder; ``run`` None: a
-    new folder is created.
+    new folder is created. ``starts``: nothing is resumed, and this keeps others from starting.
     """
 
     checkpoint: Checkpoint | None
     run: Run | None
+    starts: ExitStack | None = None
 
     def close(self) -> None:
         """Unlock the folder."""
         if self.run is not None:
             self.run.close()
+        if self.starts is not None:
+            self.starts.close()
 
 
 def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -182,6 +182,7 @@ class Line:
     early: bool = False
     goal: bool | None = None
     error: str | None = None
+    versions: Mapping[str, str] | None = None
 
 
 def log_lines(log: Path, kind: type[T]) -> Iterator[T | None]:

@@ -29,6 +29,8 @@ from .store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"
+AUTO = "auto"
+"""What to resume where a run or group may have been begun, or not."""
 LOCK = "lock"
 GROUP = "group.json"
 """The record in the folder of a group of runs."""
@@ -129,20 +131,20 @@ def _abandoned(path: Path) -> Run | None:
     """A run folder in which nothing was ever written and that is not locked; else None."""
     try:
         # Do not create a lock in a folder that is not a run's.
-        return _if_bare(Run(path, lock(path / LOCK))) if _is_bare(path) else None
+        return _if_bare(Run(path, lock(path / LOCK))) if is_bare(path) else None
     except (OSError, LockedError):
         return None
 
 
 def _if_bare(run: Run) -> Run | None:
     """The run if nobody wrote into its folder before it was locked."""
-    if _is_bare(run.path):
+    if is_bare(run.path):
         return run
     run.close()
     return None
 
 
-def _is_bare(path: Path) -> bool:
+def is_bare(path: Path) -> bool:
     """Whether a folder contains nothing but a lock and an incomplete config."""
     if path.is_symlink():
         return False
@@ -220,11 +222,8 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
     Raises CheckpointError if there is none.
     """
-    try:
-        found = sorted(_numbered(runs_dir, name), reverse=True)
-    except OSError as error:
-        raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
-    own = next((path for _, path in found if config_name(path) == name), None)
+    found = numbered_folders(runs_dir, name)
+    own = next((path for path in found if config_name(path) == name), None)
     if own is None:
         raise CheckpointError(
             f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name "
@@ -284,6 +283,14 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
     found = f"{suggested(wanted, [*names, *groups], 'runs')} in {runs_dir}: "
     found += listed(names, _LISTED)
     return f"{found}; groups of runs: {listed(groups, _LISTED)}" if groups else found
+
+
+def numbered_folders(runs_dir: Path, name: str) -> list[Path]:
+    """Folders called ``name`` or ``name-N``, the highest number first. Raises CheckpointError."""
+    try:
+        return [path for _, path in sorted(_numbered(runs_dir, name), reverse=True)]
+    except OSError as error:
+        raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:

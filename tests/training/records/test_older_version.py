@@ -96,6 +96,7 @@ def state_table(checkpoint: Checkpoint) -> dict[str, Any]:
         json.dumps({**checkpoint.state.to_json(), **checkpoint.provenance.to_json()})
     )
     del table["tuning"], table["versions"]
+    table.pop("numerics", None)
     table.pop("samples", None)
     return table
 
