@@ -231,7 +231,7 @@ class Classifier:
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
         root = data_root_of(self._trained, data_dir, self._notice)
-        return evaluation.load_part(self._trained, part, root, dataset, downloads)
+        return evaluation.load_part(self._trained, part, root, dataset, downloads, self._notice)
 
     def evaluate_part(
         self,

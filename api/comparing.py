@@ -77,6 +77,6 @@ def compare_networks(
     backend = open_backend(device, threads, notice, capture)
     with Classifier(networks[0], backend, notice) as one:
         images, index = one.load_part(split, dataset, data_dir, downloads)
-    check_parts(networks, split, images.labels)
+    check_parts(networks, split, images)
     advance = progress(2 * len(index))
     return comparison.compare(networks, backend, images, index, split, advance, tta)

@@ -94,7 +94,7 @@ class Ensemble(Classifier):
         Of the training set only if all networks divided it in the same way.
         """
         images, index = super().load_part(part, dataset, data_dir, downloads)
-        check_parts(self._members, part, images.labels)
+        check_parts(self._members, part, images)
         return images, index
 
     def evaluate_part(

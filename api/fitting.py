@@ -60,6 +60,7 @@ def train(
     overrides: Overrides = (),
     callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
     resume: bool | str | os.PathLike[str] = False,
+    same_samples: bool = False,
     device: Device | None = None,
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] | None = None,
@@ -71,8 +72,9 @@ def train(
 
     config, overrides: see ``load_config``. callbacks: objects with the methods of ``Callback``, or
     functions that get the logs of every line. resume: True for the config's latest run, "auto" for
-    the same if there is one, or a run or checkpoint. The other arguments are those of the command.
-    Nothing is printed unless ``verbose``.
+    the same if there is one, or a run or checkpoint; same_samples: go on with what is left of its
+    samples, if the data have changed. The other arguments are those of the command. Nothing is
+    printed unless ``verbose``.
 
     In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
     after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
@@ -94,6 +96,7 @@ def train(
                 stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
+                same_samples=same_samples,
             )
         except Interrupted as error:
             if interrupted.is_set():
@@ -162,6 +165,7 @@ def fit(
     downloads: Downloads | None,
     company: Callable[[str], Company | None] = lambda trained_on: None,
     load: Load | None = None,
+    same_samples: bool = False,
 ) -> Summary:
     """Train on the data of ``data_dir``; see ``training.trainer.train``.
 
@@ -187,6 +191,7 @@ def fit(
             company=with_others,
             load=load,
             overrides=loaded.overrides,
+            same_samples=same_samples,
         )
 
 

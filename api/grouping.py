@@ -42,6 +42,7 @@ def train_group(
     overrides: Overrides = (),
     callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
     resume: bool | str | os.PathLike[str] = False,
+    same_samples: bool = False,
     device: Device | None = None,
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] | None = None,
@@ -90,6 +91,7 @@ def train_group(
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
                 load=data,
+                same_samples=same_samples,
             )
 
         try:

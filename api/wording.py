@@ -56,13 +56,14 @@ _FOUND = re.compile(
     r'(?P<set>(?:"(?:[^"\\]|\\.)*"|\[.*?\]|\{.*?\})(?=: |; |\)|$)|[^\s;,):]+)'
     r"|(?<![^\s(])--init-from (?P<source>[^\s;,)]+)"
     r"|(?<![^\s(])--plugin (?P<plugin>[^\s;,)]+)"
-    r"|(?<![^\s(])--(?P<flag>plugin|set|offline|no-graph)(?![\w-])"
+    r"|(?<![^\s(])--(?P<flag>plugin|same-samples|set|offline|no-graph)(?![\w-])"
     rf"|(?<![^\s(])(?P<option>{'|'.join(sorted(ARGUMENTS, reverse=True))})(?![\w-]){_VALUE}"
 )
 _FLAGS = {
     "no-graph": "dnnstack train --no-graph",
     "offline": "offline=True",
     "plugin": "dnnstack.load_plugin(...)",
+    "same-samples": "same_samples=True",
     "set": "overrides",
 }
 

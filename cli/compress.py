@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     help="Go on with the compression in this folder; with auto, with the latest one of this name, "
     "or begin it.",
 )
+@options.same_samples
 @click.option(
     "--sensitivity",
     is_flag=True,
@@ -82,6 +83,7 @@ def compress(
     reference: str | None,
     overrides: tuple[str, ...],
     resume: Path | None,
+    same_samples: bool,
     sensitivity: bool,
     plugin: tuple[Path, ...],
     as_json: bool,
@@ -173,6 +175,8 @@ def compress(
                 listener=listener,
                 stop_requested=stop.requested,
                 downloads=downloading.policy(offline),
+                same_samples=same_samples,
+                notice=console.note,
             )
         except Interrupted:
             done = pipeline.Result(place.folder, place.record, None)
@@ -187,6 +191,7 @@ def compress(
             *plugins.words(plugin),
             *["--offline"] * offline,
             *["--no-graph"] * no_graph,
+            *["--same-samples"] * same_samples,
         ]
         where = {
             "--checkpoint": checkpoint,

@@ -91,6 +91,7 @@ def train(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     resume: str | None,
+    same_samples: bool,
     no_graph: bool,
     data_dir: Path | None,
     offline: bool,
@@ -168,6 +169,7 @@ def train(
                     data_dir=data_dir,
                     downloads=downloading.policy(offline),
                     load=data,
+                    same_samples=same_samples,
                 )
                 drawings.draw(done.run)
                 return done

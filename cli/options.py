@@ -103,6 +103,13 @@ def device(default: str) -> Decorator:
     )
 
 
+same_samples = click.option(
+    "--same-samples",
+    is_flag=True,
+    help="With --resume: if the data have changed, go on with what is left of the samples that the "
+    "run was begun with, and leave out what is new.",
+)
+
 no_graph = click.option(
     "--no-graph",
     is_flag=True,

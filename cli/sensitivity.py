@@ -35,7 +35,8 @@ def show_sensitivity(
             f"{trained.path}: was trained without validation samples (data.validation: 0), on "
             "which sensitivity is measured; train it with some"
         )
-    images, index = load_part(trained, "validation", root, downloads=downloading.policy(offline))
+    downloads = downloading.policy(offline)
+    images, index = load_part(trained, "validation", root, None, downloads, console.note)
     with console.bar(evaluations(trained), "evaluations") as advance:
         found = measure(trained, backend, images, index, advance)
     folder = run_of_checkpoint(trained.path) or trained.path.parent

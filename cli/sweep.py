@@ -39,6 +39,7 @@ _LATEST = "latest"
     "several machines may work on one sweep, each started with this option; with auto, the first "
     "of them begins it.",
 )
+@options.same_samples
 @click.option(
     "--workers",
     type=click.IntRange(min=1, max=1024),
@@ -58,6 +59,7 @@ def sweep(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     resume: str | None,
+    same_samples: bool,
     workers: int | None,
     together: bool,
     as_json: bool,
@@ -104,7 +106,7 @@ def sweep(
         count = count_of_workers(workers, base.config, search)
         job = Job(
             changes, lambda: plugins.opened(plugin), base, search, not no_graph, data_dir,
-            downloading.policy(offline), count,
+            downloading.policy(offline), count, same_samples,
         )  # fmt: skip
         # Forked later, a worker could not use a device that is open here.
         backend = job.device(console.note) if count == 1 or together else None
@@ -165,7 +167,7 @@ def sweep(
                 words += [] if data_dir is None else ["--data-dir", str(data_dir)]
                 words += [*["--offline"] * offline, *["--no-graph"] * no_graph]
                 words += [] if workers is None else ["--workers", str(workers)]
-                words += ["--together"] * together
+                words += [*["--together"] * together, *["--same-samples"] * same_samples]
                 line = ("dnnstack", "sweep", "--config", reference, *words, "--resume", str(path))
                 progress.say(f"resume with {' '.join(map(quoted, line))}")
             elif any(trial.values is not None for trial in sweep.journal.read()):

@@ -61,6 +61,7 @@ class Job:
     data_dir: Path | None
     downloads: Downloads
     count: int
+    same_samples: bool = False
     data: Shelf = field(default_factory=Shelf)
 
     @property
@@ -115,6 +116,7 @@ class Job:
                 data_dir=self.data_dir,
                 downloads=self.downloads,
                 load=self.data,
+                same_samples=self.same_samples,
             )
             return done, heard.pruned
 

@@ -44,6 +44,7 @@ _GOAL_MISSED = 3
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file; with auto, start if there is no run yet.",
 )
+@options.same_samples
 @click.option(
     "--init-from",
     type=options.Named(),
@@ -70,6 +71,7 @@ def train(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     resume: str | None,
+    same_samples: bool,
     init_from: Path | None,
     seeds: int | None,
     folds: int | None,
@@ -127,14 +129,14 @@ def train(
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
     where += [] if ranks is None else ["--ranks", str(ranks)]
-    where += ["--async"] * asynchronous
+    where += [*["--async"] * asynchronous, *["--same-samples"] * same_samples]
     if wanted is not None:
         words = [f"--{wanted.kind}", str(wanted.count), *["--stratified"] * wanted.stratified]
         words += [] if workers is None else ["--workers", str(workers)]
         words += ["--together"] * together
         return many.train(
             wanted, workers, together, reference, (*overrides, *flags), plugin, resume,
-            no_graph, data_dir, offline,
+            same_samples, no_graph, data_dir, offline,
             "" if console.is_quiet() else ENDING,
             lambda path: _again([*code, *where, *words], reference, overrides, flags, path),
         )  # fmt: skip
@@ -196,6 +198,7 @@ def train(
                     stop_requested=stop.requested,
                     data_dir=data_dir,
                     downloads=downloading.policy(offline),
+                    same_samples=same_samples,
                 )
         except Interrupted as error:
             from . import progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -61,6 +62,19 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def taken(
+        self, rows: NDArray[np.int32], labels: NDArray[np.int32], classes: tuple[str, ...]
+    ) -> ImageSet:
+        """The samples at ``rows``, in that order, with these labels of other ``classes``."""
+        whole = np.array_equal(rows, np.arange(len(self)))
+        images = self.images if whole else self.images[rows]
+        for array in (images, labels):
+            array.setflags(write=False)
+        texts = {key: getattr(self, key) for key in ("sources", "names", "contents")}
+        texts = {key: tuple(each[row] for row in rows) for key, each in texts.items() if each}
+        key = self.key if whole else ""
+        return replace(self, images=images, labels=labels, classes=classes, key=key, **texts)
 
     @cached_property
     def identity(self) -> Identity:

@@ -14,11 +14,19 @@ from ..common.random import key, permutation
 Index = NDArray[np.int32]
 
 
-def split_validation(count: int, validation: int | float, seed: int) -> tuple[Index, Index]:
+def split_validation(
+    count: int,
+    validation: int | float,
+    seed: int,
+    labels: Index | None = None,
+    barred: NDArray[np.bool_] | None = None,
+) -> tuple[Index, Index]:
     """Two disjoint parts of range(count): (train_index, validation_index), each ascending int32.
 
     validation: a number of samples (int), or a fraction in [0, 1) of them (float), rounded down;
-    0 leaves the validation part empty. Raises DatasetError if the split is impossible.
+    0 leaves the validation part empty. With ``labels``, (count,), each class has its share of the
+    validation part, see ``_shares``. ``barred``, (count,), are never in it, which may be smaller
+    therefore. Raises DatasetError if the split is impossible.
     """
     if isinstance(validation, float):
         held = math.floor(count * validation)
@@ -34,7 +42,35 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
             f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} "
             f"for training; use a number from 0 to {max(count - 1, 0)}"
         )
-    return _split(count, held, seed)
+    if labels is None and barred is None:
+        return _split(count, held, seed)
+    order = permutation(key(seed, "validation split"), 0, count)
+    groups = np.zeros(count, np.int32) if labels is None else labels
+    allowed = order if barred is None else order[~barred[order]]
+    sizes = np.bincount(groups)
+    most = np.bincount(groups[allowed], minlength=len(sizes))
+    spared = np.minimum(most, sizes - 1)
+    # Where it can be, each class keeps a sample to train on.
+    shares = _shares(held, sizes, spared if spared.sum() >= held else most)
+    chosen = np.zeros(count, np.bool_)
+    for group, share in enumerate(shares.tolist()):
+        chosen[allowed[groups[allowed] == group][:share]] = True
+    return np.flatnonzero(~chosen).astype(np.int32), np.flatnonzero(chosen).astype(np.int32)
+
+
+def _shares(held: int, sizes: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of ``held`` samples each class gives: (K,), their sum as near to ``held`` as can be.
+
+    held sizes / sum(sizes), rounded down, then one more for those that lack most, the first of
+    equals; never more than ``most``.
+    """
+    total = int(sizes.sum())
+    found: NDArray[np.int64] = np.minimum(held * sizes // max(total, 1), most)
+    while (left := min(held, int(most.sum())) - int(found.sum())) > 0:
+        free = np.flatnonzero(found < most)
+        lacking = (held * sizes - found * total)[free]
+        found[free[np.argsort(-lacking, kind="stable")[:left]]] += 1
+    return found
 
 
 @lru_cache(maxsize=1)

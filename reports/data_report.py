@@ -19,7 +19,7 @@ from ..training.assemble import data_files, describe_data, load_data, preprocess
 from ..training.augmentation import augmentations
 from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
-from ..training.splits import divide
+from ..training.splits import divide, settled
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     augment = augmentations(config, info.shape)
     images = load_data(config, "train", root, downloads)
     test = load_data(config, "test", root, downloads)
-    train, validation = divide(config, images.labels)
+    train, validation = divide(settled(config), images.labels)
     classes = len(info.classes)
     pixels = mean_and_deviation(images.images, train)
     mean, std = pixels

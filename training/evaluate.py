@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
-from ..common.errors import DatasetError
+from ..common.errors import DatasetError, Warned
 from ..common.records import dataclass
 from ..common.text import shape_text
 from ..configs.suggest import expected
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
+from ..datasets.identity import some
 from .assemble import describe_data, load_data, with_bits
 from .augmentation import views_of
 from .intervals import wilson
+from .own_samples import choose, in_classes, listed_samples
 from .records.runs import is_in_own_folder
 from .records.trained import Trained, check_folders
 from .splits import divide
@@ -214,11 +216,14 @@ def load_part(
     root: Path,
     dataset: str | None = None,
     downloads: Downloads | None = None,
+    notice: Callable[[str], object] = lambda text: None,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
-    dataset: a data set other than that of training, with the same shape and classes. ``train`` and
-    ``validation`` are the parts into which training divided the training set. Raises DatasetError.
+    Classes are matched by name, and labels are those of the network. dataset: a data set other than
+    that of training, with the same shape and classes. ``train`` and ``validation`` are the parts
+    into which training divided the training set. ``notice`` is told of changes since the training.
+    Raises DatasetError, CheckpointError.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
@@ -230,7 +235,8 @@ def load_part(
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     try:
         info = describe_data(config, root) if name == own else describe(name, root=root)
-        if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
+        fits = name == own or len(info.classes) == len(trained.classes)
+        if info.shape != trained.input_shape or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
                 f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
@@ -252,9 +258,22 @@ def load_part(
             "its pictures. If it was renamed, give it its name again, or make a link of that name "
             "to it; if it is in another folder now, name that one with --data-dir"
         ) from None
+    origin = trained.path, trained.checkpoint.provenance
+    if part == "test" or name != own:
+        images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
+        listed = listed_samples(origin) if name == own else None
+        known = set() if listed is None else listed.trained_contents()
+        pairs = zip(images.names, images.contents, strict=True)
+        if seen := [sample for sample, content in pairs if content in known]:
+            text = f"{len(seen)} of {len(images)} pictures were trained on: {some(seen)}"
+            notice(Warned(text))
         return images, np.arange(len(images), dtype=np.int32)
-    train, validation = divide(config, images.labels)
+    if name == own:
+        taken = choose(config, images, origin, None, False, True, notice)
+        images, train, validation = taken.of(images), taken.train, taken.validation
+    else:
+        train, validation = divide(config, images.labels)
     if part == "train":
         return images, train
     if len(validation) == 0:

@@ -110,8 +110,9 @@ class Session:
         Raises CheckpointError if it does not fit the network, the data or the training's length.
         """
         state, plan = checkpoint.state, self.plan
-        before = checkpoint.provenance.steps_per_epoch
-        if before != plan.steps_per_epoch:
+        before, chosen = checkpoint.provenance.steps_per_epoch, self.setup.chosen
+        listed = chosen is not None and chosen.listed
+        if before != plan.steps_per_epoch and not listed:
             raise CheckpointError(
                 f"{checkpoint.path}: was made with {before} steps per epoch, now there are "
                 f"{plan.steps_per_epoch}: the data set or the batch size is another"

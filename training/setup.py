@@ -17,6 +17,7 @@ from ..optimizers.sharing import cluster, shared_values
 from .assemble import optimizer, pruned, saved_tensors, shared_bits
 from .class_weights import class_weights
 from .network import FirstPictures, Network
+from .own_samples import Chosen
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
@@ -29,7 +30,8 @@ class Setup:
     """What is trained, and on what: all that a session needs but a device.
 
     ``scaling`` is how the pictures of ``data``, the training set, are preprocessed. ``start``: the
-    first weights, as far as they are not initialised. ``share`` is what this process computes.
+    first weights, as far as they are not initialised. ``share`` is what this process computes;
+    ``chosen`` is how ``data`` were taken from the data set.
     """
 
     config: RunConfig
@@ -39,6 +41,7 @@ class Setup:
     data: ImageSet
     start: Start | None = None
     share: Share = ALONE
+    chosen: Chosen | None = None
 
     def sections(self, pieces: int = 1) -> Sections:
         """pieces: see ``make_sections``.

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
-from ..common.errors import DatasetError
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError, Warned
 from ..configs import RunConfig
-from ..datasets import split_fold, split_validation
+from ..datasets import ImageSet, split_fold, split_validation
+from ..datasets.identity import some
 from ..datasets.loader import Index
 
 
-def divide(config: RunConfig, labels: Index) -> tuple[Index, Index]:
+def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
+    """The config with ``data.stratified`` as in the run that was ``begun``, unless it contradicts.
+
+    In a new run, own pictures are stratified unless it says otherwise.
+    """
+    data, own = config.data, config.data.stratified
+    if begun is not None and (own is None or own == bool(begun.data.stratified)):
+        own = begun.data.stratified
+    elif begun is None and own is None and data.dataset.type == "image_folder":
+        own = True
+    return config.model_copy(update={"data": data.model_copy(update={"stratified": own})})
+
+
+def divide(
+    config: RunConfig, labels: Index, barred: NDArray[np.bool_] | None = None
+) -> tuple[Index, Index]:
     """The samples to train on and those to validate on: each ascending int32; labels: of all.
 
-    Raises DatasetError.
+    ``barred``: those that were trained on before, and are never validated on. Raises DatasetError.
     """
     data = config.data
     seed = config.seed if data.split_seed is None else data.split_seed
+    own = labels if data.stratified else None
     if data.fold is None:
-        return split_validation(len(labels), data.validation, seed)
-    if data.fold.count > len(labels):
+        parts = split_validation(len(labels), data.validation, seed, own, barred)
+    elif data.fold.count > len(labels):
         raise DatasetError(
             f"data.fold: {len(labels)} samples cannot be divided into {data.fold.count} folds, "
             "each with a sample to validate on; use fewer"
         )
-    own = labels if data.fold.stratified else None
-    return split_fold(len(labels), data.fold.count, data.fold.index - 1, seed, own)
+    else:
+        own = labels if data.fold.stratified else own
+        train, held = split_fold(len(labels), data.fold.count, data.fold.index - 1, seed, own)
+        parts = train, held
+        if barred is not None:
+            moved = held[barred[held]]
+            parts = np.sort(np.concatenate([train, moved])), held[~barred[held]]
+    if len(parts[1]) == 0 and (data.validation or data.fold is not None):
+        raise DatasetError(
+            "data.validation: the network that init_from names was trained on all the samples that "
+            "would be held back, so none is left to validate on; add other samples, or set it to 0"
+        )
+    return parts
+
+
+def untrained_classes(images: ImageSet, train: Index) -> tuple[str, ...]:
+    """A warning of the classes of which no sample is among ``train``, if there are such."""
+    counts = np.bincount(images.labels[train], minlength=len(images.classes))
+    missing = [images.classes[label] for label in np.flatnonzero(counts == 0)]
+    text = f"no sample of {some(missing)} is trained on; the network cannot learn such a class"
+    return (Warned(text),) if missing else ()

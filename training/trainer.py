@@ -30,6 +30,7 @@ from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
 from .network_size import blamed, check_memory
+from .own_samples import Chosen, choose
 from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
 from .records.checkpoint import Checkpoint
@@ -41,12 +42,14 @@ from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
 from .records.runs import Run, create_run, write_config
+from .records.samples import SAMPLES, write_samples
 from .records.saver import Saver
 from .records.state import START
 from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
 from .shared_parts import shared_out
+from .splits import settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin
 
@@ -65,6 +68,8 @@ def train(
     load: Load | None = None,
     doubts: bool = True,
     overrides: Sequence[str] = (),
+    same_samples: bool = False,
+    lineage: Checkpoint | None = None,
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
@@ -72,11 +77,13 @@ def train(
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
     missing data, ``load`` reads them, by default ``load_data``; ``company`` are other processes
     that train too, by default none; ``doubts``: whether to tell what may not be meant of the first
-    weights; ``overrides``: those that the config came about with, which the run records. The lock
-    of ``resume`` is released at the end; a resumed training computes in fp32 if the device does not
-    have its precision. Raises DnnstackError: before the first step for an unsuitable config, data
-    set or device, and Interrupted for a stop; later NonFiniteError if training diverges,
-    CheckpointError if saving fails.
+    weights; ``overrides``: those that the config came about with, which the run records.
+    ``same_samples``: go on with what is left of the samples of ``resume``, or of the other runs of
+    the group, if the data have changed; ``lineage``: where the weights are from, if the file that
+    ``init_from`` names does not say it. The lock of ``resume`` is released at the end; a resumed
+    training computes in fp32 if the device does not have its precision. Raises DnnstackError:
+    before the first step for an unsuitable config, data set or device, and Interrupted for a stop;
+    later NonFiniteError if training diverges, CheckpointError if saving fails.
     """
     asked, heard, company = config, listener or Listener(), company or Alone()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
@@ -91,13 +98,16 @@ def train(
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
             company.check(asked)
-            begun = asked if resume is None else as_begun(resume, asked, heard.notice)
+            begun = settled(asked) if resume is None else as_begun(resume, asked, heard.notice)
             config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:
                 check_config(checkpoint, config, heard.notice, overrides)
             if resume is None:
                 backend.precision(config.run.precision)
             info = describe_data(config, data_root)
+            if checkpoint is not None:
+                # The samples are matched with the network's classes by name.
+                info = replace(info, classes=checkpoint.provenance.classes)
             network = build_network(config, info, file)
             network.check_ranks(company.share.ranks)
             check_memory(network, backend)
@@ -118,7 +128,13 @@ def train(
         )
 
         def compiled(kind: type[Session]) -> Session:
-            setup = _set_up(config, network, info, data, resume, heard)
+            origin = (lineage.path, lineage.provenance) if lineage is not None else None
+            keeps = start is not None and network.parameters()[-1].tensor.name in start.values
+            if start is not None and start.trained is not None:
+                origin = Path(start.origin.path), start.trained
+            own = None if checkpoint is None else (checkpoint.path, checkpoint.provenance)
+            given = (config, data, own, origin, keeps, same_samples, heard.notice)
+            setup = _set_up(config, network, info, data, choose(*given), resume, heard)
             if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
                 heard.notice(text)
             if checkpoint is not None:
@@ -128,7 +144,7 @@ def train(
             heard.prepared()
             if start is not None:
                 heard.initialized(start)
-                found = start.doubts(network, setup.scaling, data.classes)
+                found = start.doubts(network, setup.scaling, setup.data.classes)
                 for text in found if doubts else ():
                     heard.notice(text)
             return _compiled(kind, setup, backend, resume, check, heard.notice)
@@ -145,11 +161,14 @@ def train(
             begun = checkpoint.provenance.begun_from
         said = recorded(checkpoint, config, overrides)
         provenance = _provenance(setup, session, backend, data_root, begun, shared_parts, said)
+        own = None if setup.chosen is None else setup.chosen.record
         if run is None:
             run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
         else:
             _go_on_in(run, setup, checkpoint, provenance)
+        if own is not None and (checkpoint is None or not (run.path / SAMPLES).exists()):
+            write_samples(run.path, own)
         log = stack.enter_context(RunLog(run.path))
         if start is not None:
             log.event("init", 0, **start.to_json())
@@ -188,13 +207,17 @@ def _set_up(
     network: Network,
     info: DatasetInfo,
     data: ImageSet,
+    chosen: Chosen,
     resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
-    plan = make_plan(config, len(data), resume is not None, data.labels)
-    for text in (*map(Warned, data.doubts), *plan.notices, *network.doubts()):
+    doubts, data = data.doubts, chosen.of(data)
+    parts = chosen.train, chosen.validation
+    plan = make_plan(config, len(data), resume is not None, data.labels, parts)
+    untrained = untrained_classes(data, plan.train)
+    for text in (*map(Warned, doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
@@ -206,7 +229,7 @@ def _set_up(
         scaling = checkpoint.provenance.preprocessing
     else:
         scaling = preprocessing(config, info, mean_and_deviation(data.images, plan.train))
-    return Setup(config, network, scaling, plan, data)
+    return Setup(config, network, scaling, plan, data, chosen=chosen)
 
 
 def _compiled(
@@ -253,6 +276,7 @@ def _provenance(
         overrides=overrides,
         pixel_bits=setup.data.bits or 16,
         numerics=NUMERICS,
+        samples="" if setup.chosen is None else setup.chosen.samples.mark,
     )
 
 

@@ -123,6 +123,11 @@ class DataConfig(Model):
         "In place of data.validation: the fold of a cross-validation to validate on; train --folds "
         "sets it.",
     ] = None
+    stratified: Annotated[
+        bool | None,
+        "Hold back the same share of every class, also in a fold; default: true for image_folder, "
+        "false for other data sets, and as before in a run that goes on.",
+    ] = None
     split_seed: Annotated[
         Annotated[int, Field(ge=0, lt=2**63)] | None,
         "Seed of the division into training and validation samples; default: the config's seed.",

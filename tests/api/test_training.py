@@ -14,6 +14,7 @@ import pytest
 from dnnstack.configs import parse_config
 from dnnstack.training.records.store import checkpoint_steps
 
+from ..support.picture_folders import paint
 from ..support.training_fixtures import TINY
 
 
@@ -275,3 +276,25 @@ def test_an_arguments_mistake_is_reported_as_that_argument():
         dnnstack.train("digits.yaml", runs_dir="")
     with pytest.raises(dnnstack.DnnstackError, match=r'^overrides=\{"run.device": "gpu"\}: run'):
         dnnstack.train("digits.yaml", overrides={"run.device": "gpu"})
+
+
+def test_a_run_goes_on_with_its_samples_where_data_have_changed(tmp_path: Path) -> None:
+    train, test = tmp_path / "train", tmp_path / "test"
+    for seed in range(24):
+        paint((train if seed < 20 else test) / "ab"[seed % 2] / f"{seed:02}.png", seed)
+    folders = {"train": str(train), "test": str(test)}
+    given: dict[str, Any] = {
+        "data": {"dataset": {"image_folder": {**folders, "size": 8}}, "batch_size": 4},
+        "layers": ["flatten", {"dense": {"units": 2}}],
+        "optimizer": {"type": "sgd", "lr": 0.1},
+        "train": {"epochs": 1},
+        "run": {"device": "numpy", "dir": str(tmp_path / "runs")},
+    }
+    first = dnnstack.train(given)
+    paint(train / "a" / "new.png", 99)
+    more = {"train.epochs": 2}
+    with pytest.raises(dnnstack.DnnstackError, match="as they were: same_samples=True") as told:
+        dnnstack.train(given, overrides=more, resume=True)
+    assert "1 added: a/new.png" in str(told.value)
+    last = dnnstack.train(given, overrides=more, resume=True, same_samples=True)
+    assert (last.run, last.step) == (first.run, 2 * first.step)

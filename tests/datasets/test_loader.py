@@ -117,3 +117,63 @@ def test_folds_hold_every_sample_once(stratified: bool) -> None:
     assert (np.ptp(counts, axis=0).max() <= 1) == stratified
     # Not the order of the file, and another one for another seed.
     assert (split_fold(103, 5, 0, 8)[1] != split_fold(103, 5, 0, 7)[1]).any()
+
+
+@given(classes=st.lists(st.integers(1, 40), min_size=2, max_size=6), seed=seeds, data=st.data())
+def test_each_class_has_its_share_of_the_validation(
+    classes: list[int], seed: int, data: st.DataObject
+) -> None:
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(classes)), classes))
+    labels = labels.astype(np.int32)
+    count = len(labels)
+    held = data.draw(st.integers(0, count - 1))
+    train, validation = split_validation(count, held, seed, labels)
+    assert (train.dtype, validation.dtype) == (np.int32, np.int32)
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, validation])), np.arange(count))
+    assert len(validation) == held
+    assert (np.diff(validation) > 0).all()
+    counts = np.bincount(labels[validation], minlength=len(classes))
+    left = np.array(classes) - counts
+    if held <= count - len(classes):
+        assert left.min() >= 1
+    if min(classes) > 1 and left.min() > 1:
+        # Nearer to the share than one sample, as no class had to spare one.
+        assert np.abs(counts - held * np.array(classes) / count).max() < 1
+
+
+def test_the_shares_are_rounded_for_those_that_lack_most() -> None:
+    labels = np.repeat(np.arange(3, dtype=np.int32), (10, 20, 5))
+    # Shares of 2.29, 4.57 and 1.14.
+    held = split_validation(35, 8, 3, labels)[1]
+    assert np.bincount(labels[held]).tolist() == [2, 5, 1]
+    # Of equals the first: 1.5 and 1.5.
+    equal = np.repeat(np.arange(2, dtype=np.int32), 4)
+    assert np.bincount(equal[split_validation(8, 3, 3, equal)[1]]).tolist() == [2, 1]
+    # A class of one sample keeps it, and another one gives more.
+    rare = np.array([0, 1, 1, 1, 1], np.int32)
+    assert rare[split_validation(5, 3, 3, rare)[1]].tolist() == [1, 1, 1]
+    assert sorted(rare[split_validation(5, 4, 3, rare)[1]].tolist()) == [0, 1, 1, 1]
+
+
+def test_the_samples_of_a_class_are_drawn_by_the_seed() -> None:
+    labels = np.repeat(np.arange(2, dtype=np.int32), 500)
+    first, again, other = (split_validation(1000, 100, seed, labels)[1] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    assert 0 < (first < 250).sum() < 50
+
+
+@given(count=st.integers(2, 200), seed=seeds, stratified=st.booleans(), data=st.data())
+def test_barred_samples_are_never_validated_on(
+    count: int, seed: int, stratified: bool, data: st.DataObject
+) -> None:
+    barred = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    held = data.draw(st.integers(0, count - 1))
+    labels = (np.arange(count) % 3).astype(np.int32)
+    own = labels if stratified else None
+    train, validation = split_validation(count, held, seed, own, barred)
+    assert not barred[validation].any()
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, validation])), np.arange(count))
+    assert len(validation) == min(held, (~barred).sum())
+    none = split_validation(count, held, seed, own, np.zeros(count, np.bool_))
+    np.testing.assert_array_equal(none[1], split_validation(count, held, seed, own)[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from dnnstack.backends.tuning_cache import _path, cached, kept, store
 from dnnstack.common.errors import LockedError
 from dnnstack.common.locks import is_locked, lock
 from dnnstack.configs import effective_yaml, parse_config
+from dnnstack.datasets.identity import compare, identify
 from dnnstack.graph.geometry import Window
 from dnnstack.reports import plots
 from dnnstack.reports.runs_report import as_text, report_runs
@@ -34,6 +36,7 @@ from dnnstack.training.records.checkpoint import (
 )
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.run_log import CSV, HEADER, LOG, cut_log
+from dnnstack.training.records.samples import SAMPLES, read_samples, write_samples
 from dnnstack.training.records.state import Best, State
 from dnnstack.training.records.store import best_checkpoint, checkpoint_steps
 from dnnstack.training.records.trained import Trained
@@ -73,6 +76,7 @@ def provenance() -> Provenance:
         tuning=Tuning("numpy", {"threads": "1"}, "graph", {"conv2d_1": "nhwc"}),
         versions={"numpy": "2"},
         overrides=("train.epochs=2",),
+        samples="5" * 64,
     )
 
 
@@ -277,6 +281,32 @@ def _read_lock(data: bytes, folder: Path) -> None:
         held.release()
 
 
+_SAMPLES: dict[str, Any] = {
+    "digest": "0" * 64,
+    "classes": ["cat", "dog"],
+    "parts": "tv",
+    "labels": [0, 1],
+    "names": ["cat/1.png", "dog/1.png"],
+    "contents": ["a" * 32, "b" * 32],
+    "earlier": ["c" * 32],
+}
+
+
+@cache
+def _packed() -> bytes:
+    return gzip.compress(json.dumps(_SAMPLES).encode(), mtime=0)
+
+
+def _read_samples(data: bytes, folder: Path) -> None:
+    (folder / SAMPLES).write_bytes(data)
+    found = read_samples(folder)
+    assert found is not None
+    now = identify(("dog", "cat"), np.array([1, 0], np.int32), _SAMPLES["names"], ("", "d"))
+    assert len(compare(found.identity, now).kept) == len(found.parts)
+    write_samples(folder, found)
+    assert read_samples(folder) == found
+
+
 RUN_FILES = (
     Target("checkpoint", _read_checkpoint, _checkpoints(), _checkpoint_seeds),
     Target(
@@ -284,6 +314,12 @@ RUN_FILES = (
         _read_manifest,
         encoded(wrong_json(json.loads(_manifest()))) | changed(lambda: [_manifest()]),
         lambda: [_manifest()],
+    ),
+    Target(
+        "samples",
+        _read_samples,
+        encoded(wrong_json(_SAMPLES)).map(gzip.compress) | changed(lambda: [_packed()]),
+        lambda: [_packed()],
     ),
     Target(
         "tuning",

@@ -12,8 +12,68 @@ _SAME_BITS = "training/records/resume/test_same_bits.py"
 _PHASES = "training/test_phases.py"
 _PLAN = "training/test_plan.py"
 _SWA = "training/test_swa.py"
+_OWN = "training/test_own_samples.py"
+_LEFT = f"{_OWN}::test_a_run_goes_on_with_its_own_samples_alone"
+_ONCE = f"{_OWN}::test_what_was_trained_on_is_never_validated_on"
+_OWN_SAMPLES = "training/own_samples.py"
 
 TRAINING = (
+    Mutant(
+        "samples: a run goes on although its data have changed",
+        _OWN_SAMPLES,
+        "    if not found.same and not accept:\n",
+        "    if False:\n",
+        (_LEFT,),
+    ),
+    Mutant(
+        "samples: labels are those of the data set, by position",
+        _OWN_SAMPLES,
+        "    labels = places[images.labels[rows]]\n    return Chosen(listed",
+        "    labels = images.labels[rows]\n    return Chosen(listed",
+        (f"{_OWN}::test_the_classes_of_a_run_are_found_by_name",),
+    ),
+    Mutant(
+        "samples: the parts are those of the places now",
+        _OWN_SAMPLES,
+        "np.isin(here, listed.places(part))",
+        "np.isin(rows, listed.places(part))",
+        (_LEFT,),
+    ),
+    Mutant(
+        "samples: what an ancestor was trained on may validate",
+        _OWN_SAMPLES,
+        "name in names or content in contents",
+        "False",
+        (_ONCE,),
+    ),
+    Mutant(
+        "samples: an ancestor's ancestor is forgotten",
+        _OWN_SAMPLES,
+        "tuple(sorted(contents - {*identity.contents}))",
+        "()",
+        (f"{_OWN}::test_what_an_ancestor_of_an_ancestor_was_trained_on_is_known",),
+    ),
+    Mutant(
+        "samples: a moved checkpoint does not notice that data have changed",
+        _OWN_SAMPLES,
+        '    if origin.samples not in ("", samples.mark):\n',
+        "    if False:\n",
+        (f"{_OWN}::test_without_its_list_a_run_goes_on_with_equal_data_alone",),
+    ),
+    Mutant(
+        "samples: a list of unlimited size is unpacked",
+        "training/records/samples.py",
+        ".read(most + 1)\n        if len(text) > most:",
+        ".read()\n        if False:",
+        ("training/records/test_samples.py",),
+    ),
+    Mutant(
+        "split: classes give no shares",
+        "datasets/loader.py",
+        "    groups = np.zeros(count, np.int32) if labels is None else labels\n",
+        "    groups = np.zeros(count, np.int32)\n",
+        ("datasets/test_loader.py::test_each_class_has_its_share_of_the_validation",),
+    ),
     Mutant(
         "SGD: momentum adds to itself",
         _UPDATES,

@@ -67,6 +67,11 @@ def no_manifests(patch: pytest.MonkeyPatch) -> None:
         path.unlink()
 
 
+def samples(data: bytes) -> Prepare:
+    """The list of the run's samples, with this content."""
+    return lambda patch: Path("runs/tiny/samples.json.gz").write_bytes(data)
+
+
 def no_run(patch: pytest.MonkeyPatch) -> None:
     shutil.rmtree("runs")
 
@@ -201,6 +206,15 @@ FILES = [
             "eval --checkpoint FILE",
         ),
         prepare=no_manifests,
+    ),
+    Mistake(
+        "a damaged list of samples",
+        f"{TRAIN} --resume",
+        (
+            "runs/tiny/samples.json.gz: the list of the run's samples cannot be used: ",
+            "put back a copy, or remove it to go on without it",
+        ),
+        prepare=samples(b"no list"),
     ),
     Mistake(
         "another network's checkpoint",

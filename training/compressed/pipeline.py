@@ -54,6 +54,9 @@ def stage_configs(trained: Trained, config: CompressConfig, folder: Path) -> lis
     """
     found = []
     now = trained.config.model_copy(update={"freeze": None, "init_from": None})
+    # A stage divides the pictures as the network's training did, also where that is not said.
+    data = now.data.model_copy(update={"stratified": bool(now.data.stratified)})
+    now = now.model_copy(update={"data": data})
     for number, stage in enumerate(config.trainings, 1):
         given = {key: value for key, value in stage.options().items() if value is not None}
         shares = given.pop("filters", None)
@@ -88,11 +91,14 @@ def compress(
     stop_requested: Callable[[], bool] = lambda: False,
     downloads: Downloads | None = None,
     parts: tuple[Part, ...] = ("validation", "test"),
+    same_samples: bool = False,
+    notice: Callable[[str], object] = lambda text: None,
 ) -> Result:
     """Do the stages that are not done yet, and write the file.
 
     ``listener`` gives that of a stage by its name; ``parts``: what is measured before and after, of
-    which validation also after every stage. Raises what ``train`` and ``evaluate`` raise.
+    which validation also after every stage. same_samples: that of ``train``; notice: that of
+    ``load_part``. Raises what ``train`` and ``evaluate`` raise.
     """
 
     def measured(checkpoint: Checkpoint, of: tuple[Part, ...]) -> tuple[Measured, ...]:
@@ -103,7 +109,7 @@ def compress(
             if part == "validation" and not data.validation and data.fold is None:
                 continue
             # The network before may say where its pictures are; the file may be in any folder.
-            images, index = load_part(trained, part, data_root, downloads=downloads)
+            images, index = load_part(trained, part, data_root, None, downloads, notice)
             found.append(Measured.of(evaluate(network, backend, images, index, part)))
         return tuple(found)
 
@@ -139,6 +145,8 @@ def compress(
                 downloads=downloads,
                 # They are this very network's, whose last layer is never to begin anew.
                 doubts=False,
+                same_samples=same_samples,
+                lineage=last,
             )
         if ended.state == "interrupted":
             return Result(place.folder, place.record, None)
@@ -154,7 +162,7 @@ def compress(
         place.write(replace(place.record, stages=(*done, found)))
         _drop_cut(folder)
     if config.quantize is not None:
-        training = load_part(trained, "train", data_root, downloads=downloads)
+        training = load_part(trained, "train", data_root, None, downloads, notice)
         last = quantized_checkpoint(Trained.of(last), backend, *training, config.quantize)
     path = place.folder / f"{name_of(trained)}{SUFFIX}"
     widths = () if config.gap_bits is None else (config.gap_bits,)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from ...backends.base import Backend
 from ...common.records import dataclass
 from ...datasets import ImageSet
+from ...datasets.identity import matched_classes
 from ..evaluate import Evaluation, Part, Scores, evaluate
+from ..own_samples import in_classes
 from ..records.trained import Trained
 
 
@@ -33,15 +35,20 @@ def answers(
     progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
 ) -> Answers:
-    """Run every picture of ``index`` through the network once, see ``evaluate``."""
-    probabilities = np.empty((len(index), len(trained.classes)), np.float32)
+    """Run every picture of ``index`` through the network once, see ``evaluate``.
+
+    The probabilities are in the order of the classes of ``images``, whatever the network's.
+    """
+    classes, places = images.classes, matched_classes(trained.classes, images.classes)
+    images = in_classes(images, trained.classes, str(trained.path), lambda text: None)
+    probabilities = np.empty((len(index), len(classes)), np.float32)
     right = np.empty(len(index), np.bool_)
     done = 0
 
     def hear(found: NDArray[np.int32], scores: Scores, shares: Scores) -> None:
         nonlocal done
         batch = slice(done, done + len(found))
-        probabilities[batch] = shares
+        probabilities[batch] = shares[:, places]
         right[batch] = scores.argmax(1) == images.labels[found]
         done = batch.stop
 

@@ -13,6 +13,7 @@ from ...backends.base import Backend
 from ...common.errors import CheckpointError, UsageError
 from ...common.text import shape_text
 from ...datasets import ImageSet, Preparation
+from ...datasets.identity import matched_classes
 from ..evaluate import Evaluation, Part, Tally
 from ..forward import Forward
 from ..intervals import paired
@@ -168,10 +169,11 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: takes pictures {shapes[0]}, but {first.path} takes {shapes[1]}; "
                 "networks that are combined or compared take the same pictures"
             )
-        if other.classes != first.classes:
+        places = matched_classes(first.classes, other.classes).tolist()
+        if sorted(places) != [*range(len(first.classes))]:
             raise CheckpointError(
-                f"{other.path}: knows other classes than {first.path}, or has them in another "
-                "order; networks that are combined or compared have the same classes"
+                f"{other.path}: knows other classes than {first.path}; networks that are combined "
+                "or compared have the same classes"
             )
         bits = [each.checkpoint.provenance.pixel_bits for each in (other, first)]
         if bits[0] != bits[1]:
@@ -280,11 +282,15 @@ class EnsembleForward(Forward):
     ) -> None:
         super().__init__(members[0], backend)
         self._members = [Forward(member, backend, tta) for member in members]
+        # The place in each member of the first one's classes.
+        first = members[0].classes
+        self._places = [matched_classes(member.classes, first) for member in members]
         self._mixture = mixture
 
     def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
         """(N, C, H, W) -> (N, K); of votes, the share that each class got."""
-        found = [member(inputs) for member in self._members]
+        both = zip(self._members, self._places, strict=True)
+        found = [member(inputs)[:, places] for member, places in both]
         return combined(found, self._mixture.combine, self._mixture.weights)[1].astype(np.float32)
 
     def close(self) -> None:

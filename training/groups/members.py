@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ...common.errors import CheckpointError, DatasetError, UsageError, only_warned
+from ...datasets import ImageSet
 from ...datasets.loader import Index
 from ..evaluate import Part
+from ..own_samples import choose
 from ..plan import snapshot_steps
 from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
 from ..records.trained import Trained, find_trained, is_file
@@ -97,7 +99,7 @@ def _snapshots(one: Trained) -> list[Trained]:
     return [Trained.of(named_checkpoint(tensors_path(folder, step))) for step in steps]
 
 
-def check_parts(members: Sequence[Trained], part: Part, labels: Index) -> None:
+def check_parts(members: Sequence[Trained], part: Part, images: ImageSet) -> None:
     """Raise DatasetError if the members divided the training set in different ways.
 
     What one member validates on, another one would have been trained on.
@@ -105,13 +107,22 @@ def check_parts(members: Sequence[Trained], part: Part, labels: Index) -> None:
     if part == "test":
         return
     first = members[0]
-    own = divide(first.config, labels)
+    own = _validated(first, images)
     for other in members[1:]:
         same = other.config.data.dataset == first.config.data.dataset
-        if not same or not np.array_equal(own[1], divide(other.config, labels)[1]):
+        if not same or not np.array_equal(own, _validated(other, images)):
             raise DatasetError(
                 f"{first.path} and {other.path} have different validation samples, so one of them "
                 "would be judged on pictures that it has learned; use the test set, or networks "
                 "with the same data.dataset, data.validation and data.split_seed (default: seed), "
                 "and without folds"
             )
+
+
+def _validated(member: Trained, images: ImageSet) -> Index:
+    """The samples that a network was validated on, ascending; of another data set, would be."""
+    config, origin = member.config, (member.path, member.checkpoint.provenance)
+    if images.name.partition("/")[0] != config.data.dataset.type:
+        return divide(config, images.labels)[1]
+    taken = choose(config, images, origin, None, False, True, lambda text: None)
+    return np.sort(taken.rows[taken.validation])

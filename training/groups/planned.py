@@ -15,6 +15,7 @@ from ..assemble import describe_data
 from ..listener import Summary
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, is_run
+from ..splits import settled
 from .claims import Claims, Taken
 from .group import (
     Group,
@@ -59,7 +60,7 @@ class Planned:
 
     def begin(self, config: RunConfig) -> Path:
         """The folder of a new group. Raises CheckpointError."""
-        group = Group(self.kind, effective_yaml(config), self.members(config))
+        group = Group(self.kind, effective_yaml(settled(config)), self.members(config))
         return create_group(Path(config.run.dir), f"{config.name}-{self.kind}", group)
 
     def go_on(self, config: RunConfig, reference: str | None) -> Path:
@@ -104,7 +105,8 @@ def changed_keys(group: Group, config: RunConfig, path: Path) -> list[str]:
     """The keys that are others than those that a group was begun with, without harmless ones."""
     if group.config == effective_yaml(config):
         return []
-    lines = differences(parse_config(group.config, f"{path} (its config)"), config)
+    begun = parse_config(group.config, f"{path} (its config)")
+    lines = differences(begun, settled(config, begun))
     return [line for line in lines if not line.startswith(_FREE)]
 
 
@@ -159,4 +161,12 @@ def check_planned(planned: Planned, config: RunConfig) -> None:
 
 def settings_of(path: Path, member: Member) -> Sequence[str]:
     """The settings of a run of the group in this folder, after those of the user."""
-    return (*member.settings, f"name={member.name}", assignment("run.dir", str(path)))
+    own = (f"name={member.name}", assignment("run.dir", str(path)))
+    return (*strata_of(path), *member.settings, *own)
+
+
+def strata_of(path: Path) -> tuple[str, ...]:
+    """The setting that divides own pictures as all runs of the group in this folder do."""
+    data = parse_config(read_group(path).config, f"{path} (its config)").data
+    own = data.dataset.type == "image_folder"
+    return (f"data.stratified={str(bool(data.stratified)).lower()}",) if own else ()

@@ -29,10 +29,11 @@ from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, GROUP
+from ..splits import settled
 from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
-from .planned import changed_keys
+from .planned import changed_keys, strata_of
 from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
@@ -42,7 +43,7 @@ _WAIT = 0.5
 
 def begin_sweep(config: RunConfig, search: Search) -> Path:
     """The folder of a new sweep. Raises CheckpointError."""
-    group = Group("sweep", effective_yaml(config), (), _written(search))
+    group = Group("sweep", effective_yaml(settled(config)), (), _written(search))
     return create_group(Path(config.run.dir), f"{config.name}-sweep", group)
 
 
@@ -136,7 +137,12 @@ def values_of(trial: Trial) -> list[str]:
 
 def settings_of_trial(path: Path, trial: Trial) -> list[str]:
     """The values of a trial, and where its run goes."""
-    return [*values_of(trial), f"name={trial.name}", assignment("run.dir", str(path))]
+    return [
+        *strata_of(path),
+        *values_of(trial),
+        f"name={trial.name}",
+        assignment("run.dir", str(path)),
+    ]
 
 
 def write_best(path: Path, config: RunConfig) -> None:

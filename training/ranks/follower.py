@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,6 @@ def follow(
         join(team)
     with team.together():
         info = describe_data(config, data_root)
-        network = build_network(config, info)
-        check_memory(network, backend)
     data = team.in_turn(lambda: load_data(config, "train", data_root, downloads))
     with team.together():
         pass
@@ -57,7 +56,14 @@ def follow(
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
-        plan = make_plan(computed, len(data), True, data.labels)
+        parts = None
+        if told["taken"] is not None:
+            info = replace(info, classes=tuple(told["taken"]["classes"]))
+            rows, labels, *own = (np.array(each, np.int32) for each in told["taken"]["places"])
+            data, parts = data.taken(rows, labels, info.classes), (own[0], own[1])
+        network = build_network(config, info)
+        check_memory(network, backend)
+        plan = make_plan(computed, len(data), True, data.labels, parts)
         share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))

@@ -240,11 +240,13 @@ def _mark(array: NDArray[Any], before: int = 0) -> int:
 
 
 def _compiled(session: Session) -> dict[str, Any]:
-    """What the others compile by: the preprocessing that was measured or restored, the choices."""
+    """What the others compile by: the preprocessing that was measured or restored, the choices,
+    and which samples of the data set are taken."""
     setup: Setup = session.setup
     return {
         "config": effective_yaml(setup.config),
         "scaling": vars(setup.scaling),
         "bits": setup.data.bits,
         "tuning": session.executable.tuning.to_json(),
+        "taken": None if setup.chosen is None else setup.chosen.told(),
     }

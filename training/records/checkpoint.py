@@ -47,7 +47,7 @@ _KEYS = (
 # State that evaluation takes in place of the weights; a training has one of them at most.
 _AVERAGES = ("ema", "swa")
 # Those that many checkpoints do not have.
-_OPTIONAL = ("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics")
+_OPTIONAL = ("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples")
 _LISTED = 10
 # Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
 _LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200

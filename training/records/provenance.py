@@ -43,6 +43,7 @@ class Provenance:
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
     ``pixel_bits``: the depth of integer pixels of more than 8 bits, by the pictures trained on.
     ``numerics``: see ``NUMERICS``.
+    ``samples``: ``mark`` of those that the run was begun with, if that was recorded.
     """
 
     steps_per_epoch: Count
@@ -61,6 +62,7 @@ class Provenance:
     ] = ()
     pixel_bits: Depth = 16
     numerics: Count = 0
+    samples: Annotated[str, MaxLen(64)] = ""
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -76,6 +78,7 @@ class Provenance:
             del table["pixel_bits"]
         numerics = table.pop("numerics")
         table |= {"numerics": numerics} if numerics else {}
+        table |= {"samples": samples} if (samples := table.pop("samples")) else {}
         overrides = list(table.pop("overrides"))
         table |= {"overrides": overrides} if overrides else {}
         return table | ({"shared_parts": parts} if parts else {})

@@ -13,6 +13,7 @@ from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.plugins import changed_plugins
 from ..compressed.file import is_compressed
 from ..rate_tables import rate_tables
+from ..splits import settled
 from .checkpoint import Checkpoint
 from .overridden import forgotten, shown_change
 from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
@@ -31,6 +32,7 @@ _FIXED = (
     "data.batch_size",
     "data.validation",
     "data.fold",
+    "data.stratified",
     "data.split_seed",
     "data.balance",
     "data.normalize",
@@ -134,6 +136,7 @@ def _refuse_to_overwrite(run: Run) -> None:
 def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -> RunConfig:
     """The config with the ``init_from`` of the run that goes on; ``notice`` is told of another.
 
+    And stratified as the run is, see ``settled``.
     Raises CheckpointError if it begins again and its config cannot be read.
     """
     if resume.checkpoint is not None:
@@ -150,14 +153,14 @@ def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -
             # To begin without its weights would be another training.
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, ConfigError):
-            return config
+            return settled(config)
     wanted = config.init_from
     if wanted is not None and wanted != begun.init_from:
         notice(
             f"init_from: {wanted.source} is not read, because a resumed run goes on with "
             "its own weights"
         )
-    return config.model_copy(update={"init_from": begun.init_from})
+    return settled(config.model_copy(update={"init_from": begun.init_from}), begun)
 
 
 def check_config(

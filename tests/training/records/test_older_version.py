@@ -91,12 +91,13 @@ class Continued:
 
 
 def state_table(checkpoint: Checkpoint) -> dict[str, Any]:
-    """All but what depends on the libraries."""
+    """All but what depends on the libraries, and what the older version did not write."""
     table: dict[str, Any] = json.loads(
         json.dumps({**checkpoint.state.to_json(), **checkpoint.provenance.to_json()})
     )
     del table["tuning"], table["versions"]
     table.pop("numerics", None)
+    table.pop("samples", None)
     return table
 
 

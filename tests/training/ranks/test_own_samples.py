@@ -1,0 +1,46 @@
+"""Ranks that go on where pictures have changed take the samples that rank 0 names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ...support.picture_folders import paint
+from ...support.ranks import bits, needs_launcher, trained, trained_alone
+
+pytestmark = needs_launcher
+CONFIG = """\
+name: own
+data:
+  dataset: {image_folder: {train: pics, test: unseen, size: 8}}
+  batch_size: 6
+  validation: 4
+layers: [flatten, {dense: {units: 2}}, softmax]
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 2, accumulate: 2}
+run: {device: cpu, threads: 1, tune: false}
+"""
+LONGER = ("--config", "own.yaml", "--set", "train.epochs=4", "--resume")
+
+
+def test_ranks_take_the_samples_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(CONFIG)
+    for seed in range(24):
+        folder = tmp_path / ("pics" if seed < 20 else "unseen")
+        paint(folder / "bc"[seed % 2] / f"{seed:02}.png", seed)
+    run = tmp_path / "runs" / "own"
+    trained_alone(tmp_path, "--config", "own.yaml")
+    shutil.copytree(run, tmp_path / "copy")
+    trained_alone(tmp_path, *LONGER)
+    wanted = bits(run, 8)
+    shutil.rmtree(run)
+    (tmp_path / "copy").rename(run)
+    # Labels and places of all samples are others with a class in front.
+    for folder in ("pics", "unseen"):
+        paint(tmp_path / folder / "a" / "0.png", 99)
+    refused = trained(tmp_path, 2, *LONGER)
+    assert refused.returncode == 1
+    assert "1 added: a/0.png" in refused.stderr
+    done = trained(tmp_path, 2, *LONGER, "--same-samples")
+    assert done.returncode == 0, done.stderr
+    assert bits(run, 8) == wanted
