@@ -26,6 +26,8 @@ EXCEPTIONS = {
     ("backends/reference/__init__.py", "import_module"),  # the modules of its own folder
     ("configs/__init__.py", "import_module"),  # the modules of its own folder
     ("training/ranks/team.py", "socket"),  # the machine's name
+    ("training/ranks/local.py", "socket"),  # pairs that ranks inherit
+    ("training/ranks/local.py", "subprocess"),  # ranks, by this Python
     ("plugins/loading.py", "exec"),  # a file that the user has named, or allowed when asked
     ("datasets/transfer.py", "http"),
     ("datasets/transfer.py", "socket"),
