@@ -44,7 +44,7 @@ def split_validation(
         )
     if labels is None and barred is None:
         return _split(count, held, seed)
-    order = permutation(key(seed, "validation split"), 0, count)
+    order = _order(count, seed)
     groups = np.zeros(count, np.int32) if labels is None else labels
     allowed = order if barred is None else order[~barred[order]]
     sizes = np.bincount(groups)
@@ -73,10 +73,14 @@ def _shares(held: int, sizes: NDArray[np.int64], most: NDArray[np.int64]) -> NDA
     return found
 
 
+def _order(count: int, seed: int) -> NDArray[np.int64]:
+    return permutation(key(seed, "validation split"), 0, count)
+
+
 @lru_cache(maxsize=1)
 def _split(count: int, held: int, seed: int) -> tuple[Index, Index]:
     """Kept for the next training, which in a search has the same one."""
-    order = permutation(key(seed, "validation split"), 0, count)
+    order = _order(count, seed)
     rest, chosen = (np.sort(part).astype(np.int32) for part in (order[held:], order[:held]))
     for part in (rest, chosen):
         part.setflags(write=False)
