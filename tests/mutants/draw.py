@@ -40,6 +40,8 @@ _OF_TESTS = 120.0
 # few tests than by all.
 _BATCHES = (25, 100, 1000)
 
+_VERDICTS = ("noticed", "survived", "timeout", "import error")
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -58,7 +60,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Result:
-    """verdict: noticed, survived, timeout or import error; by: the test; ran: of how many tests."""
+    """verdict: one of _VERDICTS; by: the test; ran: of how many tests."""
 
     fault: str
     verdict: str
@@ -261,12 +263,12 @@ def attempt_all(drawn: list[Drawn], processes: int, seconds: float, into: Path) 
 
 
 def table(results: list[Result], asked: int) -> Iterator[str]:
-    for verdict in ("survived", "timeout", "import error"):
+    for verdict in _VERDICTS[1:]:
         for each in results:
             if each.verdict == verdict:
                 yield f"{verdict}, {each.ran} of {each.of} tests: {each.fault}"
     counts = Counter(result.verdict for result in results)
-    yield ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    yield ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
     yield f"noticed: {counts['noticed']} of {len(results)}; drawn: {asked}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path: Path) -> None
     assert (tmp_path / "ran").exists()
     assert second.sha256 != first.sha256
     assert SCHEDULES["flat"] is not old
+
+
+def test_a_changed_file_that_fails_leaves_what_was_loaded(tmp_path: Path) -> None:
+    path = written(tmp_path, "x = 1 / 0")
+    assert "ZeroDivisionError" in refusal(path)
+    assert not any("mine" in module for module in sys.modules if "plugin" in module)
+    path.write_text(FLAT, encoding="utf-8")
+    load_plugin(path)
+    module = sys.modules[SCHEDULES["flat"].__module__]
+    path.write_text(FLAT + "x = 1 / 0", encoding="utf-8")
+    assert "ZeroDivisionError" in refusal(path)
+    assert sys.modules[SCHEDULES["flat"].__module__] is module
 
 
 def test_another_file_cannot_take_its_kind(tmp_path: Path) -> None:
