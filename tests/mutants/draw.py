@@ -196,13 +196,16 @@ def attempt(copy: Copy, drawn: Drawn) -> Result:
                     return result("timeout")
                 if status in (0, 5):
                     break
+                if status == 4:
+                    batch = _there(said, batch)
+                    continue
                 failed = _named(said, batch)
                 if not failed:
                     return result("import error")
                 with copy.changed(drawn.file, lambda _: sound):
-                    if status == 1 and copy.output(failed[:1])[0] == 0:
+                    if copy.output(failed[:1])[0] == 0:
                         return result("noticed", failed[0])
-                # It fails without the fault, too, or the fault has renamed it.
+                # It fails without the fault, too.
                 batch = [node for node in batch if node not in failed]
             ran += len(batch)
     return result("survived")
@@ -223,13 +226,27 @@ def _imports(copy: Copy, file: str) -> bool:
 
 
 def _named(said: str, batch: list[str]) -> list[str]:
-    """The tests of the batch that pytest says have failed, or are not there."""
-    lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR"))]
-    return [
+    """The tests, or functions of tests, of the batch that pytest says have failed."""
+    lines = [f"{line} - " for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    ends = (" - ", "[")
+    return [n for n in batch if any(f"/{n}{end}" in line for line in lines for end in ends)]
+
+
+def _there(said: str, batch: list[str]) -> list[str]:
+    """The batch without what pytest does not find.
+
+    It names the function alone where the fault has changed what stands in brackets: then all of
+    them are run.
+    """
+    lines = [line for line in said.splitlines() if line.startswith("ERROR: ")]
+    functions = {node: node.partition("[")[0] for node in batch}
+    lost = {
         node
-        for node in batch
-        if any(line.endswith(f"/{node}") or f"/{node} - " in line for line in lines)
-    ]
+        for node, function in functions.items()
+        if any(line.endswith((f"/{node}", f"/{function}")) for line in lines)
+    }
+    whole = {functions[node] for node in lost if functions[node] != node}
+    return sorted({*batch} - lost | whole) if lost else []
 
 
 def attempt_all(drawn: list[Drawn], processes: int, seconds: float, into: Path) -> list[Result]:
