@@ -108,6 +108,10 @@ def test_resizing_takes_means_to_smaller_sizes_alone(plane: Plane) -> None:
         parts = plane[:6].reshape(size[0], 6 // size[0], size[1], 10 // size[1]).mean((1, 3))
         np.testing.assert_allclose(photo._resized(plane[:6], size), parts, rtol=1e-5)
     np.testing.assert_array_equal(photo._resized(plane, plane.shape), plane)
+    higher = photo._resized(plane, (14, 10))
+    np.testing.assert_allclose(higher[1], 0.75 * plane[0] + 0.25 * plane[1], rtol=1e-5)
+    wider = photo._resized(plane, (7, 20))
+    np.testing.assert_allclose(wider[:, 1], 0.75 * plane[:, 0] + 0.25 * plane[:, 1], rtol=1e-5)
     doubled = photo._resized(plane, (14, 20))
     assert doubled[2, 1] == pytest.approx(
         0.75 * (0.75 * plane[1, 0] + 0.25 * plane[1, 1])

@@ -25,6 +25,7 @@ from dnnstack.training.groups.ensemble import (
     Mixture,
     best_weights,
     check_members,
+    check_preparation,
     combined,
 )
 from dnnstack.training.groups.group import Group, create_group
@@ -85,6 +86,27 @@ def test_members_are_compared_with_the_first() -> None:
         for members in ([first, other], [first, first, other], [first, other, first]):
             with pytest.raises(CheckpointError, match=said):
                 check_members(members)
+
+
+def test_files_of_pictures_are_prepared_alike_for_all() -> None:
+    def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
+        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
+        config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
+        return SimpleNamespace(path=f"{kind}, {fit}", config=config, classes=classes)
+
+    digits = tuple("0123456789")
+    pairs = [
+        (member("image_folder"), member("image_folder", "resize")),
+        (member("image_folder", "resize"), member("cifar10")),
+        (member("mnist", classes=digits), member("cifar10")),
+        (member("table"), member("image_folder")),
+    ]
+    for one, other in pairs:
+        check_preparation([one, one])
+        check_preparation([other, other])
+        for members in ([one, other], [other, one]):
+            with pytest.raises(CheckpointError, match="prepared in another way"):
+                check_preparation([members[0], *members])
 
 
 def test_weights_are_those_of_the_greatest_likelihood() -> None:
