@@ -9,6 +9,7 @@ in FOLDER; ``FOLDER/map.json.gz`` is then made anew from all of them. Only the m
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import itertools
@@ -72,10 +73,14 @@ class Map:
         }
         return cls(_tests(stored["tests"]), lines)
 
-    def of(self, name: str, lines: Iterable[int]) -> list[int] | None:
-        """Tests of any of these lines; None if nothing executes one of them."""
-        found = [self.lines[name][line] for line in lines if line in self.lines.get(name, {})]
-        return self.ordered(name, {*itertools.chain(*found)}) if found else None
+    def has(self, name: str, lines: Iterable[int]) -> bool:
+        """Whether anything executes one of these lines, be it outside of tests."""
+        return not self.lines.get(name, {}).keys().isdisjoint(lines)
+
+    def of(self, name: str, lines: Iterable[int]) -> set[int]:
+        """Tests of any of these lines."""
+        known = self.lines.get(name, {})
+        return {*itertools.chain(*(known[line] for line in lines if line in known))}
 
     def ordered(self, name: str, tests: Iterable[int]) -> list[int]:
         key = _promise(name)
@@ -184,12 +189,15 @@ def _promise(name: str) -> Any:
     """A key for tests: those beside the file first, then one of each function, fast ones first."""
     folders, stem = name.split("/")[:-1], Path(name).stem
 
-    def key(test: Timed) -> tuple[int, float]:
-        path = test.node.partition("::")[0]
+    @functools.cache
+    def near(path: str) -> int:
         theirs = zip(folders, path.split("/"), strict=False)
-        near = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], theirs)))
-        near += stem in Path(path).stem
-        return (0 if near >= len(folders) else test.nth), test.seconds / (1 + 3 * near)
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], theirs)
+        return len(list(same)) + (stem in Path(path).stem)
+
+    def key(test: Timed) -> tuple[int, float]:
+        shared = near(test.node.partition("::")[0])
+        return (0 if shared >= len(folders) else test.nth), test.seconds / (1 + 3 * shared)
 
     return key
 

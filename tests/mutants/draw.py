@@ -26,11 +26,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from .attempt import VERDICTS, Drawn, Result, attempt
 from .covering import Map, package_files
-from .mutant import LIMIT, TESTS, Copy
+from .mutant import TESTS, Copy
 from .sites import Site, defined_by, sites
 
 # Seconds of tests, as they took when they were recorded: less than the limit, as other faults are
@@ -40,34 +41,7 @@ _OF_TESTS = 120.0
 # few tests than by all.
 _BATCHES = (25, 100, 1000)
 
-_VERDICTS = ("noticed", "survived", "timeout", "import error")
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """``after`` at ``site`` of ``file``; tests: those that execute it, the most promising first."""
-
-    file: str
-    site: Site
-    after: str
-    tests: tuple[str, ...]
-
-    def __str__(self) -> str:
-        before, after = (" ".join(text.split()) for text in (self.site.before, self.after))
-        place = f"{self.file}:{self.site.begin[0]}:{self.site.begin[1]}"
-        return f"{place} {self.site.kind}: {before} -> {after}"
-
-
-@dataclass(frozen=True)
-class Result:
-    """verdict: one of _VERDICTS; by: the test; ran: of how many tests."""
-
-    fault: str
-    verdict: str
-    by: str
-    ran: int
-    of: int
-    seconds: float
+VERDICTS = ("noticed", "survived", "timeout", "import error")
 
 
 def draw(covered: Map, seed: str, count: int, chosen: Chosen) -> list[Drawn]:
@@ -76,7 +50,7 @@ def draw(covered: Map, seed: str, count: int, chosen: Chosen) -> list[Drawn]:
     places = []
     for name, file in package_files():
         for site in sites(file.read_text("utf-8")) if chosen.has(name) else ():
-            if chosen.has(name, site) and covered.of(name, site.lines) is not None:
+            if chosen.has(name, site) and covered.has(name, site.lines):
                 places.append((name, site))
     drawn = generator.sample(places, min(count, len(places)))
     return [
@@ -119,12 +93,13 @@ def changed(diff: str) -> dict[str, set[int]]:
 
 def _tests(covered: Map, name: str, site: Site) -> tuple[str, ...]:
     """Those that take no longer than the limit together."""
-    found = {*(covered.of(name, site.lines) or ())}
+    found = covered.of(name, site.lines)
     if site.once:
         found |= _by_names(covered, {*site.where[:1]}) if site.where else _of_file(covered, name)
-    seconds = itertools.accumulate(covered.tests[n].seconds for n in covered.ordered(name, found))
-    pairs = zip(covered.ordered(name, found), seconds, strict=True)
-    return tuple(covered.tests[number].node for number, until in pairs if until <= _OF_TESTS)
+    tests = [covered.tests[number] for number in covered.ordered(name, found)]
+    until = itertools.accumulate(test.seconds for test in tests)
+    pairs = zip(tests, until, strict=True)
+    return tuple(test.node for test, seconds in pairs if seconds <= _OF_TESTS)
 
 
 def _of_file(covered: Map, name: str) -> set[int]:
@@ -139,7 +114,7 @@ def _by_names(covered: Map, names: set[str]) -> set[int]:
         seen |= names
         found: set[int] = set()
         for file, lines in itertools.chain(*(used[name].items() for name in names)):
-            found.update(covered.of(file, lines) or ())
+            found |= covered.of(file, lines)
         if found:
             return found
         names = {*itertools.chain(*(above[name] for name in names))}
@@ -170,83 +145,6 @@ def _identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.id, node.lineno
         elif isinstance(node, ast.Attribute):
             yield node.attr, node.lineno
-
-
-def attempt(copy: Copy, drawn: Drawn) -> Result:
-    """Put the fault into the copy, and run its tests, at most for the limit of time."""
-    begin = time.monotonic()
-    ran = 0
-
-    def result(verdict: str, by: str = "") -> Result:
-        seconds = round(time.monotonic() - begin, 1)
-        return Result(str(drawn), verdict, by, ran, len(drawn.tests), seconds)
-
-    sound = dict(package_files())[drawn.file].read_text("utf-8")
-    left = list(drawn.tests)
-    with copy.changed(drawn.file, lambda text: drawn.site.applied(text, drawn.after)):
-        if not _imports(copy, drawn.file):
-            with copy.changed(drawn.file, lambda _: sound):
-                if _imports(copy, drawn.file):
-                    return result("import error")
-        for size in _BATCHES:
-            batch, left = left[:size], left[size:]
-            while batch:
-                status, said = copy.output(sorted(batch), begin + LIMIT - time.monotonic())
-                if status is None:
-                    return result("timeout")
-                if status in (0, 5):
-                    break
-                if status == 4:
-                    batch = _there(said, batch)
-                    continue
-                failed = _named(said, batch)
-                if not failed:
-                    return result("import error")
-                with copy.changed(drawn.file, lambda _: sound):
-                    if copy.output(failed[:1])[0] == 0:
-                        return result("noticed", failed[0])
-                # It fails without the fault, too.
-                batch = [node for node in batch if node not in failed]
-            ran += len(batch)
-    return result("survived")
-
-
-def _imports(copy: Copy, file: str) -> bool:
-    module = file.removeprefix("api/").removesuffix(".py").removesuffix("/__init__")
-    code = f"import dnnstack.{module.replace('/', '.')}, dnnstack.cli.main"
-    environment = copy.environment(copy.path.parent)
-    command = [sys.executable, "-c", code]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=60, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode == 0
-
-
-def _named(said: str, batch: list[str]) -> list[str]:
-    """The tests, or functions of tests, of the batch that pytest says have failed."""
-    lines = [f"{line} - " for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    ends = (" - ", "[")
-    return [n for n in batch if any(f"/{n}{end}" in line for line in lines for end in ends)]
-
-
-def _there(said: str, batch: list[str]) -> list[str]:
-    """The batch without what pytest does not find.
-
-    It names the function alone where the fault has changed what stands in brackets: then all of
-    them are run.
-    """
-    lines = [line for line in said.splitlines() if line.startswith("ERROR: ")]
-    functions = {node: node.partition("[")[0] for node in batch}
-    lost = {
-        node
-        for node, function in functions.items()
-        if any(line.endswith((f"/{node}", f"/{function}")) for line in lines)
-    }
-    whole = {functions[node] for node in lost if functions[node] != node}
-    return sorted({*batch} - lost | whole) if lost else []
 
 
 def attempt_all(drawn: list[Drawn], processes: int, seconds: float, into: Path) -> list[Result]:
@@ -280,12 +178,12 @@ def attempt_all(drawn: list[Drawn], processes: int, seconds: float, into: Path) 
 
 
 def table(results: list[Result], asked: int) -> Iterator[str]:
-    for verdict in _VERDICTS[1:]:
+    for verdict in VERDICTS[1:]:
         for each in results:
             if each.verdict == verdict:
                 yield f"{verdict}, {each.ran} of {each.of} tests: {each.fault}"
     counts = Counter(result.verdict for result in results)
-    yield ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
+    yield ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     yield f"noticed: {counts['noticed']} of {len(results)}; drawn: {asked}"
 
 

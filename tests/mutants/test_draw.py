@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from . import attempt as attempting
 from . import draw
+from .attempt import Drawn, attempt
 from .covering import Map, record
-from .draw import Chosen, Drawn, attempt, attempt_all, table
+from .draw import Chosen, attempt_all, table
 from .mutant import TESTS, Copy
 from .sites import sites
 
@@ -192,7 +194,7 @@ def test_verdicts(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     start = replace(fault.site, begin=(1, 0), end=(1, 0))
     broken = attempt(copy, replace(fault, site=start, after="1 / 0\n"))
     assert (broken.verdict, broken.ran) == ("import error", 0)
-    monkeypatch.setattr(draw, "LIMIT", 5)
+    monkeypatch.setattr(attempting, "LIMIT", 5)
     endless = attempt(copy, replace(fault, after="[0 for _ in iter(int, 1)]"))
     assert endless.verdict == "timeout"
 
