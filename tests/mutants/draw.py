@@ -37,11 +37,6 @@ from .sites import Site, defined_by, sites
 # Seconds of tests, as they took when they were recorded: less than the limit, as other faults are
 # tried at the same time.
 _OF_TESTS = 120.0
-# pytest takes a second or two to start and to collect, so that most faults are noticed sooner by a
-# few tests than by all.
-_BATCHES = (25, 100, 1000)
-
-VERDICTS = ("noticed", "survived", "timeout", "import error")
 
 
 def draw(covered: Map, seed: str, count: int, chosen: Chosen) -> list[Drawn]:
