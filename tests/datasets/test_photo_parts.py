@@ -89,6 +89,22 @@ def test_paper_is_reached_in_small_steps() -> None:
     assert not photo._flooded(pair, begin, 7.9)[0, 2:].any()
 
 
+def test_ink_at_the_border_is_not_reached() -> None:
+    """Paper is darker to one side, where it is as dark as what touches the other side."""
+    cells = np.tile(np.linspace(220, 90, 40, dtype=np.float32), (30, 1))
+    cells[10:14, :6] = 100
+    reached = photo._reached(cells)
+    ink = np.zeros((30, 40), bool)
+    ink[10:14, :6] = True
+    np.testing.assert_array_equal(reached, ~ink)
+    # The larger steps are taken where the smaller ones do not reach most of the page.
+    rough = np.full((30, 40), 150, np.float32)
+    rough[:, 10:] += 7
+    rough[10:20, 20:30] -= 90
+    assert photo._reached(rough)[:, 10:].sum() == 30 * 30 - 100
+    assert not photo._reached(rough)[10:20, 20:30].any()
+
+
 def test_the_border_and_the_cells() -> None:
     edge = photo._edge((4, 5))
     assert edge.sum() == 14

@@ -196,6 +196,36 @@ def test_what_a_kernel_returns_is_checked(returned: Any, said: str) -> None:
         KERNELS.update(before)
 
 
+class Both(Op):
+    x: In
+    y: Out
+    z: Out
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, None])
+def test_a_kernel_returns_as_many_values_as_it_names(count: int | None) -> None:
+    before = dict(KERNELS)
+    ones = np.ones((2, 3))
+    try:
+
+        @kernel(Both, "add")
+        def both(op: Both, x: Any) -> Any:
+            # An array of two rows is no pair of arrays.
+            return np.stack([x, x]) if count is None else (x,) * wanted
+
+        x, y, z = (Tensor(name, (2, 3), "float32", "activation") for name in "xyz")
+        compute = KERNELS[Both].compute
+        wanted = 2
+        if count is not None:
+            assert len(compute(Both(x=x, y=y, z=z), ones)) == 2
+            wanted = count
+        with pytest.raises(ShapeError, match=r"both must return 2 values: y, z"):
+            compute(Both(x=x, y=y, z=z), ones)
+    finally:
+        KERNELS.clear()
+        KERNELS.update(before)
+
+
 def test_a_kernel_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None:
     code = SWISH.read_text().replace('@kernel(SwishBackward, "exp")', "")
     (tmp_path / "half.py").write_text(code.replace('"swish"', '"half"'))
