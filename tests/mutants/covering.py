@@ -65,7 +65,7 @@ class Map:
         if old:
             raise ValueError(
                 f"{folder}: {len(old)} files have changed since their lines were recorded, "
-                f"{old[0]} for one; run their tests again: python -m tests.mutants.covering"
+                f"{old[0]} for one"
             )
         lines = {
             name: {int(line): stored["sets"][number] for line, number in numbers.items()}

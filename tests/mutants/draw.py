@@ -195,7 +195,11 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--at-least", type=float, default=90, metavar="PERCENT")
     options = parser.parse_args(arguments)
     chosen = Chosen(options.files, options.since)
-    drawn = draw(Map.read(options.map), options.seed, options.count, chosen)
+    try:
+        covered = Map.read(options.map)
+    except (OSError, ValueError) as error:
+        parser.error(f"{error}; run tests: python -m tests.mutants.covering {options.map}")
+    drawn = draw(covered, options.seed, options.count, chosen)
     results = attempt_all(drawn, options.processes, options.seconds, options.results)
     sys.stdout.writelines(f"{line}\n" for line in table(results, len(drawn)))
     noticed = sum(result.verdict == "noticed" for result in results)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from . import attempt as attempting
-from . import draw
+from . import covering, draw
 from .attempt import Drawn, attempt
-from .covering import Map, record
+from .covering import Map, package_files, record
 from .draw import Chosen, attempt_all, table
 from .mutant import TESTS, Copy
 from .sites import sites
@@ -166,6 +166,23 @@ def test_the_same_seed_draws_the_same(recorded: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
     assert len({*drawn[0]}) == 9
     assert all(each.startswith(("common/", "plugins/")) for each in drawn[0])
+
+
+def test_a_map_of_other_code_is_refused(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(recorded), "--seed", "1f", "--count", "0", "--results", "none"]
+    assert draw.main(arguments) == 0
+    files = [each for each in package_files() if each[0] != "common/printable.py"]
+    monkeypatch.setattr(covering, "package_files", lambda: files)
+    with pytest.raises(SystemExit):
+        draw.main(arguments)
+    assert "1 files have changed since their lines were recorded, common/printable.py for one" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(SystemExit):
+        draw.main([str(recorded / "none"), *arguments[1:]])
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_lines_that_have_changed() -> None:
