@@ -99,8 +99,8 @@ def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:
         return None
     usual = float(np.median(away[inside]))
     departs = inside & (away * np.sign(usual) > max(abs(usual) / 2.0, _LEAST_CONTRAST))
-    labels, count = label_regions(departs)
-    areas = np.bincount(labels.reshape(-1), minlength=count + 1)
+    labels, _ = label_regions(departs)
+    areas = np.bincount(labels.reshape(-1))
     areas[0] = 0
     region = labels == areas.argmax()
     rows, columns = bounds(region)

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,58 +66,65 @@ class Copy:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._runs = 0
+        # What comes first on PYTHONPATH.
+        self.path = home / "path"
         # The folders of the others are installed in that of api.
-        shutil.copytree(installed()["api"], self._path / "dnnstack")
-
-    @property
-    def _path(self) -> Path:
-        return self._home / "path"
+        shutil.copytree(installed()["api"], self.path / "dnnstack")
 
     def output_with(self, mutant: Mutant) -> tuple[int | None, str]:
         """Exit status (None at the time limit) and output of the mutant's tests, with its fault."""
-        file = self._path / "dnnstack" / mutant.file.removeprefix("api/")
+        with self.changed(mutant.file, mutant.applied):
+            return self.output(mutant.tests)
+
+    @contextmanager
+    def changed(self, name: str, change: Callable[[str], str]) -> Iterator[None]:
+        """The file of that name has the changed text until the end."""
+        file = self.path / "dnnstack" / name.removeprefix("api/")
         sound = file.read_bytes()
         # The same size within the same second would make Python take the old code.
         shutil.rmtree(file.parent / "__pycache__", ignore_errors=True)
-        file.write_text(mutant.applied(sound.decode()), encoding="utf-8")
+        file.write_text(change(sound.decode()), encoding="utf-8")
         try:
-            return self.output(mutant.tests)
+            yield
         finally:
             file.write_bytes(sound)
             shutil.rmtree(file.parent / "__pycache__", ignore_errors=True)
 
-    def output(self, tests: Sequence[str], limit: int = LIMIT) -> tuple[int | None, str]:
-        """The same of any tests, in the copy as it is."""
-        self._runs += 1
-        own = self._home / f"run-{self._runs}"
-        own.mkdir()
+    def environment(self, own: Path) -> dict[str, str]:
+        """That of a process which takes the copy, and keeps what it remembers in ``own``."""
         # A pytest in it must not take itself for a worker of the one that runs this test.
         outer = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("PYTEST_", "DNNSTACK_")) or key == "DNNSTACK_DATA"
         }
-        environment = {
+        return {
             **outer,
-            "PYTHONPATH": str(self._path),
+            "PYTHONPATH": str(self.path),
             "DNNSTACK_CACHE": str(own / "cache"),
             # More kernels than usual: one of few may not have what a fault is about.
             "DNNSTACK_TENSOR_CONVS": "8",
             # Examples that a fault has made fail are none for the sound code.
             "HYPOTHESIS_STORAGE_DIRECTORY": str(own / "hypothesis"),
         }
-        options = ("-q", "-x", "-rN", "--tb=line", "--show-capture=no", "--hypothesis-seed=0")
+
+    def output(self, tests: Sequence[str], limit: float = LIMIT) -> tuple[int | None, str]:
+        """The same of any tests, in the copy as it is."""
+        self._runs += 1
+        own = self._home / f"run-{self._runs}"
+        own.mkdir()
+        options = ("-q", "-x", "-rfE", "--tb=line", "--show-capture=no", "--hypothesis-seed=0")
         command = (
             *(sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider"),
             f"--basetemp={own / 'tmp'}",
             *(str(TESTS / node) for node in tests),
         )
-        with in_own_group(command, own, environment) as process:
+        with in_own_group(command, own, self.environment(own)) as process:
             try:
                 said = process.communicate(timeout=limit)[0]
                 status: int | None = process.returncode
             except subprocess.TimeoutExpired:
-                status, said = None, f"no end after {limit} s"
+                status, said = None, f"no end after {limit:.0f} s"
         shutil.rmtree(own, ignore_errors=True)
         return status, said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,17 +53,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in a folder; ``answer``: what is typed if it asks on a terminal."""
+    """Run a command in a folder; ``answer``: what is typed if it asks on these terminals."""
 
-    def here(folder: Path, *arguments: str, answer: str | None = None, typed: str = "") -> Done:
+    def here(
+        folder: Path,
+        *arguments: str,
+        answer: str | None = None,
+        typed: str = "",
+        terminals: Sequence[str] = ("stdin", "stderr"),
+    ) -> Done:
         monkeypatch.chdir(folder)
         # On a terminal no line of a message is broken.
         monkeypatch.setenv("COLUMNS", "9999")
         keys = io.StringIO(typed if answer is None else f"{answer}\n")
         monkeypatch.setattr("sys.stdin", keys)
         if answer is not None:
-            monkeypatch.setattr(keys, "isatty", lambda: True)
-            monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+            monkeypatch.setattr(keys, "isatty", lambda: "stdin" in terminals)
+            monkeypatch.setattr("sys.stderr.isatty", lambda: "stderr" in terminals)
             monkeypatch.setenv("NO_COLOR", "1")
         capsys.readouterr()
         with forgetting():

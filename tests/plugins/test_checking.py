@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import dnnstack
+import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
-from dnnstack.plugins.checking import GradientError
+from dnnstack.plugins.checking import GradientError, _spread
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import PLUGINS, SWISH
@@ -55,3 +56,13 @@ def test_a_wrong_loss_is_found(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'swisch' is no layer and no loss; .*load a plugin"):
         dnnstack.check_gradients("swisch", (5,))
+
+
+def test_where_a_gradient_is_checked() -> None:
+    """From -2 to 2, no two alike and none near 0, where a kink may be."""
+    for size in range(1, 40):
+        values = np.sort(_spread((size, 1), np.random.default_rng(size)).ravel())
+        assert values[0] == pytest.approx(-2 + 1 / size)
+        assert values[-1] == pytest.approx(2 - 3 / size)
+        assert np.allclose(np.diff(values), 4 / size)
+        assert abs(values).min() > 0.99 / size

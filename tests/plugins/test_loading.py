@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path: Path) -> None
     assert SCHEDULES["flat"] is not old
 
 
+def test_a_changed_file_that_fails_leaves_what_was_loaded(tmp_path: Path) -> None:
+    path = written(tmp_path, "x = 1 / 0")
+    assert "ZeroDivisionError" in refusal(path)
+    assert not any("mine" in module for module in sys.modules if "plugin" in module)
+    path.write_text(FLAT, encoding="utf-8")
+    load_plugin(path)
+    module = sys.modules[SCHEDULES["flat"].__module__]
+    path.write_text(FLAT + "x = 1 / 0", encoding="utf-8")
+    assert "ZeroDivisionError" in refusal(path)
+    assert sys.modules[SCHEDULES["flat"].__module__] is module
+
+
 def test_another_file_cannot_take_its_kind(tmp_path: Path) -> None:
     load_plugin(written(tmp_path, FLAT))
     assert "there is a schedule 'flat' already" in refusal(written(tmp_path, FLAT, "other.py"))
@@ -178,6 +191,36 @@ def test_what_a_kernel_returns_is_checked(returned: Any, said: str) -> None:
         x, y = (Tensor(name, (2, 3), "float32", "activation") for name in "xy")
         with pytest.raises(ShapeError, match=rf"test_loading\.py:\d+: doubled, 'y' of .*: {said}"):
             KERNELS[Doubled].compute(Doubled(x=x, y=y), np.ones((2, 3)))
+    finally:
+        KERNELS.clear()
+        KERNELS.update(before)
+
+
+class Both(Op):
+    x: In
+    y: Out
+    z: Out
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, None])
+def test_a_kernel_returns_as_many_values_as_it_names(count: int | None) -> None:
+    before = dict(KERNELS)
+    ones = np.ones((2, 3))
+    try:
+
+        @kernel(Both, "add")
+        def both(op: Both, x: Any) -> Any:
+            # An array of two rows is no pair of arrays.
+            return np.stack([x, x]) if count is None else (x,) * wanted
+
+        x, y, z = (Tensor(name, (2, 3), "float32", "activation") for name in "xyz")
+        compute = KERNELS[Both].compute
+        wanted = 2
+        if count is not None:
+            assert len(compute(Both(x=x, y=y, z=z), ones)) == 2
+            wanted = count
+        with pytest.raises(ShapeError, match=r"both must return 2 values: y, z"):
+            compute(Both(x=x, y=y, z=z), ones)
     finally:
         KERNELS.clear()
         KERNELS.update(before)

@@ -8,6 +8,7 @@ import pty
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,16 +178,23 @@ def test_a_hash_in_the_config_must_be_right(folder: Path, run: Run) -> None:
     assert not ran(folder)
 
 
+@pytest.mark.parametrize("bit", [0o020, 0o002])
 @pytest.mark.parametrize("mode", ["folder", "file", "link"])
-def test_a_record_that_others_could_have_written_is_not_used(folder: Path, mode: str) -> None:
+def test_a_record_that_others_could_have_written_is_not_used(
+    folder: Path, mode: str, bit: int
+) -> None:
     code = read_plugin(folder / "trap.py")
     remember(code)
     assert is_trusted(code)
     record = state_dir() / "trusted-plugins"
+    # What others may read or run is no danger.
+    state_dir().chmod(0o755)
+    record.chmod(0o644)
+    assert is_trusted(code)
     if mode == "folder":
-        state_dir().chmod(0o777)
+        state_dir().chmod(0o755 | bit)
     elif mode == "file":
-        record.chmod(0o666)
+        record.chmod(0o644 | bit)
     else:
         shutil.move(record, folder / "theirs")
         record.symlink_to(folder / "theirs")
@@ -219,9 +227,66 @@ def test_a_record_is_private_and_has_a_line_for_a_file(folder: Path) -> None:
         remember(read_plugin(path))
         remember(read_plugin(path))
         assert is_trusted(read_plugin(path))
+    # A file that has changed takes the place of what it was, and of nothing else.
+    changed = folder / "trap.py"
+    changed.write_text(TRAP + "\n# changed\n", encoding="utf-8")
+    remember(read_plugin(changed))
+    assert is_trusted(read_plugin(changed))
+    assert is_trusted(read_plugin(odd / "trap.py"))
     lines = (state_dir() / "trusted-plugins").read_text("ascii").splitlines()
     assert len(lines) == 2
     assert state_dir().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_record_keeps_the_newest_and_is_never_too_long_to_be_read(folder: Path) -> None:
+    code = read_plugin(folder / "trap.py")
+    remember(code)
+    record = state_dir() / "trusted-plugins"
+    record.write_text("".join(f"{code.sha256} '/{n}.py'\n" for n in range(1000)), "ascii")
+    assert is_trusted(replace(code, path=Path("/0.py")))
+    remember(code)
+    known = [*map(Path, ("/0.py", "/1.py", "/999.py")), code.path]
+    trusted = [is_trusted(replace(code, path=path)) for path in known]
+    assert trusted == [False, True, True, True]
+    # Of a thousand names of the usual length.
+    record.write_text(record.read_text("ascii").replace("'/", f"'/{'x' * 900}/"), "ascii")
+    assert 1 << 19 < record.stat().st_size < 1 << 20
+    assert is_trusted(replace(code, path=Path(f"/{'x' * 900}/999.py")))
+    with record.open("a") as file:
+        file.write("x" * (1 << 20))
+    assert not is_trusted(code)
+
+
+def test_a_relative_state_folder_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the XDG specification says: it would be another one in every folder."""
+    monkeypatch.setenv("HOME", str(folder))
+    for value in ("state", ""):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        assert state_dir() == folder / ".local" / "state" / "dnnstack"
+
+
+@pytest.mark.parametrize("marker", ["checkpoints", "log.jsonl"])
+def test_either_file_of_a_run_tells_its_folder(folder: Path, run: Run, marker: str) -> None:
+    """Where only one of them is left, or was ever written."""
+    remember(read_plugin(folder / "trap.py"))
+    assert run(folder, *COMMAND).returncode == 0
+    assert ran(folder)
+    (folder / marker).touch()
+    done = run(folder, *COMMAND, answer="y")
+    assert done.returncode == 1
+    assert "plugins are not taken from the folder of a run" in done.stderr
+    assert not ran(folder)
+
+
+@pytest.mark.parametrize("terminal", ["stdin", "stderr"])
+def test_one_stream_on_a_terminal_is_not_enough_to_ask(
+    folder: Path, run: Run, terminal: str
+) -> None:
+    """Nobody would see the question, or what is typed comes from a file."""
+    done = run(folder, *COMMAND, answer="y", terminals=[terminal])
+    assert done.returncode == 1
+    assert "[y/N]" not in done.stderr
+    assert not ran(folder)
 
 
 def test_a_name_with_a_forged_line_stays_on_its_line(folder: Path, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -11,15 +12,18 @@ from dnnstack.backends.base import Array
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common import random
 from dnnstack.common.errors import ShapeError
-from dnnstack.graph.graph import Graph
+from dnnstack.graph.graph import Graph, Op, Tensor
 from dnnstack.graph.ops import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
     BatchNormInferenceBackward,
     DivisiveNorm,
+    DivisiveNormBackward,
     Dropout,
+    DropoutBackward,
     Lrn,
+    LrnBackward,
 )
 
 from ...support.by_hand import NINE, check, compute
@@ -59,6 +63,105 @@ def test_pictures_are_normalised_over_their_pixels_too() -> None:
     check(got["running_mean"], [5])
     check(got["running_var"], [7.5])
     check(got["y"], (np.array(NINE) - 5) / sqrt(60 / 9))
+
+
+# Three samples of two channels, so that no number of samples is one of channels.
+SIX = np.array([[1.0, 5.0], [3.0, 1.0], [8.0, 3.0]])
+
+
+def test_more_samples_than_channels() -> None:
+    out: dict[str, Any] = {"y": (3, 2), "mean": (2,), "inverse_std": (2,)}
+    got = compute(BatchNorm, out, x=SIX, momentum=0.25, eps=0.5, **STATE)
+    inverse = 1 / np.sqrt(SIX.var(0) + 0.5)
+    check(got["inverse_std"], inverse)
+    check(got["y"], (SIX - SIX.mean(0)) * inverse)
+    check(got["running_var"], [0.75 + 0.25 * SIX.var(0, ddof=1)[0], 1.5 + 0.25 * 4])
+    dy = np.array([[1.0, -2.0], [0.5, 4.0], [-3.0, 1.0]])
+    statistics = {"mean": SIX.mean(0), "inverse_std": inverse, "eps": 0.5}
+    back: dict[str, Any] = {"dx": (3, 2), "dw": (2,), "db": (2,)}
+    got = compute(BatchNormBackward, back, x=SIX, dy=dy, weight=[2.0, 3.0], **statistics)
+    h = (SIX - SIX.mean(0)) * inverse
+    check(got["dw"], (dy * h).sum(0))
+    check(got["dx"], [2, 3] * inverse * (dy - dy.mean(0) - h * (dy * h).mean(0)))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+def test_batch_norm_backward_through_an_activation(activation: str) -> None:
+    """The sum of its outputs, weighted, by central differences."""
+    weight, bias, dy = [2.0, -1.0], [0.3, 0.5], np.array([[1.0, -2.0], [0.5, 4.0], [-3.0, 1.0]])
+    out: dict[str, Any] = {"y": (3, 2), "mean": (2,), "inverse_std": (2,)}
+    more: dict[str, Any] = {"eps": 0.5, "weight": weight, "bias": bias, "activation": activation}
+
+    def forward(x: Array) -> dict[str, Array]:
+        return compute(BatchNorm, out, x=x, momentum=0.25, **STATE, **more)
+
+    got = forward(SIX)
+    back = {"dx": (3, 2), "dw": (2,), "db": (2,)}
+    given = {"mean": got["mean"], "inverse_std": got["inverse_std"], "y": got["y"], "dy": dy}
+    dx = compute(BatchNormBackward, back, x=SIX, **given, **more)["dx"]
+    for place in np.ndindex(3, 2):
+        step = np.zeros((3, 2))
+        step[place] = 1e-5
+        ends = [float((forward(SIX + sign * step)["y"] * dy).sum()) for sign in (1, -1)]
+        assert dx[place] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-8)
+
+
+WRONG: list[tuple[type[Op], dict[str, Any], dict[str, Any]]] = [
+    (BatchNorm, {"x": SIX, **NUMBERS, **STATE}, {"y": (3, 2), "mean": (2,), "inverse_std": (2,)}),
+    (BatchNormInference, {"x": SIX, "eps": 1.0, **STATE}, {"y": (3, 2)}),
+    (
+        BatchNormInferenceBackward,
+        {"dy": SIX, "eps": 1.0, "running_var": [1.0, 2.0]},
+        {"dx": (3, 2)},
+    ),
+    (
+        BatchNormBackward,
+        {"x": SIX, "dy": SIX, "mean": [1.0, 2.0], "inverse_std": [1.0, 2.0], "eps": 1.0},
+        {"dx": (3, 2), "dw": (2,), "db": (2,)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "outputs"), WRONG)
+def test_one_number_for_each_channel(
+    kind: type[Op], fields: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    compute(kind, outputs, **fields)
+    lists = [name for name, value in fields.items() if isinstance(value, list)]
+    names = {*lists, "weight", *(() if kind is BatchNormInferenceBackward else ("bias",))}
+    for name in names:
+        with pytest.raises(ShapeError, match="shapes do not fit"):
+            compute(kind, outputs, **(fields | {name: [1.0, 2.0, 3.0]}))
+    for name, shape in outputs.items():
+        with pytest.raises(ShapeError, match="shapes d"):
+            compute(kind, outputs | {name: (shape[0] + 1, *shape[1:])}, **fields)
+
+
+def test_how_many_operations_they_are() -> None:
+    x, y, other = (Tensor(name, (3, 2), "float32", "activation") for name in "xyz")
+    rows = [Tensor(name, (2,), "float32", "activation") for name in "abcd"]
+    norm = BatchNorm(x=x, y=y, mean=rows[0], inverse_std=rows[1], var=rows[2], **NUMBERS)
+    assert (norm.flops(), replace(norm, activation="relu").flops()) == (42, 48)
+    infer = BatchNormInference(x=x, y=y, running_mean=rows[0], running_var=rows[1], eps=0.0)
+    assert (infer.flops(), replace(infer, activation="relu").flops()) == (12, 18)
+    ends: dict[str, Any] = {"mean": rows[0], "inverse_std": rows[1], "eps": 0.0}
+    back = BatchNormBackward(x=x, dy=y, dx=other, **ends)
+    assert back.flops() == 66
+    assert replace(back, activation="relu", y=y).flops() == 72
+    assert replace(back, activation="gelu").flops() == 84
+    pictures = [Tensor(name, (1, 2, 3, 4), "float32", "activation") for name in "wxyz"]
+    numbers = {"size": 3, "alpha": 1.0, "beta": 1.0, "k": 1.0}
+    for kind, each in ((Lrn, 7), (DivisiveNorm, 13)):
+        assert kind(x=pictures[0], y=pictures[1], **numbers).flops() == each * 24
+    for kind, each in ((LrnBackward, 14), (DivisiveNormBackward, 26)):
+        names = zip(("x", "y", "dy", "dx"), pictures, strict=True)
+        assert kind(**dict(names), **numbers).flops() == each * 24
+
+
+def test_dropout_backward() -> None:
+    mask = np.array([[1, 0, 1]], np.uint8)
+    dx = compute(DropoutBackward, {"dx": (1, 3)}, dy=[[1.0, 2.0, -3.0]], mask=mask, scale=4.0)
+    check(dx["dx"], [[4, 0, -12]])
 
 
 def test_batch_norm_inference() -> None:

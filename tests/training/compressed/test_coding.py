@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import struct
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from dnnstack.training.compressed import arrays as arrays_module
 from dnnstack.training.compressed import huffman
 from dnnstack.training.compressed.arrays import (
     PLAIN,
@@ -160,3 +163,62 @@ def test_many_different_numbers_stay_as_they_are() -> None:
     array = np.arange(1, MOST_SYMBOLS + 2, dtype=np.float32)
     assert encode_array(array)[0][0] == PLAIN
     assert encode_array(np.tile(array[:-1], 9))[1].values == MOST_SYMBOLS
+
+
+def test_the_widest_gaps_are_tried() -> None:
+    """2,100 zeros are one symbol of 12 bits, and two of 11, whose table is hardly smaller."""
+    array = np.zeros(2101 * 1500, np.float32)
+    array[2100::2101] = 1.0
+    data, cost = encode_array(array)
+    assert (cost.width, cost.entries) == (WIDEST, 1500)
+    assert decode_array(memoryview(data), array.shape)[0].tobytes() == array.tobytes()
+
+
+HEADS = ("width", "values", "listed", "entries", "gap_bytes", "value_bytes")
+HEAD = struct.Struct("<BHHIII")
+
+
+def test_a_head_at_its_bounds_and_beyond() -> None:
+    array = np.ones(10, np.float32)
+    array[3] = 0.0
+    data, cost = encode_array(np.tile(array, 20), (1,))
+    head = dict(zip(HEADS, HEAD.unpack_from(data, 1), strict=True))
+    # Every bound but that of the numbers of a code book is reached here or in the other tests.
+    assert (head["width"], head["listed"], head["entries"]) == (1, 2, cost.entries)
+    for key, value in (
+        ("width", 0),
+        ("width", WIDEST + 1),
+        ("values", MOST_SYMBOLS + 1),
+        ("listed", 3),
+        ("entries", 201),
+    ):
+        wrong = data[:1] + HEAD.pack(*(head | {key: value}).values()) + data[1 + HEAD.size :]
+        with pytest.raises(ValueError, match="head of an array is not possible"):
+            decode_array(memoryview(wrong), (200,))
+    full = encode_array(np.ones(200, np.float32), (1,))[0]
+    assert HEAD.unpack_from(full, 1)[3] == 200
+    assert decode_array(memoryview(full), (200,))[0].tolist() == [1.0] * 200
+    with pytest.raises(ValueError, match="head of an array is not possible"):
+        decode_array(memoryview(full), (199,))
+
+
+def test_places_fill_an_array_to_its_last_number_and_no_further() -> None:
+    gaps = np.array([1, 0, 3, 2])  # 3 is padding
+    counts = np.bincount(gaps)
+    assert arrays_module._places(gaps, counts, 3, 9).tolist() == [1, 2, 8]
+    for size in (8, 7, 3):
+        with pytest.raises(ValueError, match="more numbers than its shape"):
+            arrays_module._places(gaps, counts, 3, size)
+    ended = np.array([1, 3])
+    with pytest.raises(ValueError, match="padding ends an array"):
+        arrays_module._places(ended, np.bincount(ended), 3, 99)
+    # A symbol that never occurs, and is no padding.
+    assert arrays_module._places(gaps[:2], np.bincount(gaps[:2]), 3, 3).tolist() == [1, 2]
+
+
+def test_what_an_array_costs() -> None:
+    plain = encode_array(np.array([0.0, 1.5, -2.0], np.float32))[1]
+    assert (plain.size, plain.kept, plain.bytes, plain.number_bits) == (3, 2, 13, 32)
+    assert not plain.is_coded
+    widths = [replace(plain, values=values).index_width for values in (0, 1, 2, 3, 4, 5, 256, 257)]
+    assert widths == [0, 0, 1, 2, 2, 3, 8, 9]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dnnstack
@@ -20,7 +21,13 @@ from dnnstack.common.errors import (
 from dnnstack.configs import RunConfig
 from dnnstack.reports.ensemble_text import text_of
 from dnnstack.training.groups.answers import answers
-from dnnstack.training.groups.ensemble import Mixture, best_weights, combined
+from dnnstack.training.groups.ensemble import (
+    Mixture,
+    best_weights,
+    check_members,
+    check_preparation,
+    combined,
+)
 from dnnstack.training.groups.group import Group, create_group
 from dnnstack.training.groups.members import find_members
 from dnnstack.training.trainer import train
@@ -55,6 +62,51 @@ def test_votes_and_what_decides_a_tie() -> None:
     np.testing.assert_allclose(shares, [[1 / 3, 2 / 3, 0], [1 / 3] * 3, [1 / 3] * 3])
     # Means of the second sample: 0.3, 0.27, 0.43; of the third: 0.4, 0.33, 0.27.
     assert scores.argmax(1).tolist() == [1, 2, 0]
+    mean = np.stack(MEMBERS).mean(0)
+    np.testing.assert_allclose(scores, [[1, 2, 0], [1, 1, 1], [1, 1, 1]] + mean / 2)
+    # Two votes are more than one, however sure that one is, and outputs of any sign are bounded.
+    sure = np.array([[-3.0, 9.0, 0.0]])
+    unsure = np.array([[0.4, 0.3, 0.3]])
+    scores, shares = combined([unsure, sure, unsure], "votes", (1 / 3,) * 3)
+    np.testing.assert_allclose(shares, [[2 / 3, 1 / 3, 0]])
+    np.testing.assert_allclose(scores, [[2 + 0.8 / 6, 1 + 1.6 / 6, 0.6 / 6]])
+    assert combined([unsure] * 5, "votes", (0.2,) * 5)[0].argmax(1).tolist() == [0]
+
+
+def test_members_are_compared_with_the_first() -> None:
+    def member(name: str, shape: tuple[int, ...], *classes: str) -> Any:
+        return SimpleNamespace(path=name, input_shape=shape, classes=classes)
+
+    first = member("a", (1, 8, 8), "x", "y")
+    check_members([first, first, member("b", (1, 8, 8), "x", "y")])
+    for other, said in (
+        (member("b", (1, 8, 9), "x", "y"), "b: takes pictures 1x8x9, but a takes 1x8x8; "),
+        (member("b", (1, 8, 8), "y", "x"), "b: knows other classes than a, or has them in another"),
+    ):
+        for members in ([first, other], [first, first, other], [first, other, first]):
+            with pytest.raises(CheckpointError, match=said):
+                check_members(members)
+
+
+def test_files_of_pictures_are_prepared_alike_for_all() -> None:
+    def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
+        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
+        config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
+        return SimpleNamespace(path=f"{kind}, {fit}", config=config, classes=classes)
+
+    digits = tuple("0123456789")
+    pairs = [
+        (member("image_folder"), member("image_folder", "resize")),
+        (member("image_folder", "resize"), member("cifar10")),
+        (member("mnist", classes=digits), member("cifar10")),
+        (member("table"), member("image_folder")),
+    ]
+    for one, other in pairs:
+        check_preparation([one, one])
+        check_preparation([other, other])
+        for members in ([one, other], [other, one]):
+            with pytest.raises(CheckpointError, match="prepared in another way"):
+                check_preparation([members[0], *members])
 
 
 def test_weights_are_those_of_the_greatest_likelihood() -> None:
@@ -165,7 +217,14 @@ def test_votes_have_no_loss(runs: Path) -> None:
     names = ["tiny", "tiny-2"]
     with dnnstack.load_ensemble(names, combine="votes", device="numpy", runs_dir=runs) as model:
         found = model.evaluate()
-    assert found.to_json()["loss"] is None
+    told = found.to_json()
+    assert told["loss"] is None
+    ensemble = told["ensemble"]
+    assert (ensemble["combine"], ensemble["weighted"]) == ("votes", False)
+    correct = [each["correct"] for each in ensemble["members"]]
+    assert [each["weight"] for each in ensemble["members"]] == [0.5, 0.5]
+    assert ensemble["best"] == correct.index(max(correct))
+    assert ensemble["mean_accuracy"] == pytest.approx(sum(correct) / 2 / found.count)
     assert "\nloss" not in text_of(found)
 
 

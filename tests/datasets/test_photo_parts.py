@@ -1,0 +1,212 @@
+"""The steps by which ink is found on a photograph, each against a slow or exact way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.datasets import photo
+from dnnstack.datasets.photo import find_ink, find_sheet
+
+Plane = np.ndarray
+
+
+@pytest.fixture
+def plane() -> Plane:
+    return np.random.default_rng(4).uniform(0, 255, (7, 10)).astype(np.float32)
+
+
+@pytest.mark.parametrize("radius", [1, 2, 9])
+def test_means_of_squares(plane: Plane, radius: int) -> None:
+    padded, side = np.pad(plane.astype(float), radius), 2 * radius + 1
+    expected = [
+        [padded[y : y + side, x : x + side].sum() / side**2 for x in range(10)] for y in range(7)
+    ]
+    np.testing.assert_allclose(photo._box_mean(plane, radius), expected, rtol=1e-5)
+    if radius == 1:
+        np.testing.assert_allclose(photo._mean3(plane), expected, rtol=1e-5)
+
+
+def test_unknown_values_are_means_of_the_nearest_known() -> None:
+    values = np.zeros((5, 16), np.float32)
+    known = np.zeros((5, 16), bool)
+    for place, value in (((0, 0), 10.0), ((1, 1), 20.0), ((4, 15), 40.0)):
+        values[place], known[place] = value, True
+    filled = photo._filled(values, known)
+    np.testing.assert_array_equal(filled[known], [10, 20, 40])
+    # Within one pixel, within two, within four, and within eight.
+    assert filled[0, 1] == filled[1, 0] == pytest.approx(15)
+    assert filled[2, 2] == pytest.approx(20)
+    assert filled[3, 15] == filled[3, 14] == pytest.approx(40)
+    assert filled[4, 4] == pytest.approx(15)
+    assert filled[0, 9] == pytest.approx((20 + 40) / 2)
+    none = np.zeros((5, 16), bool)
+    assert not photo._filled(values, none).any()
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_a_surface_is_fitted_in_spite_of_strokes(degree: int) -> None:
+    y, x = np.mgrid[0:30, 0:47]
+    y, x = (y + 0.5) / 30 - 0.5, (x + 0.5) / 47 - 0.5
+    page = 150 + 40 * x - 60 * y * x + 30 * y**degree - 20 * x**degree
+    written = page.copy()
+    written[10:14, 8:30] -= 90
+    known = np.ones((30, 47), bool)
+    known[20:, 40:] = False
+    written[~known] = 0.0
+    fit = photo._fit(written.astype(np.float32), known, degree)
+    assert fit.shape == (degree + 1, degree + 1)
+    np.testing.assert_allclose(photo._surface(fit, (30, 47)), page, atol=0.01)
+    larger = photo._surface(fit, (90, 141))
+    np.testing.assert_allclose(larger[1::3, 1::3], page, atol=0.01)
+    # Of high powers there are none.
+    assert all(fit[i, j] == 0 for i in range(degree + 1) for j in range(degree + 1 - i, degree + 1))
+
+
+def test_a_surface_of_too_few_values_is_small_where_nothing_is_known() -> None:
+    known = np.zeros((8, 8), bool)
+    known[2, 3] = True
+    fit = photo._fit(np.full((8, 8), 50, np.float32), known, 3)
+    assert photo._surface(fit, (8, 8))[2, 3] == pytest.approx(50, rel=1e-4)
+
+
+def test_paper_is_reached_in_small_steps() -> None:
+    cells = np.full((9, 9), 100, np.float32)
+    # A wall with a gap, behind which brightness climbs by 4 a cell.
+    cells[3, :] = 200
+    cells[3, 4] = 104
+    cells[4:, :] = 108 + 4 * np.arange(5)[:, None]
+    start = np.zeros((9, 9), bool)
+    start[0, 0] = True
+    found = photo._flooded(cells, start, 20.0)
+    assert found[:3].all()
+    assert found[3].tolist() == [False] * 4 + [True] + [False] * 4
+    assert found[4:].all()
+    assert not photo._flooded(cells, start, 0.5)[3:].any()
+    # A step of exactly the bound is small enough.
+    pair = np.array([[0, 0, 8, 8]], np.float32)
+    begin = np.array([[True, True, False, False]])
+    assert photo._flooded(pair, begin, 8.0).all()
+    assert not photo._flooded(pair, begin, 7.9)[0, 2:].any()
+
+
+def test_ink_at_the_border_is_not_reached() -> None:
+    """Paper is darker to one side, where it is as dark as what touches the other side."""
+    cells = np.tile(np.linspace(220, 90, 40, dtype=np.float32), (30, 1))
+    cells[10:14, :6] = 100
+    reached = photo._reached(cells)
+    ink = np.zeros((30, 40), bool)
+    ink[10:14, :6] = True
+    np.testing.assert_array_equal(reached, ~ink)
+    # The larger steps are taken where the smaller ones do not reach most of the page.
+    rough = np.full((30, 40), 150, np.float32)
+    rough[:, 10:] += 7
+    rough[10:20, 20:30] -= 90
+    assert photo._reached(rough)[:, 10:].sum() == 30 * 30 - 100
+    assert not photo._reached(rough)[10:20, 20:30].any()
+
+
+def test_the_border_and_the_cells() -> None:
+    edge = photo._edge((4, 5))
+    assert edge.sum() == 14
+    assert not edge[1:3, 1:4].any()
+    assert photo._cells((640, 320)) == (64, 32)
+    assert photo._cells((320, 640)) == (32, 64)
+    # A small picture has a cell a pixel, a narrow one two.
+    assert photo._cells((30, 64)) == (30, 64)
+    assert photo._cells((640, 8)) == (64, 2)
+
+
+def test_resizing_takes_means_to_smaller_sizes_alone(plane: Plane) -> None:
+    halves = plane[:6].reshape(3, 2, 5, 2).mean((1, 3))
+    np.testing.assert_allclose(photo._resized(plane[:6], (3, 5)), halves, rtol=1e-5)
+    # One side becomes smaller, the other stays.
+    for size in ((6, 5), (3, 10)):
+        parts = plane[:6].reshape(size[0], 6 // size[0], size[1], 10 // size[1]).mean((1, 3))
+        np.testing.assert_allclose(photo._resized(plane[:6], size), parts, rtol=1e-5)
+    np.testing.assert_array_equal(photo._resized(plane, plane.shape), plane)
+    higher = photo._resized(plane, (14, 10))
+    np.testing.assert_allclose(higher[1], 0.75 * plane[0] + 0.25 * plane[1], rtol=1e-5)
+    wider = photo._resized(plane, (7, 20))
+    np.testing.assert_allclose(wider[:, 1], 0.75 * plane[:, 0] + 0.25 * plane[:, 1], rtol=1e-5)
+    doubled = photo._resized(plane, (14, 20))
+    assert doubled[2, 1] == pytest.approx(
+        0.75 * (0.75 * plane[1, 0] + 0.25 * plane[1, 1])
+        + 0.25 * (0.75 * plane[0, 0] + 0.25 * plane[0, 1])
+    )
+
+
+def test_the_weight_of_what_differs() -> None:
+    departure = np.array([[-9, 2, 3], [4, 5, 10]], np.float32)
+    assert photo._weight(departure, 3.0) == 1 + 2 + 7
+    assert photo._weight(-departure, 3.0) == 6
+
+
+def page(height: int, width: int) -> Plane:
+    """Grey paper, darker to one side, with the grain of a camera; numbers of NumPy alone."""
+    y, x = np.mgrid[0:height, 0:width]
+    shade = 200 - 60 * x / width - 20 * (y / height) ** 2
+    return shade + np.random.default_rng(9).normal(0, 3, (height, width))
+
+
+def drawn(sheet: Plane, factor: float) -> np.ndarray:
+    height, width = sheet.shape
+    sheet = sheet.copy()
+    sheet[height // 4 : 3 * height // 4, width // 2 : width // 2 + 8] *= factor
+    sheet[height // 4 : height // 4 + 6, width // 3 : width // 2] *= factor
+    return np.clip(sheet, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "factor", "inverted", "numbers"),
+    [
+        ((120, 90), 0.4, True, (0.010816, 0.064040, 570)),
+        ((90, 160), 0.75, True, (0.026272, 0.062982, 522)),
+        ((100, 100), 1.25, False, (0.024870, 0.076058, 502)),
+        ((40, 36), 0.5, True, (0.043568, 0.147919, 196)),
+    ],
+)
+def test_ink_and_its_noise(
+    shape: tuple[int, int], factor: float, inverted: bool, numbers: tuple[float, float, int]
+) -> None:
+    """The numbers are those of the first version; the parameters of the search decide them."""
+    ink = find_ink(drawn(page(*shape), factor))
+    assert ink is not None
+    assert ink.inverted == inverted
+    assert not ink.ruled
+    found = (ink.noise, float(ink.level.mean()), int((ink.level > 0.5).sum()))
+    assert found == pytest.approx(numbers, rel=0.01)
+
+
+def on_a_table(table: float, sheets: list[tuple[slice, slice]], side: int = 200) -> np.ndarray:
+    found = table + np.random.default_rng(3).normal(0, 3, (side, side))
+    for place in sheets:
+        found[place] = page(side, side)[place]
+    return np.clip(found, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("table", [30, 250])
+@pytest.mark.parametrize("side", [200, 60])
+def test_a_sheet_without_its_rim(table: float, side: int) -> None:
+    rows, columns = slice(side // 5, 4 * side // 5), slice(side // 4, 9 * side // 10)
+    found = find_sheet(on_a_table(table, [(rows, columns)], side))
+    assert found is not None
+    for place, whole in zip(found, (rows, columns), strict=True):
+        rim = 0.09 * (whole.stop - whole.start)
+        cell = max(side / 64, 1)
+        assert abs(place.start - (whole.start + rim)) <= 1.5 * cell
+        assert abs(place.stop - (whole.stop - rim)) <= 1.5 * cell
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        # An eighth of the picture is too little.
+        (slice(75, 125), []),
+        # Of a rectangle around both less than two thirds is paper.
+        (slice(20, 60), [(slice(20, 180), slice(50, 90))]),
+        (slice(0, 0), []),
+    ],
+)
+def test_what_is_no_sheet(rows: slice, more: list[tuple[slice, slice]]) -> None:
+    columns = slice(50, 150)
+    assert find_sheet(on_a_table(30, [(rows, columns), *more])) is None
