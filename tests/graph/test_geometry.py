@@ -100,6 +100,17 @@ def test_axes_are_height_then_width() -> None:
     assert str(window) == "3x5 stride 1x2 padding 0,0,2,2 dilation 2x1"
 
 
+def test_only_what_is_not_usual_is_said() -> None:
+    assert str(Window((3, 2))) == "3x2"
+    assert str(Window((3, 2), (2, 2))) == "3x2 stride 2x2"
+    assert str(Window((3, 2), (1, 1), (0, 0, 0, 1))) == "3x2 padding 0,0,0,1"
+    assert str(Window((3, 2), (1, 1), (0, 0, 0, 0), (1, 2))) == "3x2 dilation 1x2"
+    assert Window((3, 2)).area == 6
+    paddings = ((1, 1, 2, 2), (0, 1, 2, 2), (1, 1, 2, 1))
+    uneven = [Window((1, 1), (1, 1), padding).is_lopsided for padding in paddings]
+    assert uneven == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

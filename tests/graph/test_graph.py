@@ -137,3 +137,16 @@ def test_fields_say_what_is_read_and_written() -> None:
     assert (turned.reads(), turned.writes()) == ((b, a, d), (c, d))
     with pytest.raises(FrozenInstanceError):
         op.y = a  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_another_list_is_one_of_the_same_section(apart: bool) -> None:
+    numbers = {"seed": 5, "parts": 1, "ranks": 3, "bands": 4}
+    graph = Graph("train", 2, training=True, apart=apart, **numbers)
+    graph.results["y"] = relu(graph, graph.tensor("x", (2, 3), role="input"), "y")
+    other = graph.with_ops(graph.ops)
+    kept = ("name", "batch_size", "training", "apart", *numbers, "ops", "results")
+    assert {key: getattr(other, key) for key in kept} == {key: getattr(graph, key) for key in kept}
+    assert other.apart == apart
+    assert graph.with_ops(()).ops == []
+    assert Graph("train", 2, parts=2).with_ops(()).parts == 2

@@ -13,12 +13,14 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import backend
 from dnnstack.backends.onednn.bind import BFLOAT16
+from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.onednn.memory import Descriptor
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.graph.ops import Reshape
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import BatchNorm, BatchNormBackward, Reshape
 from dnnstack.layers.build import LayerSpec
 
 from ...support.op_cases import CASES
@@ -336,3 +338,39 @@ def test_a_processor_without_it_is_named(make, monkeypatch):
         "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses "
         "avx512_core here); set run.precision to auto or fp32"
     )
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_batch_norm_of_few_values_with_a_large_eps(forward):
+    """The unbiased estimate and eps matter; backward alone works the variance out."""
+    shape, eps = (3, 16, 2, 2), 4.0
+    graph = Graph("one", 1)
+    x, dy = (graph.tensor(name, shape, role="input") for name in ("x", "dy"))
+    role = "activation" if forward else "input"
+    mean, inverse = (graph.tensor(name, (16,), role=role) for name in ("mean", "inverse_std"))
+    moved = [graph.tensor(name, (16,), role="state") for name in ("running_mean", "running_var")]
+    draw = np.random.default_rng(1)
+    given = {t: draw.integers(-8, 9, shape).astype(np.float32) / 4 for t in (x, dy)}
+    if forward:
+        rule = {"momentum": 0.5, "eps": eps, "running_mean": moved[0], "running_var": moved[1]}
+        y = graph.tensor("y", shape)
+        graph.add(BatchNorm(x=x, y=y, mean=mean, inverse_std=inverse, **rule))
+        given |= {tensor: np.full(16, 3, np.float32) for tensor in moved}
+    else:
+        given[mean] = given[x].mean((0, 2, 3))
+        given[inverse] = 1 / np.sqrt(given[x].var((0, 2, 3)) + np.float32(eps))
+    dx = graph.tensor("dx", shape)
+    graph.add(BatchNormBackward(x=x, dy=dy, mean=mean, inverse_std=inverse, dx=dx, eps=eps))
+    wanted = [dx, *([y, mean, inverse, *moved] if forward else [])]
+    graph.results.update({tensor.name: tensor for tensor in wanted})
+    tried = OneDnnExecutable({"one": graph}, Tuning("onednn"), 1, activations="bfloat16")
+    exact = ReferenceBackend(1).compile({"one": graph}, Options("fp64"))
+    for executable in (tried, exact):
+        for tensor, value in given.items():
+            executable.write(tensor, value)
+        executable.run("one")
+    assert any(call.library == "oneDNN" for call in tried.calls("one"))
+    for tensor in wanted:
+        want, got = exact.read(tensor), tried.read(tensor)
+        coarse = tensor in (dx, graph.results.get("y"))
+        np.testing.assert_allclose(got, want, rtol=0, atol=0.01 if coarse else 1e-5)

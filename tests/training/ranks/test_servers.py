@@ -245,6 +245,24 @@ def test_a_lost_worker_s_batch_from_before_a_rollback_is_not_computed(begun: Beg
     assert world.batches() == [(1, 1), (1, 2)]
 
 
+def test_a_batch_that_waits_for_a_worker_is_forgotten_at_a_rollback(begun: Begun) -> None:
+    training = begun(4)
+    world, session = training.world, training.session
+    training.answer(1)
+    session.run(1)
+    world.gone.add(2)
+    training.answer(3)
+    session.run(1)
+    assert [*session._again] == [1]
+    before = session.snapshot()
+    session.put(Snapshot(2, before.sums, before.arrays))
+    world.batches()
+    for _ in range(2):
+        training.answer(3)
+        session.run(1)
+    assert world.batches() == [(3, 2), (3, 3)]
+
+
 @pytest.mark.parametrize("how", ["ended", "late"])
 def test_a_worker_that_says_nothing_is_given_up(
     begun: Begun, how: str, monkeypatch: pytest.MonkeyPatch
