@@ -75,7 +75,7 @@ class DefaultOf:
 # ---------------------------------------------------------------- numbers
 
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
-SMALL, LARGE = 1e-37, 1e37
+SMALL, LARGE = 2.0**-126, 2.0**127
 """Numbers beyond these are 0 or infinite in float32, with which trainings compute."""
 Positive = Annotated[float, Interval(ge=SMALL, le=LARGE)]
 NotNegative = Annotated[float, Interval(ge=0, le=LARGE)]

@@ -105,9 +105,9 @@ def test_an_empty_class_comes_before_advice_about_the_network(
     (pictures / "a" / "0.png").rename(pictures / "c" / "0.png")
     if hidden:
         (pictures / "b" / ".DS_Store").write_bytes(b"")
-    done = run_in(folder, *TRAIN, "--data-dir", "data", "--set", f"layers.1.units={2 + hidden}")
+    done = run_in(folder, *TRAIN, "--data-dir", "data", "--set", "layers.1.units=3")
     assert done.returncode == 1
-    assert f"data/set/b: no picture in this {'' if hidden else 'class '}folder" in done.stderr
+    assert "data/set/b: no picture in this folder" in done.stderr
     assert "units" not in done.stderr
 
 

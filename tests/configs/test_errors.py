@@ -105,11 +105,11 @@ ONE_LINE = [
     ),
     (
         "optimizer: {type: sgd, lr: 1e-50}",
-        "x.yaml:1:28: optimizer.lr: expected a number of at least 1e-37 (got 1e-50)",
+        "x.yaml:1:28: optimizer.lr: expected a number of at least 1.17549e-38 (got 1e-50)",
     ),
     (
         "optimizer: {type: sgd, lr: 1e50}",
-        "x.yaml:1:28: optimizer.lr: expected a number of at most 1e+37 (got 1e50)",
+        "x.yaml:1:28: optimizer.lr: expected a number of at most 1.70141e+38 (got 1e50)",
     ),
     (
         "optimizer: {type: sgd, lr: 0}",

@@ -30,6 +30,7 @@ READERS = {
     "cli/sweep_work.py": SYSTEM,
     "common/files.py": "the functions that others read with",
     "common/locks.py": "lock",
+    "common/limits.py": SYSTEM,
     "common/machine.py": SYSTEM,
     "common/machine_load.py": SYSTEM,
     "configs/find.py": "config-changed",
@@ -41,6 +42,8 @@ READERS = {
     "datasets/decoded.py": "decoded",
     "datasets/download.py": "data_files.py has what the downloaded files contain",
     "datasets/idx.py": "idx",
+    "datasets/integer_pixels.py": "picture",
+    "datasets/picture_kinds.py": "picture",
     "datasets/picture_files.py": "picture",
     "datasets/single_pictures.py": "archive",
     "datasets/transfer.py": "writes alone",
@@ -65,6 +68,7 @@ READERS = {
     "training/records/resume.py": "config-changed",
     "training/records/run_log.py": "log",
     "training/records/runs.py": "latest",
+    "training/records/samples.py": "samples",
     "training/weights/weight_file.py": "weights",
 }
 

@@ -231,7 +231,7 @@ def test_what_does_not_come_again_is_reported_all_the_same(
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_a_bad_start(tiny: Make, reference: Backend) -> None:
-    layers = "layers=[flatten, {dense: {units: 10, kernel_initializer: {normal: {std: 1e39}}}}]"
+    layers = "layers=[flatten, {dense: {units: 10, kernel_initializer: {normal: {std: 1e38}}}}]"
     with pytest.raises(
         NonFiniteError, match=r"'dense_1\.weight' .* initialiser of layer 'dense_1'"
     ):

@@ -40,6 +40,8 @@ MEMBERS = [
     np.array([[0.0, 0.6, 0.4], [0.2, 0.1, 0.7], [0.1, 0.2, 0.7]]),
 ]
 
+DEEP = SimpleNamespace(provenance=SimpleNamespace(pixel_bits=16))
+
 
 def test_averages_of_probabilities_and_of_logits() -> None:
     scores, found = combined(MEMBERS, "probabilities", (0.5, 0.25, 0.25))
@@ -75,7 +77,7 @@ def test_votes_and_what_decides_a_tie() -> None:
 
 def test_members_are_compared_with_the_first() -> None:
     def member(name: str, shape: tuple[int, ...], *classes: str) -> Any:
-        return SimpleNamespace(path=name, input_shape=shape, classes=classes)
+        return SimpleNamespace(path=name, input_shape=shape, classes=classes, checkpoint=DEEP)
 
     first = member("a", (1, 8, 8), "x", "y")
     check_members([first, first, member("b", (1, 8, 8), "x", "y")])
@@ -92,7 +94,8 @@ def test_files_of_pictures_are_prepared_alike_for_all() -> None:
     def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
         dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
-        return SimpleNamespace(path=f"{kind}, {fit}", config=config, classes=classes)
+        named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
+        return SimpleNamespace(config=config, **named)
 
     digits = tuple("0123456789")
     pairs = [

@@ -58,7 +58,7 @@ def test_after_a_training_that_diverged(tiny: Tiny, counting: Counting) -> None:
     keeping = Keeping(counting)
     config = tiny(SGD, "optimizer.clip_norm=1.0")
     with pytest.raises(NonFiniteError):
-        train(tiny(SGD, "optimizer.clip_norm=1.0", "optimizer.lr=1e37"), keeping, NOWHERE)
+        train(tiny(SGD, "optimizer.clip_norm=1.0", "optimizer.lr=1e38"), keeping, NOWHERE)
     same(go(config, keeping), go(config, counting))
 
 

@@ -103,8 +103,8 @@ def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> Non
 def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path: Path) -> None:
     """That of the checkpoint, whatever the pictures are by then."""
 
-    def paint(most: int) -> None:
-        for number in range(24):
+    def paint(most: int, first: int = 0) -> None:
+        for number in range(first, first + 24):
             pixels = np.random.default_rng(number).integers(0, most + 1, (6, 6))
             path = tmp_path / "pics" / "ab"[number % 2] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +115,10 @@ def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path: Path) -> None:
     common = ("--config", "net.yaml")
     trained_alone(tmp_path, *common, "--set", "name=one", "--set", "train.epochs=1")
     shutil.copytree(tmp_path / "runs" / "one", tmp_path / "runs" / "two")
-    paint(60_000)
-    trained_alone(tmp_path, *common, "--resume", "runs/one")
-    done = trained(tmp_path, 2, *common, "--resume", "runs/two")
+    paint(60_000, 24)
+    goes_on = (*common, "--same-samples", "--resume")
+    trained_alone(tmp_path, *goes_on, "runs/one")
+    done = trained(tmp_path, 2, *goes_on, "runs/two")
     assert done.returncode == 0, done.stderr
     assert "10 bits are taken" in done.stderr
     assert bits(tmp_path / "runs" / "two", 10) == bits(tmp_path / "runs" / "one", 10)
