@@ -193,7 +193,7 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["eval", "--run", "t"], ["plain,tiny"]),
         (["train", "--resume", "x/"], ["dir,x/"]),
         (["train", "--resume", ""], ["plain,auto", "plain,tiny"]),
-        (["sweep", "--resume", "au"], ["plain,auto", "dir,au"]),
+        (["sweep", "--resume", "au"], ["plain,auto"]),
         (["train", "--init-from", "t"], ["plain,tiny"]),
         (["train", "--init-from", "resnet"], ["file,resnet"]),
         (["train", "--set", "init_fr"], ["plain,init_from.skip=", "plain,init_from.source="]),

@@ -62,7 +62,6 @@ READERS = {
     "training/ranks/post.py": SYSTEM,
     "training/ranks/team.py": SYSTEM,
     "training/ranks/watchdog.py": SYSTEM,
-    "training/ranks/world.py": SYSTEM,
     "training/records/checkpoint.py": "checkpoint",
     "training/records/disk_space.py": "writes alone",
     "training/records/resume.py": "config-changed",

@@ -81,9 +81,11 @@ def test_members_are_compared_with_the_first() -> None:
 
     first = member("a", (1, 8, 8), "x", "y")
     check_members([first, first, member("b", (1, 8, 8), "x", "y")])
+    check_members([first, member("b", (1, 8, 8), "y", "x")])
     for other, said in (
         (member("b", (1, 8, 9), "x", "y"), "b: takes pictures 1x8x9, but a takes 1x8x8; "),
-        (member("b", (1, 8, 8), "y", "x"), "b: knows other classes than a, or has them in another"),
+        (member("b", (1, 8, 8), "x", "z"), "b: knows other classes than a; networks that are"),
+        (member("b", (1, 8, 8), "x"), "b: knows other classes than a; networks that are"),
     ):
         for members in ([first, other], [first, first, other], [first, other, first]):
             with pytest.raises(CheckpointError, match=said):

@@ -24,7 +24,7 @@ pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
 DEEP = """
 data:
-  dataset: {image_folder: {train: pics, size: 6, mode: grey}}
+  dataset: {image_folder: {train: pics, test: tests, size: 6, mode: grey}}
   batch_size: 4
   validation: 0
 layers: [flatten, {dense: {units: 2}}]
@@ -103,19 +103,20 @@ def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> Non
 def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path: Path) -> None:
     """That of the checkpoint, whatever the pictures are by then."""
 
-    def paint(most: int, first: int = 0) -> None:
-        for number in range(first, first + 24):
+    def paint(most: int, folder: str = "pics", first: int = 0) -> None:
+        for number in range(first, first + 20):
             pixels = np.random.default_rng(number).integers(0, most + 1, (6, 6))
-            path = tmp_path / "pics" / "ab"[number % 2] / f"{number}.png"
+            path = tmp_path / folder / "ab"[number % 2] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint16)).save(path)
 
     (tmp_path / "net.yaml").write_text(DEEP)
     paint(1000)
+    paint(1000, "tests")
     common = ("--config", "net.yaml")
     trained_alone(tmp_path, *common, "--set", "name=one", "--set", "train.epochs=1")
     shutil.copytree(tmp_path / "runs" / "one", tmp_path / "runs" / "two")
-    paint(60_000, 24)
+    paint(60_000, first=20)
     goes_on = (*common, "--same-samples", "--resume")
     trained_alone(tmp_path, *goes_on, "runs/one")
     done = trained(tmp_path, 2, *goes_on, "runs/two")
