@@ -114,12 +114,7 @@ class FakeFrontend:
 
     data_type = SimpleNamespace(FLOAT="float", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="a", B="b", FALLBACK="fallback")
-    numerical_note = SimpleNamespace(
-        TENSOR_CORE="tensor cores",
-        NONDETERMINISTIC="unequal",
-        WINOGRAD_TILE_6x6="tiles of 6",
-        WINOGRAD_TILE_13x13="tiles of 13",
-    )
+    numerical_note = SimpleNamespace(TENSOR_CORE="tensor cores", NONDETERMINISTIC="unequal")
 
     def __init__(self) -> None:
         self.made = weakref.WeakSet[FakeGraph]()

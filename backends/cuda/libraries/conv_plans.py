@@ -95,10 +95,7 @@ class ConvPlans:
             modes = cudnn.heur_mode
             graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
             if spec.exact:
-                # Of the large tiles of Winograd a gradient keeps no more digits than of TF32.
-                notes = cudnn.numerical_note
-                inexact = (notes.TENSOR_CORE, notes.WINOGRAD_TILE_6x6, notes.WINOGRAD_TILE_13x13)
-                graph.deselect_numeric_notes([*inexact])
+                graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
             if spec.deterministic:
                 graph.deselect_numeric_notes([cudnn.numerical_note.NONDETERMINISTIC])
             graph.check_support()

@@ -30,6 +30,7 @@ data:
 layers: [flatten, {dense: {units: 2}}]
 optimizer: {type: sgd, lr: 0.1}
 train: {epochs: 2, accumulate: 2}
+run: {device: cpu}
 """
 
 
