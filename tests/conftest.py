@@ -75,6 +75,12 @@ def _default_loudness() -> None:
         console._quiet = False
 
 
+@pytest.fixture
+def norms_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch norms of few values go the way of large ones, for which they stand."""
+    monkeypatch.setattr("dnnstack.backends.onednn.norm.FEW", 0)
+
+
 def pytest_collection_finish() -> None:
     """A collection of garbage passes over the tests themselves, which are more than all else."""
     gc.collect()

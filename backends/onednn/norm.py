@@ -1,7 +1,7 @@
 """Batch norm by oneDNN's primitive; its running statistics, a few numbers per channel, by NumPy.
 
 In float32 the sums over the batch are put together from short ones: ``norm_sums.py`` says how,
-``norm_runs.py`` holds them, and docs/testing.md why.
+``norm_runs.py`` holds them, and docs/testing.md why. Of few values NumPy computes all of it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..base import Array
 from .bind import BOTH, Binder, binds
 from .constants import BACKWARD, FORWARD_INFERENCE, FORWARD_TRAINING
 from .convolution import candidate_layouts, wanted_layout
+from .fallback import reference
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_runs import norm_flags
@@ -31,6 +32,13 @@ from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
 KNOWN = (None, "relu")
+# Up to so many values NumPy takes about as long, and its sums in float64 are exact. In a few runs
+# of values far from zero the roundings of their means do not average out.
+FEW, FEW_SUMS = 6000, "in float64, because the roundings of few sums do not average out"
+
+
+def _is_few(b: Binder, op: Norm) -> bool:
+    return b.dtype == "float32" and op.x.size <= FEW
 
 
 def _input(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
@@ -89,6 +97,8 @@ def _details(op: Norm) -> dict[str, object]:
 
 @binds(BatchNorm, dtypes=BOTH)
 def batch_norm(b: Binder, op: BatchNorm) -> None:
+    if _is_few(b, op):
+        return reference(b, op, FEW_SUMS, exact=True)
     return _with_exact_sums(b, op) if b.dtype == "float32" else by_library(b, op)
 
 
@@ -206,6 +216,8 @@ def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> 
 
 @binds(BatchNormBackward, dtypes=BOTH)
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
+    if _is_few(b, op):
+        return reference(b, op, FEW_SUMS, exact=True)
     if b.dtype == "float32" and op.activation in KNOWN:
         return _backward_with_exact_sums(b, op)
     return backward_by_library(b, op)

@@ -127,6 +127,16 @@ def test_operation(name: str, backend: Backend) -> None:
                 np.testing.assert_array_equal(kept, value, f"{law}: '{tensor.name}' was changed")
 
 
+@pytest.mark.usefixtures("poison", "norms_by_onednn")
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batch_norm")])
+def test_batch_norm_by_onednn(name: str) -> None:
+    """As of many values; otherwise NumPy computes cases this small."""
+    try:
+        test_operation(name, onednn())
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
 def rounded(values: Array, bits: int) -> Array:
     """Float values cut to so many bits of their fraction."""
     if values.dtype != np.float32:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import pairwise, product
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.backends.reference.pointwise import activate
 from dnnstack.graph.geometry import Window
-from dnnstack.graph.graph import Tensor
+from dnnstack.graph.graph import Shape, Tensor
 from dnnstack.graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
@@ -43,9 +44,9 @@ from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 from .. import op_cases
 from ..op_cases_windows import Geometry
 from ..op_draft import ALPHA
-from .hard import CASES, Hard, case
+from .hard import CASES, Hard, Numbers, case
 
-__all__ = ["CASES", "mnist"]
+__all__ = ["CASES", "FEW", "mnist"]
 
 # Rows of this many numbers between two bounds, on both sides of zero.
 BOUNDS = (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 60.0)
@@ -181,6 +182,34 @@ for law in LAWS:
     for kind in (None, "relu"):
         case(f"batch_norm-convolved-{law}" + (f"-{kind}" if kind else ""), blocked, law, kind)
 case("batch_norm-mnist", real_pictures, "normal")
+
+
+def far(d: Hard, shape: Shape, mean: float, kind: str | None) -> None:
+    """Values around ``mean``, with a deviation of 1; the gradient is around 0."""
+    norms.batch_norm_both(d, shape, True, True, kind)
+    x = d.graph.ops[0].reads()[0]
+    d.values[x] = (d.values[x] + np.float32(mean)).astype(np.float32)
+
+
+def few() -> Iterator[tuple[str, Shape, float, str | None]]:
+    """Batch norms of at most 6,000 values, in odd shapes: some fixed, others drawn."""
+    kinds, means = (None, "relu"), (0.0, 10.0, 100.0, 1000.0)
+    for shape in ((4, 5, 7, 6), (7, 13, 9, 3), (3, 16, 5, 5)):
+        for mean, kind in product(means[1:], kinds):
+            yield "x".join(map(str, shape)), shape, mean, kind
+    draw = Numbers("batch norms of few values")
+    for at in range(16):
+        n, c, h, w = (int(draw.integers(low, high, 1)[0]) for low, high in LIMITS)
+        shape = (n, min(c, 6000 // (n * h * w)), h, w)
+        yield f"drawn{at}", shape, means[at % 4], kinds[at // 4 % 2]
+
+
+# Of samples, channels, rows and columns.
+LIMITS = ((2, 17), (1, 25), (1, 17), (1, 17))
+FEW = []
+for named, shape, mean, kind in few():
+    FEW.append(f"batch_norm-few-{named}-{mean:g}" + (f"-{kind}" if kind else ""))
+    case(FEW[-1], far, "normal", shape, mean, kind)
 
 
 MARGINS = (1.0, 2.0, 5.0, 10.0, 14.0, 17.0, 20.0, 30.0, 60.0, 80.0)
