@@ -191,6 +191,7 @@ def test_averages_follow(backend: Backend, away: float, pull: bool) -> None:
     assert abs((got - want).mean() / moved) < 0.03
 
 
+@pytest.mark.usefixtures("norms_by_onednn")
 @pytest.mark.parametrize("momentum", [0.1, 1e-3, 1e-4, 1e-5])
 @pytest.mark.parametrize("describe", [tracked, tracked_by_parts])
 def test_running_statistics_follow(

@@ -20,6 +20,7 @@ from dnnstack.optimizers.sgd import Sgd
 
 from ...support.op_cases import CASES
 
+pytestmark = pytest.mark.usefixtures("norms_by_onednn")
 DEEP = (
     LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3}),
     *(
