@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 
 from ....graph.geometry import Window
-from ...known import Kind, numbers, product, result
+from ...known import Factors, Kind, Numbers, fine, numbers, product, result, signs, squares
 from .layout import BFLOAT
 from .operand import Operand
 from .runtime import address_of, cuda_api, cupy
 
 # What rounding may make of a result, which is a sum of positive numbers.
 CLOSE = {"float32": 1e-3, BFLOAT: 2.0**-7}
+# What float32 may lose, as a share of the root of the summed squares. TF32 loses 2e-4 or more, sums
+# of 500,000 numbers, one by one, some 2e-5. cuDNN 9.28 has a plan that is asked for exact sums and
+# loses 7e-4, though nothing of numbers that are all alike.
+LOST = 8e-5
 OUTPUT: Mapping[Kind, str] = {"forward": "y", "data": "x", "filter": "w"}
 # Runs a convolution, given device pointers by name.
 Run = Callable[[Mapping[str, int]], None]
@@ -36,12 +40,7 @@ def is_right(
     workspace: its address and size in bytes; it is filled with NaN first, as the output is. Called
     inside ``cupy_on``.
     """
-    sizes = {name: operands[name].sizes for name in ("x", "w", "y")}
-    arrays = {name: operand.array(0.0) for name, operand in operands.items()}
-    for name in ("x", "w", "y"):
-        if name != OUTPUT[kind]:
-            own = numbers(sizes[name] if name == "w" else sizes[name][1:])
-            _store(operands[name], arrays[name], product(own))
+    arrays = _given(kind, operands, numbers)
     found = arrays[OUTPUT[kind]]
     found.view("uint8").fill(0xFF)
     address, size = workspace
@@ -49,9 +48,51 @@ def is_right(
         cuda_api().at_address(address, size).fill(0xFF)
     run(addresses(arrays))
     output = operands[OUTPUT[kind]]
-    want = cupy().asarray(product(result(kind, sizes["x"], sizes["w"], sizes["y"], window)))
+    want = cupy().asarray(_wanted(kind, operands, window, numbers))
     gap = cupy().abs(_values(output, found) - want)
     return bool((gap <= CLOSE[output.dtype] * want).all())
+
+
+def is_exact(
+    kind: Kind, operands: Mapping[str, Operand], window: Window, run: Run, relu: bool
+) -> bool:
+    """Whether ``run`` loses no more of operands in float32 than sums in float32 do.
+
+    relu: negative results become 0. Called inside ``cupy_on``.
+    """
+    arrays = _given(kind, operands, fine)
+    run(addresses(arrays))
+    batch = signs(operands["x"].sizes[0]).sum()
+    want = _wanted(kind, operands, window, fine, batch)
+    found = cupy().asnumpy(_values(operands[OUTPUT[kind]], arrays[OUTPUT[kind]]))
+    gap = found - (want.clip(0) if relu else want)
+    size = _wanted(kind, operands, window, squares, batch**2).mean()
+    return bool(np.square(gap).mean() <= LOST**2 * size)
+
+
+def _given(kind: Kind, operands: Mapping[str, Operand], factors: Factors) -> dict[str, Any]:
+    """Device arrays: the operands with products of these factors, all else with 0."""
+    arrays = {name: operand.array(0.0) for name, operand in operands.items()}
+    for name in ("x", "w", "y"):
+        if name != OUTPUT[kind]:
+            sizes = operands[name].sizes
+            own = factors(sizes if name == "w" else sizes[1:], name)
+            values = product(own).astype(np.float32)
+            if kind == "filter" and name == "x" and factors is fine:
+                values = np.multiply.outer(signs(sizes[0]).astype(np.float32), values)
+            _store(operands[name], arrays[name], values)
+    return arrays
+
+
+def _wanted(
+    kind: Kind,
+    operands: Mapping[str, Operand],
+    window: Window,
+    factors: Factors,
+    pictures: float | None = None,
+) -> Numbers:
+    sizes = (operands[name].sizes for name in ("x", "w", "y"))
+    return product(result(kind, *sizes, window, factors, pictures))  # type: ignore[arg-type]
 
 
 def addresses(arrays: Mapping[str, Any]) -> dict[str, int]:

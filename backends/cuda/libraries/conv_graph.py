@@ -9,16 +9,13 @@ from ....common.errors import CudnnError
 from ....graph.geometry import Window
 from ...known import Kind
 from .candidates import Candidates
-from .conv_check import OUTPUT, Run, addresses, is_right
+from .conv_check import OUTPUT, Run, addresses, is_exact, is_right
 from .conv_plans import ConvPlans, ConvSpec
 from .cudnn_library import Cudnn
 from .operand import Operand
 from .plan_files import RestoredPlan
-from .runtime import address_of, cuda_api, cupy, cupy_on
+from .runtime import address_of, cuda_api, cupy_on
 from .timing import gives_equal_bits
-
-# TF32 keeps 10 bits behind the point: it loses this, float32 does not.
-BEYOND_TF32 = 2.0**-12
 
 
 class ConvGraph(Candidates):
@@ -176,7 +173,7 @@ class ConvGraph(Candidates):
             return (
                 is_right(self._kind, self._operands, self._window, run, memory)
                 and (not self._deterministic or self._repeats(run))
-                and (not self._exact or self._is_exact(index, workspace))
+                and (not self._exact or self._is_exact(run))
             )
 
     def _try(self, index: int, workspace: int, pointers: Mapping[str, int]) -> None:
@@ -186,26 +183,8 @@ class ConvGraph(Candidates):
         arrays = {name: operand.noise() for name, operand in self._operands.items()}
         return gives_equal_bits(partial(run, addresses(arrays)), arrays[self.output])
 
-    def _is_exact(self, index: int, workspace: int) -> bool:
-        """Every output is a count of products of 1 and 1 + BEYOND_TF32, and must show it.
-
-        Of the batch one sample is not zero, so that a count stays far below what float32 holds.
-        """
-        inputs = [name for name in ("x", "w", "y") if name != self.output]
-        for fine in inputs:
-            arrays = {name: op.array(0.0) for name, op in self._operands.items()}
-            for name in inputs:
-                array, operand = arrays[name], self._operands[name]
-                value = 1.0 + BEYOND_TF32 if name == fine else 1.0
-                one = operand.count if name == "w" else operand.count // operand.sizes[0]
-                array[:one] = value
-            self._try(index, workspace, addresses(arrays))
-            found = arrays[self.output].astype("float64")
-            counts = cupy().rint(found / (1.0 + BEYOND_TF32))
-            gap = cupy().abs(found - counts * (1.0 + BEYOND_TF32))
-            if bool((gap > counts * BEYOND_TF32 / 4).any()):
-                return False
-        return True
+    def _is_exact(self, run: Run) -> bool:
+        return is_exact(self._kind, self._operands, self._window, run, self._spec.relu)
 
     def _refused(self, reason: str) -> CudnnError:
         return self._spec.refusal(RuntimeError(reason))

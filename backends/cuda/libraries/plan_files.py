@@ -21,6 +21,8 @@ from .conv_plans import WORKSPACE_LIMIT, ConvPlans, ConvSpec, PlanFacts
 from .runtime import frontend
 
 FOLDER = "plans"
+# Counts how often the trial of a plan became stricter: what passed the one before is tried again.
+_TRIAL = 2
 
 
 class RestoredPlan:
@@ -60,7 +62,7 @@ class PlanFiles:
     versions: tuple[str, ...]
 
     def _key(self, spec: ConvSpec, wanted: int | None) -> bytes:
-        return kept.key_of(self.versions, spec, wanted)
+        return kept.key_of(_TRIAL, self.versions, spec, wanted)
 
     def restored(self, handle: int, spec: ConvSpec, wanted: int | None) -> RestoredPlan | None:
         """The plan of a file; None if there is none that can be had."""

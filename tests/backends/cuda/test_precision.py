@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -185,9 +186,9 @@ def test_rounding_to_tf32_is_found_out(cuda):
     workspace = cuda_api().empty(WORKSPACE_LIMIT, "uint8")
     pointer = int(workspace.data.ptr)
     with cupy_on(device().stream):
-        rounding, exact = forward_graph(False), forward_graph(True)
-        assert not rounding._is_exact(rounding.plan, pointer)
-        assert exact._is_exact(exact.plan, pointer)
+        for exact in (False, True):
+            graph = forward_graph(exact)
+            assert graph._is_exact(partial(graph._try, graph.plan, pointer)) == exact
 
 
 def test_what_does_not_repeat_is_found_out(cuda, monkeypatch):

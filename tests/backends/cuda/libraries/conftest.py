@@ -56,6 +56,6 @@ def trials(monkeypatch):
     real = ConvGraph._verify
     monkeypatch.setattr(conv_graph, "is_right", is_right)
     monkeypatch.setattr(ConvGraph, "_repeats", lambda graph, run: True)
-    monkeypatch.setattr(ConvGraph, "_is_exact", lambda graph, index, workspace: True)
+    monkeypatch.setattr(ConvGraph, "_is_exact", lambda graph, run: True)
     monkeypatch.setattr(ConvGraph, "_verify", verify)
     return found
