@@ -35,8 +35,9 @@ def fine(sizes: Sequence[int], operand: str) -> list[Numbers]:
     half = 2 ** (24 // len(sizes) - 1)
     found: list[Numbers] = []
     for size in sizes:
-        mixed = (np.arange(1, size + 1, dtype=np.uint32) + ord(operand)) * np.uint32(0x9E3779B1)
-        mixed = (mixed ^ mixed >> 15) * np.uint32(0x85EBCA77)
+        at = np.arange(1, size + 1, dtype=np.uint32) + np.uint32(ord(operand))
+        mixed = at * np.uint32(0x9E3779B1)
+        mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x85EBCA77)
         found.append(((half + (mixed >> 16) % half) | 1) * np.where(mixed >> 31, 1.0, -1.0))
     return found
 

@@ -91,8 +91,8 @@ def _wanted(
     factors: Factors,
     pictures: float | None = None,
 ) -> Numbers:
-    sizes = (operands[name].sizes for name in ("x", "w", "y"))
-    return product(result(kind, *sizes, window, factors, pictures))  # type: ignore[arg-type]
+    x, w, y = (operands[name].sizes for name in ("x", "w", "y"))
+    return product(result(kind, x, w, y, window, factors, pictures))
 
 
 def addresses(arrays: Mapping[str, Any]) -> dict[str, int]:
