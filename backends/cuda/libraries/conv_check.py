@@ -64,10 +64,10 @@ def is_exact(
     run(addresses(arrays))
     batch = signs(operands["x"].sizes[0]).sum()
     want = _wanted(kind, operands, window, fine, batch)
-    found = cupy().asnumpy(_values(operands[OUTPUT[kind]], arrays[OUTPUT[kind]]))
-    gap = found - (want.clip(0) if relu else want)
+    found = _values(operands[OUTPUT[kind]], arrays[OUTPUT[kind]])
+    gap = found - cupy().asarray(want.clip(0) if relu else want)
     size = _wanted(kind, operands, window, squares, batch**2).mean()
-    return bool(np.square(gap).mean() <= LOST**2 * size)
+    return bool((gap * gap).mean() <= LOST**2 * size)
 
 
 def _given(kind: Kind, operands: Mapping[str, Operand], factors: Factors) -> dict[str, Any]:
