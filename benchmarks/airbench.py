@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,127 +23,88 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
+from processes import Worker
+
 OURS = "dnnstack"
 PEERS = (OURS, "eager", "compile")
 RECIPES = ("sgd", "muon")
 TITLES = {OURS: "dnnstack", "eager": "PyTorch eager", "compile": "torch.compile"}
 
 
-class Worker:
-    """A process that trains one recipe with one peer when it is told a seed."""
+class Peer:
+    """A process that trains one recipe when it is told a seed."""
 
-    def __init__(self, peer: str, recipe: str, options: argparse.Namespace, folder: Path) -> None:
-        self.peer, self.recipe = peer, recipe
+    def __init__(self, name: str, recipe: str, options: argparse.Namespace, folder: Path) -> None:
+        self.name, self.failed, self.versions = name, "", ""
         self.runs: list[dict[str, Any]] = []
-        self.failed = ""
-        self.versions = ""
-        self._log = folder / f"{recipe}-{peer}.log"
-        passed = {
-            "peer": peer,
-            "recipe": recipe,
-            "device": options.device,
-            "data": str(options.data_dir) if options.data_dir else None,
-            "noise": options.noise,
-            "tiny": options.tiny,
-            "precision": options.precision,
-            "tune": options.tune,
-            "mode": options.mode,
-        }
-        script = Path(__file__).with_name("airbench_worker.py")
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), json.dumps(passed)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+        passed = json.dumps({"peer": name, "recipe": recipe, **vars(options)}, default=str)
+        log = folder / f"{recipe}-{name}.log"
+        self.worker = Worker("airbench_worker.py", passed, log=log)
+        self.worker.start()
 
-    def wait(self) -> None:
-        """Until it is warm."""
-        self.versions = self._answer().get("versions", "")
-
-    def train(self, seed: int) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seed}\n".encode())
-        self._process.stdin.flush()
-        if answer := self._answer():
-            self.runs.append(answer)
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        answer = dict(json.loads(line)) if line else {}
-        if not line or "error" in answer:
-            self._process.wait()
-            last = self._log.read_text("utf-8", "replace").strip().splitlines()[-3:]
-            self.failed = answer.get("error") or " | ".join(last) or "the process ended"
-            return {}
+    def train(self, seed: int) -> dict[str, Any]:
+        """Its figures; after a failure none."""
+        self.worker.send(seed=seed)
+        answer = self.worker.receive()
+        self.failed = answer.get("error", "")
+        self.versions = answer.pop("versions", self.versions)
         return answer
 
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
-
-def compare(recipe: str, options: argparse.Namespace, folder: Path, end: float) -> list[Worker]:
+def compare(recipe: str, options: argparse.Namespace, folder: Path, end: float) -> list[Peer]:
     """All runs of one recipe; rounds begin until ``end``."""
-    workers: list[Worker] = []
+    peers: list[Peer] = []
     try:
         # One after the other: what is timed while it warms up must not be disturbed.
-        for peer in options.peers:
+        for name in options.peers:
             begin = time.monotonic()
-            workers.append(Worker(peer, recipe, options, folder))
-            workers[-1].wait()
-            say(f"{recipe} {peer}: {workers[-1].failed or 'warm'}, {seconds_since(begin)}")
+            peers.append(Peer(name, recipe, options, folder))
+            peers[-1].train(0)
+            spent = time.monotonic() - begin
+            say(f"{recipe} {name}: {peers[-1].failed or 'warm'}, {spent:.0f} s")
         longest = 0.0
         for seed in range(1, options.runs + 1):
             begin = time.monotonic()
             if begin + longest > end:
                 say(f"{recipe}: the time is up after {seed - 1} of {options.runs} runs")
                 break
-            for worker in workers:
-                if not worker.failed:
-                    worker.train(seed)
-            shown = [f"{w.peer} {shown_run(w.runs[-1])}" for w in workers if not w.failed]
+            shown = []
+            for peer in peers:
+                if not peer.failed and not (found := peer.train(seed)).get("error"):
+                    peer.runs.append({"seed": seed, **found})
+                    shown.append(f"{peer.name} {100 * found['accuracy']:.2f}%")
+                    shown[-1] += f" {found['seconds']:.3f} s"
             say(f"{recipe} seed {seed}: {', '.join(shown)}")
             longest = max(longest, time.monotonic() - begin)
     finally:
-        for worker in workers:
-            worker.stop()
-    return workers
+        for peer in peers:
+            peer.worker.stop()
+    return peers
 
 
 def say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def seconds_since(begin: float) -> str:
-    return f"{time.monotonic() - begin:.0f} s"
-
-
-def shown_run(run: dict[str, Any]) -> str:
-    return f"{100 * run['accuracy']:.2f}% {run['seconds']:.3f} s"
-
-
-def show(recipe: str, workers: list[Worker]) -> None:
+def show(recipe: str, peers: list[Peer]) -> None:
     """A line a peer; the seconds' parts are medians."""
     print(f"\n{recipe}: accuracy on the test set in percent, seconds of one training")
     print(f"  {'':16}{'runs':>5}{'mean':>8}{'dev.':>7}{'median s':>10}{'min s':>8}{'ratio':>7}")
-    ours = next((w for w in workers if w.peer == OURS and w.runs), None)
-    for worker in workers:
-        if not worker.runs:
-            print(f"  {TITLES[worker.peer]:16} not measured: {worker.failed or 'no time'}")
+    ours = next((peer for peer in peers if peer.name == OURS and peer.runs), None)
+    for peer in peers:
+        if not peer.runs:
+            print(f"  {TITLES[peer.name]:16} not measured: {peer.failed or 'no time'}")
             continue
-        accuracies = [100 * run["accuracy"] for run in worker.runs]
-        spent = [run["seconds"] for run in worker.runs]
+        accuracies = [100 * run["accuracy"] for run in peer.runs]
+        spent = [run["seconds"] for run in peer.runs]
         deviation = f"{stdev(accuracies):7.2f}" if len(accuracies) > 1 else f"{'':7}"
         ratio = median(spent) / median(r["seconds"] for r in ours.runs) if ours else 0.0
         parts = ", ".join(
-            f"{name} {median(run['parts'][name] for run in worker.runs):.3f}"
-            for name in worker.runs[0]["parts"]
+            f"{name} {median(run['parts'][name] for run in peer.runs):.3f}"
+            for name in peer.runs[0]["parts"]
         )
         print(
-            f"  {TITLES[worker.peer]:16}{len(spent):5}{mean(accuracies):8.2f}{deviation}"
+            f"  {TITLES[peer.name]:16}{len(spent):5}{mean(accuracies):8.2f}{deviation}"
             f"{median(spent):10.3f}{min(spent):8.3f}{ratio:7.2f}  {parts}"
         )
 
@@ -160,7 +120,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--precision", default="bf16", help="of dnnstack; PyTorch's is fp16")
     parser.add_argument("--tune", choices=["none", "auto", "search"], default="auto")
     parser.add_argument("--mode", default="max-autotune", help="of torch.compile")
-    parser.add_argument("--json", type=Path, help="append every run to this file")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help=argparse.SUPPRESS)
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -176,16 +135,11 @@ def main() -> None:
         for at, recipe in enumerate(options.recipes):
             now = time.monotonic()
             share = (begin + 60 * options.minutes - now) / (len(options.recipes) - at)
-            workers = compare(recipe, options, Path(folder), now + share)
-            done.append((recipe, workers))
-            show(recipe, workers)
+            peers = compare(recipe, options, Path(folder), now + share)
+            done.append((recipe, peers))
+            show(recipe, peers)
             sys.stdout.flush()
-            for worker in workers if options.json else ():
-                with options.json.open("a", encoding="utf-8") as file:
-                    for run in worker.runs:
-                        line = {"recipe": recipe, "peer": worker.peer, **run}
-                        file.write(json.dumps(line) + "\n")
-    versions = [worker.versions for _, workers in done for worker in workers]
+    versions = [peer.versions for _, peers in done for peer in peers]
     print("\n" + "\n".join(dict.fromkeys(text for text in versions if text)))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_nets import Scaled
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TRANSLATE, SMOOTHING, WHITENED, BIAS_EPOCHS = 2, 0.2, 5000, 3
@@ -102,15 +103,6 @@ class Group(nn.Sequential):
         )
 
 
-class Times(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.factor
-
-
 def network(recipe: str, dtype: Any, device: str) -> nn.Sequential:
     whitening = nn.Conv2d(3, 24, 2, bias=True)
     whitening.weight.requires_grad = False
@@ -121,7 +113,7 @@ def network(recipe: str, dtype: Any, device: str) -> nn.Sequential:
         head.weight.data.mul_(1 / head.weight.data.std())
     net = nn.Sequential(
         *(whitening, nn.GELU(), Group(24, 64), Group(64, 256), Group(256, 256)),
-        *(nn.MaxPool2d(3), nn.Flatten(), head, Times(1 / 9 if recipe == "sgd" else 1 / 256)),
+        *(nn.MaxPool2d(3), nn.Flatten(), head, Scaled(1 / 9 if recipe == "sgd" else 1 / 256)),
     )
     net = net.to(device).to(memory_format=torch.channels_last)
     for module in net.modules():

@@ -1,23 +1,25 @@
-"""One peer of airbench.py in a process of its own: it trains once for each seed that it is told.
+"""One peer of airbench.py in a process of its own: it trains once for each seed that is asked for.
 
-A line on standard input is a seed; the answer is a JSON line: accuracy, seconds and their parts.
-Before the first, a warm-up is answered by the versions.
+{"seed": 1} is answered by accuracy, seconds, their parts, and the versions; see processes.py.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import traceback
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+from processes import serve
 
 CONFIGS = {"sgd": "cifar10-airbench.yaml", "muon": "cifar10-airbench-muon.yaml"}
 # Pictures of a training and a test set, and of a batch where that is another.
 SIZES, TINY, TINY_BATCH = (50_000, 10_000), (160, 50), 16
+# Steps that one captured graph of dnnstack's holds.
+TOGETHER = 8
 
 
 def pictures(options: dict[str, Any]) -> tuple[Any, Any]:
@@ -25,7 +27,7 @@ def pictures(options: dict[str, Any]) -> tuple[Any, Any]:
     from dnnstack.datasets import ImageSet, data_root, load
 
     if not options["noise"]:
-        root = data_root(Path(options["data"]) if options["data"] else None, None)
+        root = data_root(Path(options["data_dir"]) if options["data_dir"] else None, None)
         train, test = (load("cifar10", split, root=root) for split in ("train", "test"))
         return train, test
     draw = np.random.default_rng(1)
@@ -38,23 +40,31 @@ def pictures(options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 class Ours:
-    """dnnstack's own training session."""
+    """dnnstack's own training session on all of ``train``, judged on ``test``, no part of it."""
 
     def __init__(self, options: dict[str, Any], train: Any, test: Any) -> None:
         from dnnstack.backends.select import open_backend
-        from timed import Trainings
 
-        self._options = options
+        self._options, self._count, self._tuning = options, len(train), None
         self._backend = open_backend("cuda" if options["device"] == "cuda" else "cpu")
-        self._trainings = Trainings(self._backend, train, test)
-        self._tuning: Any = None
+        images = np.concatenate([train.images, test.images])
+        labels = np.concatenate([train.labels, test.labels])
+        # What nobody can change need not be copied to the device again.
+        images.setflags(write=False)
+        # The judged pictures are behind the training set, as validation.
+        self._data = replace(train, images=images, labels=labels)
 
     def versions(self) -> str:
         found = self._backend.versions().items()
         return ", ".join(f"{name} {version}" for name, version in found)
 
-    def _config(self, seed: int) -> Any:
+    def _session(self, seed: int) -> Any:
         from dnnstack.configs import load_config
+        from dnnstack.datasets import describe
+        from dnnstack.training.assemble import build_network, preprocessing
+        from dnnstack.training.plan import make_plan
+        from dnnstack.training.session import Session
+        from dnnstack.training.setup import Setup
 
         tune = {"none": "false", "auto": "auto", "search": "true"}[self._options["tune"]]
         changed = [f"seed={seed}", f"run.tune={tune}", "data.evaluation_batch_size=2000"]
@@ -63,12 +73,70 @@ class Ours:
         if self._options["tiny"]:
             changed += [f"data.batch_size={TINY_BATCH}", "data.evaluation_batch_size=50"]
             changed += ["train={max_steps: 35}"]
-        return load_config(CONFIGS[self._options["recipe"]], changed).config
+        config = load_config(CONFIGS[self._options["recipe"]], changed).config
+        info = describe(config.data.dataset.type)
+        network, scaling = build_network(config, info), preprocessing(config, info)
+        plan = replace(
+            # Planned without validation, so that all training pictures are trained on.
+            make_plan(config, self._count),
+            validation=np.arange(self._count, len(self._data), dtype=np.int32),
+            evaluation_batch_size=config.data.evaluation_batch_size,
+        )
+        setup = Setup(config, network, scaling, plan, self._data)
+        return Session(setup, self._backend, self._tuning)
 
     def train(self, seed: int) -> dict[str, Any]:
-        done = self._trainings.run(self._config(seed), self._tuning)
-        self._tuning = done["tuning"]
-        return {key: done[key] for key in ("accuracy", "seconds", "parts")}
+        session = self._session(seed)
+        try:
+            session.initialize()
+            fresh = session.snapshot()
+            warm_up(session)
+            session.put(fresh)
+            begin = perf_counter()
+            whiten(session)
+            whitened = perf_counter()
+            while session.step < session.plan.total_steps:
+                done = session.step % session.plan.steps_per_epoch
+                left = session.plan.total_steps - session.step
+                session.run(min(session.plan.steps_per_epoch - done, left), wait=False)
+            # Reading waits for what was launched.
+            session.sums()
+            trained = perf_counter()
+            found = session.validate()
+            end = perf_counter()
+            self._tuning = session.executable.tuning
+        finally:
+            session.close()
+        parts = {
+            "whitening": whitened - begin,
+            "training": trained - whitened,
+            "evaluation": end - trained,
+        }
+        return {"accuracy": found.accuracy, "seconds": end - begin, "parts": parts}
+
+
+def whiten(session: Any) -> None:
+    from dnnstack.common.machine import available_threads
+    from dnnstack.layers.whitening import Whiten
+
+    for each in session.network.parameters():
+        if isinstance(each.initializer, Whiten):
+            pictures = session.first_pictures(each.initializer.samples)
+            shape, threads = each.tensor.shape, available_threads()
+            filters = each.initializer.from_pictures(shape, pictures, threads)
+            session.executable.write(each.tensor, filters)
+
+
+def warm_up(session: Any) -> None:
+    """Run every section as the timed part does, for what first runs is captured.
+
+    A GPU's graphs hold eight steps where so many are asked for, else one.
+    """
+    for steps in (min(TOGETHER, session.plan.steps_per_epoch), 1):
+        session.run(steps)
+        for phase in session.stretches[1:]:
+            phase.run(session.executable, steps)
+    session.validate()
 
 
 def make(options: dict[str, Any]) -> Any:
@@ -83,23 +151,14 @@ def make(options: dict[str, Any]) -> Any:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    # Whatever prints does so to the log; answers go to what was standard output.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    peer: Any = None
 
-    def answer(**fields: Any) -> None:
-        answers.write(json.dumps(fields) + "\n")
-        answers.flush()
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal peer
+        peer = peer or make(options)
+        return {**peer.train(request["seed"]), "versions": peer.versions()}
 
-    try:
-        peer = make(options)
-        peer.train(0)
-        answer(versions=peer.versions())
-        for line in sys.stdin:
-            answer(seed=int(line), **peer.train(int(line)))
-    except BaseException as error:
-        traceback.print_exc()
-        answer(error=f"{type(error).__name__}: {error}"[:400])
+    serve(answer)
 
 
 if __name__ == "__main__":

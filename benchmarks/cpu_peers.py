@@ -15,11 +15,9 @@ fraction of the limit is GFLOP/s by the fastest gemm in float32 seen in the same
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -28,38 +26,25 @@ RATE = 0.01
 
 Layers = list[tuple[str, dict[str, Any]]]
 CONV3 = {"kernel_size": 3, "padding": "same"}
-MLP: Layers = [
-    ("flatten", {}),
-    ("dense", {"units": 500}),
-    ("relu", {}),
-    ("dense", {"units": 10}),
-    ("softmax", {}),
-]
+RELU: Layers = [("relu", {})]
+POOL: Layers = [("max_pool2d", {})]
+END: Layers = [("dense", {"units": 10}), ("softmax", {})]
+MLP: Layers = [("flatten", {}), ("dense", {"units": 500}), *RELU, *END]
 LENET: Layers = [
-    ("conv2d", {"filters": 20, "kernel_size": 5}),
-    ("max_pool2d", {}),
-    ("conv2d", {"filters": 50, "kernel_size": 5}),
-    ("max_pool2d", {}),
-    ("flatten", {}),
-    ("dense", {"units": 500}),
-    ("relu", {}),
-    ("dense", {"units": 10}),
-    ("softmax", {}),
+    *(("conv2d", {"filters": 20, "kernel_size": 5}), *POOL),
+    *(("conv2d", {"filters": 50, "kernel_size": 5}), *POOL),
+    *MLP,
 ]
+
+
+def plain(filters: int) -> Layers:
+    return [("conv2d", {"filters": filters, **CONV3}), *RELU]
+
+
 CIFAR: Layers = [
-    ("conv2d", {"filters": 64, **CONV3}),
-    ("relu", {}),
-    ("conv2d", {"filters": 64, **CONV3}),
-    ("relu", {}),
-    ("max_pool2d", {}),
-    ("conv2d", {"filters": 128, **CONV3}),
-    ("relu", {}),
-    ("conv2d", {"filters": 128, **CONV3}),
-    ("relu", {}),
-    ("max_pool2d", {}),
-    ("flatten", {}),
-    ("dense", {"units": 10}),
-    ("softmax", {}),
+    *(*plain(64), *plain(64), *POOL),
+    *(*plain(128), *plain(128), *POOL),
+    *(("flatten", {}), *END),
 ]
 
 
@@ -70,29 +55,24 @@ def convolved(filters: int, stride: int = 1) -> Layers:
 
 
 CIFAR_NORM: Layers = [
-    *(*convolved(64), ("relu", {}), *convolved(64), ("relu", {}), ("max_pool2d", {})),
-    *(*convolved(128), ("relu", {}), *convolved(128), ("relu", {}), ("max_pool2d", {})),
-    ("flatten", {}),
-    ("dense", {"units": 10}),
-    ("softmax", {}),
+    *(*convolved(64), *RELU, *convolved(64), *RELU, *POOL),
+    *(*convolved(128), *RELU, *convolved(128), *RELU, *POOL),
+    *(("flatten", {}), *END),
 ]
 
 
 def block(filters: int, stride: int) -> Layers:
     """A residual block with the parameter-free shortcut (He et al. 2016, option A)."""
-    body = [*convolved(filters, stride), ("relu", {}), *convolved(filters)]
-    return [("residual", {"body": body, "shortcut": "padding"}), ("relu", {})]
+    body = [*convolved(filters, stride), *RELU, *convolved(filters)]
+    return [("residual", {"body": body, "shortcut": "padding"}), *RELU]
 
 
 RESNET20: Layers = [
-    *convolved(16),
-    ("relu", {}),
+    *(*convolved(16), *RELU),
     *(*block(16, 1), *block(16, 1), *block(16, 1)),
     *(*block(32, 2), *block(32, 1), *block(32, 1)),
     *(*block(64, 2), *block(64, 1), *block(64, 1)),
-    ("global_avg_pool2d", {}),
-    ("dense", {"units": 10}),
-    ("softmax", {}),
+    *(("global_avg_pool2d", {}), *END),
 ]
 NETS: dict[str, tuple[Layers, tuple[int, int, int], int]] = {
     "mlp-256": (MLP, (1, 28, 28), 256),
@@ -233,8 +213,8 @@ def slice_time(step: Step, once: float) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def compare(name: str, threads: int, rounds: int, compiled: bool, precision: str) -> dict[str, Any]:
-    """Time all variants of one network in alternation."""
+def compare(name: str, threads: int, rounds: int, compiled: bool, precision: str) -> None:
+    """Time all variants of one network in alternation, and print a line for each."""
     step, flops, backend = ours(name, threads, precision)
     variants: dict[str, Step] = {
         "dnnstack": step,
@@ -262,28 +242,16 @@ def compare(name: str, threads: int, rounds: int, compiled: bool, precision: str
         peak = max(peak, backend.limits().gflops)
         for key, variant in variants.items():
             times[key].append(slice_time(variant, once[key]))
-    base = times["dnnstack"]
-    rows = {
-        key: {
-            "median_ms": 1e3 * median(spent),
-            "min_ms": 1e3 * min(spent),
-            "ratio": median(t / o for t, o in zip(spent, base, strict=True)),
-            "gflops": flops / median(spent) / 1e9,
-            "of_peak": flops / median(spent) / 1e9 / peak,
-        }
-        for key, spent in times.items()
-    }
-    return {"gflop_per_step": flops / 1e9, "peak_gflops": peak, "rounds": rounds, "rows": rows}
-
-
-def show(name: str, result: dict[str, Any]) -> None:
-    peak, work = result["peak_gflops"], result["gflop_per_step"]
+    work = flops / 1e9
     print(f"\n{name}: {work:.3f} GFLOP a step, gemm peak {peak:.0f} GFLOP/s in float32")
     print(f"  {'':32}{'median ms':>10}{'min ms':>10}{'ratio':>8}{'GFLOP/s':>10}{'of peak':>9}")
-    for key, row in result["rows"].items():
+    for key, spent in times.items():
+        ratio = median(t / o for t, o in zip(spent, times["dnnstack"], strict=True))
+        rate = work / median(spent)
         print(
-            f"  {key:32}{row['median_ms']:10.3f}{row['min_ms']:10.3f}{row['ratio']:8.2f}"
-            f"{row['gflops']:10.0f}{row['of_peak']:9.0%}"
+            f"  {key:32}{1e3 * median(spent):10.3f}{1e3 * min(spent):10.3f}{ratio:8.2f}"
+            f"{rate:10.0f}{rate / peak:9.0%}",
+            flush=True,
         )
 
 
@@ -294,7 +262,6 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compile", action="store_true", help="torch.compile too (slow to start)")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
     # NumPy's BLAS workers spin after a call and would take the cores from both sides.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -304,14 +271,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     settings = f"{options.precision}, {options.threads} threads, {options.rounds} rounds"
     print(f"PyTorch {torch.__version__}, {settings}")
-    results = {}
     for name in options.nets:
-        results[name] = compare(
-            name, options.threads, options.rounds, options.compile, options.precision
-        )
-        show(name, results[name])
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1), "utf-8")
+        compare(name, options.threads, options.rounds, options.compile, options.precision)
 
 
 if __name__ == "__main__":

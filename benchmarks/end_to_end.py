@@ -15,11 +15,12 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
+
+from processes import TOOL
 
 
 def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float:
@@ -41,7 +42,7 @@ def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float
     setup = Setup(config, network, preprocessing(config, info), plan, data)
     session = Session(setup, open_backend(options.device, options.threads))
     session.initialize()
-    session.run(20)
+    session.run(min(20, plan.steps_per_epoch))
     executable, step = session.executable, session.executable.graphs["train"]["step"]
     # Stretches of about a tenth of a second, so that starting one counts for nothing.
     count, done, begin = 20, 0, time.perf_counter()
@@ -60,7 +61,7 @@ def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float
 def train_images_per_second(options: argparse.Namespace, steps: int) -> tuple[float, float, float]:
     """Images a second of `train` without validation, its seconds, and those of validation."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dnnstack.cli", "train", "--config", options.config]
+        command = [*TOOL, "train", "--config", options.config]
         command += ["--device", options.device, "--threads", str(options.threads)]
         command += ["--runs-dir", folder]
         for override in options.overrides:

@@ -6,18 +6,18 @@ that a batch is one gather. SGD is the fused one; its learning rate is a tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch_nets
+from cpu_peers import torch_net
 from gpu_worker import DECAY, MOMENTUM, RATE, Built, Net, data, order, rate
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 STEPS = 1 << 18
-WORKERS = 4
 
 
 class Job:
@@ -45,10 +45,7 @@ class Job:
             fused=True,
         )
         self.last = torch.zeros((), device=device)
-
-    def load(self) -> None:
-        """Pictures, labels, batches and rates onto the device."""
-        images, labels = data(self.net)
+        images, labels = data(net)
         pictures = torch.from_numpy(images).to(self.device).float() / 255
         # Rows of NHWC pictures are gathered as they lie, then seen as NCHW.
         pictures = pictures.permute(0, 2, 3, 1).contiguous() if self.nhwc else pictures
@@ -89,41 +86,18 @@ class Job:
 def model(net: Net) -> nn.Module:
     if net.config:
         return torch_nets.NETS[net.config]()
-    modules: list[nn.Module] = []
-    channels, height = net.shape[0], net.shape[1]
-    features = 0
-    for kind, options in net.layers:
-        if kind == "conv2d":
-            padding = options["kernel_size"] // 2 if options.get("padding") == "same" else 0
-            filters, kernel = options["filters"], options["kernel_size"]
-            modules.append(nn.Conv2d(channels, filters, kernel, padding=padding))
-            channels, height = filters, height + 2 * padding - kernel + 1
-        elif kind == "max_pool2d":
-            modules.append(nn.MaxPool2d(2))
-            height //= 2
-        elif kind == "flatten":
-            modules.append(nn.Flatten())
-            features = channels * height * height
-        elif kind == "dense":
-            modules.append(nn.Linear(features, options["units"]))
-            features = options["units"]
-        elif kind == "relu":
-            modules.append(nn.ReLU())
-    return nn.Sequential(*modules)
+    made: nn.Module = torch_net(net.layers, torch.rand(2, *net.shape))
+    return made
 
 
 def build(peer: str, net: Net, variant: str, device: str) -> Built:
     """``variant``: precision/layout, for captured graphs also /steps in one graph."""
     job = Job(net, variant, device)
-    if peer == "loader":
-        run = loader(job)
+    if peer in ("eager", "compile"):
+        run = launched(job, peer == "compile")
     else:
-        job.load()
-        if peer in ("eager", "compile"):
-            run = launched(job, peer == "compile")
-        else:
-            steps = int(variant.split("/")[2]) if variant.count("/") == 2 else 1
-            run = captured(job, peer == "compiled graph", steps)
+        steps = int(variant.split("/")[2]) if variant.count("/") == 2 else 1
+        run = captured(job, peer == "compiled graph", steps)
     return Built(run, lambda: float(job.last), versions(device))
 
 
@@ -189,20 +163,9 @@ def captured(job: Job, compiled: bool, steps_a_graph: int) -> Callable[[int], in
     body = one if steps_a_graph == 1 else several
     replay: Callable[[], Any] = body
     if job.device == "cuda":
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(4):
-                body()
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        job.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            job.last = body()
+        graph, job.last = torch_nets.captured(body, job.optimizer)
         replay = graph.replay
 
-    # A captured graph does not hold what it reads: whoever replays it must.
     held = (body, rows, rates)
 
     def run(steps: int) -> int:
@@ -215,54 +178,5 @@ def captured(job: Job, compiled: bool, steps_a_graph: int) -> Callable[[int], in
             job.last = result
         job.wait()
         return turns * steps_a_graph
-
-    return run
-
-
-class Pictures(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Pictures turned into numbers one by one, as in most programs."""
-
-    def __init__(self, net: Net) -> None:
-        images, labels = data(net)
-        self.images, self.labels = torch.from_numpy(images), labels
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.images[index].float() / 255, int(self.labels[index])
-
-
-def loader(job: Job) -> Callable[[int], int]:
-    """Eager with a DataLoader: WORKERS processes, pinned memory, copies that need not wait."""
-    batches = torch.utils.data.DataLoader(
-        Pictures(job.net),
-        batch_size=job.net.batch,
-        shuffle=True,
-        drop_last=True,
-        num_workers=WORKERS,
-        pin_memory=job.device == "cuda",
-        persistent_workers=True,
-    )
-    layout = torch.channels_last if job.nhwc else torch.contiguous_format
-
-    def endless() -> Iterator[Any]:
-        while True:
-            yield from batches
-
-    stream, done = endless(), 0
-
-    def run(steps: int) -> int:
-        nonlocal done
-        for _ in range(steps):
-            x, y = next(stream)
-            x = x.to(job.device, non_blocking=True, memory_format=layout)
-            y = y.to(job.device, non_blocking=True)
-            job.rate.fill_(rate(done))
-            loss = job.step(job.loss, x, y)
-            done += 1
-        job.last = loss
-        job.wait()
-        return steps
 
     return run

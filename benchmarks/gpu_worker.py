@@ -2,39 +2,36 @@
 
     python3 benchmarks/gpu_worker.py PEER NET DEVICE
 
-Requests come as JSON lines on standard input, answers go as JSON lines to standard output:
-{"build": "tf32/nhwc"} is answered by the seconds that took and what timing chose, {"time":
-"tf32/nhwc", "steps": 200} by microseconds a step and the loss. What goes wrong is answered as
-{"error": why}; the worker lives.
+Requests are lines of JSON, see processes.py: {"build": "tf32/nhwc"} is answered by the seconds that
+took and what timing chose, {"time": "tf32/nhwc", "steps": 200} by microseconds a step and the loss.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cpu_peers import CIFAR, LENET, MLP, Layers
+from processes import serve
 
 RATE, GAMMA, POWER = 0.01, 1e-4, 0.75
 MOMENTUM, DECAY = 0.9, 5e-4
 CLASSES = 10
-WARM_UP = 20
+WARM_UP, STEPS = 20, 1 << 18
+OURS = "dnnstack"
+# Where the steps of the others are.
 MODULES = {
-    "dnnstack": "gpu_ours",
     "eager": "gpu_torch",
-    "loader": "gpu_torch",
-    "compile": "gpu_torch",
     "graph": "gpu_torch",
-    "compiled graph": "gpu_torch",
     "jax": "gpu_jax",
+    "compile": "gpu_torch",
+    "compiled graph": "gpu_torch",
 }
 
 
@@ -109,6 +106,64 @@ def order(net: Net) -> Any:
     return drawn.astype(np.int32).reshape(steps, net.batch)
 
 
+def ours(net: Net, variant: str, device: str) -> Built:
+    """dnnstack's step, by its Python interface.
+
+    ``variant``: tf32, bf16, fp32; with /plain library calls alone, with /calls no graph. The
+    environment's TUNE: "search" leaves no plan out, "none" times nothing.
+    """
+    import numpy as np
+    from dnnstack.backends.base import Options
+    from dnnstack.backends.select import open_backend
+    from dnnstack.configs import load_config
+    from dnnstack.datasets import describe
+    from dnnstack.layers.build import LayerSpec, build_layers
+    from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+    from dnnstack.optimizers.sgd import Sgd
+    from dnnstack.training.assemble import build_network
+    from dnnstack.training.network import Network
+    from dnnstack.training.preprocessing import Preprocessing
+
+    precision, _, way = variant.partition("/")
+    if net.config:
+        config = load_config(net.config).config
+        network = build_network(config, describe(config.data.dataset.type))
+    else:
+        specs = [LayerSpec(kind, options=options) for kind, options in net.layers]
+        layers = build_layers(specs, net.shape)
+        network = Network(layers, CrossEntropyLoss(), net.shape, CLASSES)
+    scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
+    batches = order(net)
+    rule = Sgd(momentum=MOMENTUM, weight_decay=DECAY)
+    graph = network.train_graph(net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
+    backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
+    tune = os.environ.get("TUNE", "")
+    options = Options(
+        precision if device == "cuda" else "auto",  # type: ignore[arg-type]
+        fusion=way != "plain",
+        tune=tune != "none",
+        tune_seconds=math.inf if tune == "search" else None,
+    )
+    executable = backend.compile({"train": graph}, options)
+    images, labels = data(net)
+    executable.write(graph["images"], images)
+    executable.write(graph["labels"], labels)
+    executable.write(graph["order"], batches.reshape(-1))
+    executable.write(graph["rates"], np.array([rate(t) for t in range(STEPS)], np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+
+    def run(steps: int) -> int:
+        executable.run("train", steps)
+        return steps
+
+    def loss() -> float:
+        return float(executable.read(graph["loss"])[0])
+
+    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
+    return Built(run, loss, versions, executable.tuning.choices)
+
+
 def answer(request: dict[str, Any], built: dict[str, Built], make: Callable[[str], Built]) -> Any:
     begin = time.perf_counter()
     if "build" in request:
@@ -130,23 +185,15 @@ def answer(request: dict[str, Any], built: dict[str, Built], make: Callable[[str
 
 def main() -> None:
     peer, net, device = sys.argv[1], NETS[sys.argv[2]], sys.argv[3]
-    # Libraries print to standard output; what they say goes to the log, answers alone come out.
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    module = importlib.import_module(MODULES[peer])
     built: dict[str, Built] = {}
 
     def make(variant: str) -> Built:
-        step: Built = module.build(peer, net, variant, device)
+        if peer == OURS:
+            return ours(net, variant, device)
+        step: Built = importlib.import_module(MODULES[peer]).build(peer, net, variant, device)
         return step
 
-    for line in sys.stdin:
-        try:
-            reply = answer(json.loads(line), built, make)
-        except Exception as error:
-            traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"[:600]}
-        print(json.dumps(reply), file=replies, flush=True)
+    serve(lambda request: answer(request, built, make))
 
 
 if __name__ == "__main__":

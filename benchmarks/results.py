@@ -5,7 +5,7 @@
 
 Prints a line a seed, and a row of docs/results.md a config: mean and deviation of the accuracy on
 the test set after the last step, and the median of the seconds of training. Nothing is chosen on
-the test set. Options after `--` are handed to `dnnstack train`.
+the test set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-TOOL = (sys.executable, "-m", "dnnstack.cli")
+from processes import TOOL
 
 
 def call(*words: str) -> str:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, config: str, seed: int, folder: str) -> dic
     if options.data_dir is not None:
         where += ["--data-dir", str(options.data_dir)]
     chosen = [word for change in options.overrides for word in ("--set", change)]
-    call("train", "--config", config, "--set", f"seed={seed}", *chosen, *where, *options.rest)
+    call("train", "--config", config, "--set", f"seed={seed}", *chosen, *where)
     latest = (Path(folder) / "latest").resolve()
     end = json.loads((latest / "log.jsonl").read_text().splitlines()[-1])
     last = latest / "checkpoints" / f"step-{end['step']}.safetensors"
@@ -66,11 +66,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--json", type=Path, help="append every run's figures to this file")
-    words = sys.argv[1:]
-    split = words.index("--") if "--" in words else len(words)
-    options = parser.parse_args(words[:split])
-    options.rest = words[split + 1 :]
+    options = parser.parse_args()
     rows = []
     for config in options.configs:
         found = []
@@ -83,9 +79,6 @@ def main() -> None:
                 f"{last['accuracy']:.2%}, loss {last['loss']:.4f}, {last['seconds']:.1f} s",
                 flush=True,
             )
-            if options.json is not None:
-                with options.json.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(last) + "\n")
         rows.append(row(config, found, options.device))
     print("\n" + "\n".join(rows))
 

@@ -1,12 +1,12 @@
 """A day's work in small: does anything grow with what was done before?
 
-    python3 benchmarks/soak.py [--small] [--device cuda] [--scenario resumes] [--json]
+    python3 benchmarks/soak.py [--small] [--device cuda] [--scenario resumes]
 
 10,000 checkpoints, 1,000 epochs, 100,000 predictions and 1,000 resumes of a small network, each
 kind in one process of its own. A hundred times on the way, between two operations, it is noted:
 resident memory, descriptors, threads (the system's, not only Python's), files and bytes below the
 scenario's folder (the logs of a run, which have a line for each event, are counted separately) and,
-on a GPU, device memory. A line of figures for each scenario tells the slope of memory over the
+on a GPU, device memory. A line of JSON for each scenario tells the slope of memory over the
 second half of the operations: the median of the slopes between all pairs of samples, which a single
 jump of the allocator does not move. Counts are compared by their lowest values in the second and in
 the last quarter, because a thread or a file that goes away may still be there in a sample.
@@ -301,39 +301,11 @@ SCENARIOS = {
 }
 
 
-def as_text(found: dict[str, Any]) -> str:
-    """The figures as a row of a Markdown table."""
-
-    def change(name: str) -> str:
-        before, after = found[name]
-        return f"{before:,}" if before == after else f"{before:,} to {after:,}"
-
-    device = f"{found['device_kb_per_1000']:+.1f}" if "device_kb_per_1000" in found else "-"
-    cells = (
-        f"{found['operations']:,} {found['scenario']}",
-        f"{found['seconds']:.0f}",
-        f"{found['rss_kb'][-1] / 1024:.0f}",
-        f"{found['rss_kb_per_1000']:+.1f}",
-        device,
-        *(change(name) for name in COUNTS),
-        f"{found['log_bytes_per_operation']:,}",
-        ", ".join(found["grew"]) or "nothing",
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-HEAD = """\
-| operations | s | MB | KB per 1,000 | device KB per 1,000 | descriptors | threads | files | \
-bytes on disk | log bytes each | grew |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=SCENARIOS)
     parser.add_argument("--small", action="store_true", help="a few per cent of the operations")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda", "numpy"))
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each scenario")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     counts = SMALL if options.small else FULL
@@ -341,8 +313,6 @@ def main() -> None:
         name, folder = options.worker
         print(json.dumps(soak(name, counts[name], options.device, Path(folder))))
         return
-    if not options.json:
-        print(HEAD, flush=True)
     grew = False
     for name in options.scenario or SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
@@ -350,7 +320,7 @@ def main() -> None:
             command += ["--device", options.device, *["--small"] * options.small]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
-        print(json.dumps(found) if options.json else as_text(found), flush=True)
+        print(json.dumps(found), flush=True)
         grew = grew or bool(found["grew"])
     raise SystemExit(1 if grew else 0)
 

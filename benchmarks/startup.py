@@ -1,12 +1,11 @@
 """Seconds and peak memory of starting: the help, and `train` to the end of its first step.
 
-    python3 benchmarks/startup.py --config lenet.yaml [--device cuda] [--parts]
+    python3 benchmarks/startup.py --config lenet.yaml [--device cuda]
 
 Each figure is the median over processes of their own; the first step's is the time until its line
 of the log is read. Warm: the decoded data set and the tuning are cached by an earlier start; cold:
 with empty caches, also of compiled kernels (the system's file cache stays warm, and Python keeps
-its bytecode). ``--parts`` says instead when the parts of a cold start and of warm ones began, see
-startup_parts.py. Needs the config's data (DNNSTACK_DATA).
+its bytecode). Needs the config's data (DNNSTACK_DATA).
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
-
-def _environment(cache: Path) -> dict[str, str]:
-    """That of a start with this cache, where Python may keep its bytecode."""
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**own, "DNNSTACK_CACHE": str(cache), "CUPY_CACHE_DIR": str(cache / "cupy")}
+from processes import TOOL
 
 
 def measured(command: list[str], cache: Path, folder: Path, until: str = "") -> tuple[float, float]:
     """Seconds to the first line that begins with ``until``, or to the end, and peak resident MB."""
-    environment = {**_environment(cache), "PYTHONUNBUFFERED": "1"}
+    # Python may keep its bytecode.
+    environment = {key: v for key, v in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"DNNSTACK_CACHE": str(cache), "CUPY_CACHE_DIR": str(cache / "cupy")}
+    environment["PYTHONUNBUFFERED"] = "1"
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
@@ -54,34 +51,18 @@ def show(what: str, figures: list[tuple[float, float]]) -> None:
     )
 
 
-def parts(train: list[str], starts: int) -> None:
-    """The parts of a cold start and of warm ones."""
-    command = [sys.executable, str(Path(__file__).with_name("startup_parts.py")), *train]
-    with tempfile.TemporaryDirectory() as name:
-        environment = _environment(Path(name))
-        for start in range(starts):
-            print("cold" if start == 0 else f"warm, start {start}", flush=True)
-            environment["STARTUP_BEGIN"] = repr(time.time())
-            output = subprocess.DEVNULL
-            subprocess.run(command, env=environment, cwd=name, stdout=output, check=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="lenet.yaml")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--starts", type=int, default=10)
-    parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
-    tool = [sys.executable, "-m", "dnnstack.cli"]
-    train = [*tool, "train", "--config", options.config, "--device", options.device]
+    train = [*TOOL, "train", "--config", options.config, "--device", options.device]
     train += ["--set", "train.max_steps=1", "--set", "train.log_every=1"]
     step = "step 1/"
-    if options.parts:
-        return parts(train[len(tool) :], options.starts)
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
-        show("--help", [measured([*tool, "--help"], cache, folder) for _ in range(options.starts)])
+        show("--help", [measured([*TOOL, "--help"], cache, folder) for _ in range(options.starts)])
         cold = [
             measured(train, Path(name) / f"cold-{i}", folder, step)
             for i in range(options.starts // 3)
@@ -92,7 +73,6 @@ def main() -> None:
         show("train to the end of its first step, warm", warm)
         whole = [measured(train, cache, folder) for _ in range(options.starts)]
         show("the whole: validation, checkpoint, curves", whole)
-    return None
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Networks of packaged configs as PyTorch users write them, for torch_recipes.py."""
+"""Networks of packaged configs as PyTorch users write them, and a step as a CUDA graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from dnnstack.layers.connections import LENET5
@@ -12,9 +13,12 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def conv(given: int, filters: int, size: int = 3, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
-    layer = nn.Conv2d(given, filters, size, stride, size // 2, bias=False)
+def conv(
+    given: int, filters: int, size: int = 3, stride: int = 1, padding: int | None = None
+) -> nn.Sequential:
+    """Convolution, padded to the same size unless told, batch norm, ReLU."""
+    padding = size // 2 if padding is None else padding
+    layer = nn.Conv2d(given, filters, size, stride, padding, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(filters), nn.ReLU())
 
 
@@ -88,8 +92,12 @@ class Twice(nn.Module):
 
 
 class Scaled(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 0.125 * x
+        return self.factor * x
 
 
 def resnet9() -> nn.Module:
@@ -97,7 +105,7 @@ def resnet9() -> nn.Module:
     return nn.Sequential(
         *(conv(3, 64), conv(64, 128), nn.MaxPool2d(2), Twice(128)),
         *(conv(128, 256), nn.MaxPool2d(2), conv(256, 512), nn.MaxPool2d(2), Twice(512)),
-        *(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 10, bias=False), Scaled()),
+        *(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 10, bias=False), Scaled(0.125)),
     )
 
 
@@ -138,13 +146,14 @@ def mnist_best() -> nn.Module:
     return nn.Sequential(
         *(he(conv(1, 32)), he(conv(32, 32)), nn.MaxPool2d(2)),
         *(he(conv(32, 64)), he(conv(64, 64)), nn.MaxPool2d(2)),
-        *(he(narrow(64, 128)), he(narrow(128, 128)), nn.Flatten(), nn.Dropout(0.3), head),
+        *(
+            he(conv(64, 128, padding=0)),
+            he(conv(128, 128, padding=0)),
+            nn.Flatten(),
+            nn.Dropout(0.3),
+            head,
+        ),
     )
-
-
-def narrow(given: int, filters: int) -> nn.Sequential:
-    layer = nn.Conv2d(given, filters, 3, bias=False)
-    return nn.Sequential(layer, nn.BatchNorm2d(filters), nn.ReLU())
 
 
 class ScaledTanh(nn.Module):
@@ -222,3 +231,24 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mnist-best.yaml": partial(F.cross_entropy, label_smoothing=0.05),
     "lenet5-1998.yaml": map_loss,
 }
+
+
+def captured(
+    step: Callable[[], Any], optimizer: torch.optim.Optimizer
+) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A step as a CUDA graph, and its result, which each replay overwrites.
+
+    A graph does not hold what it reads: whoever replays it must.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        result = step()
+    return graph, result

@@ -11,7 +11,6 @@ deviation of the accuracy on the test set after the last step. Needs torch besid
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -24,14 +23,11 @@ from dnnstack.training.assemble import describe_data, load_data, preprocessing
 from dnnstack.training.plan import Plan, make_plan
 from torch import nn
 from torch.nn import functional as F
-from torch_nets import NETS
+from torch_nets import LOSSES, NETS, captured
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 EVALUATED = 1000
-
-
-# ---------------------------------------------------------------- the data
 
 
 class Pictures:
@@ -82,9 +78,6 @@ class Pictures:
         return torch.randint(0, most + 1, (count,), device=DEVICE)
 
 
-# ---------------------------------------------------------------- the training
-
-
 class Training:
     """Steps of one network, captured once as a CUDA graph and begun anew for every seed."""
 
@@ -110,25 +103,15 @@ class Training:
         self.x = torch.zeros(plan.batch_size, 3, 32, 32, device=DEVICE)
         self.x = self.x.contiguous(memory_format=torch.channels_last)
         self.y = torch.zeros(plan.batch_size, dtype=torch.int64, device=DEVICE)
-        self.launch: Callable[[], Any] = self._captured() if CUDA else self._step
+        self.launch: Callable[[], Any] = self._step
+        if CUDA:
+            graph, _ = captured(self._step, self.optimizer)
+            self.launch = graph.replay
 
     def _step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(self.model(self.x), self.y).backward()
         self.optimizer.step()
-
-    def _captured(self) -> Callable[[], Any]:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(self.graph):
-            self._step()
-        return self.graph.replay
 
     def restart(self, seed: int) -> None:
         """A fresh network, no momentum."""
@@ -178,16 +161,16 @@ def tensors(data: Any, chosen: Any = slice(None)) -> tuple[torch.Tensor, torch.T
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("configs", nargs="+", choices=tuple(NETS))
+    parser.add_argument("configs", nargs="+", choices=[name for name in NETS if name not in LOSSES])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--json", type=Path, help="append every run's figures to this file")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     rows = []
     for name in options.configs:
-        config = load_config(name).config
+        config = load_config(name, options.overrides).config
         train, test = (load_data(config, split, options.data_dir) for split in ("train", "test"))
         scaling = preprocessing(config, describe_data(config))
         tested, answers = tensors(test)
@@ -195,8 +178,8 @@ def main() -> None:
         accuracies, times = [], []
         for seed in range(1, options.seeds + 1):
             # Which samples are held back goes by the seed, as for `dnnstack train`.
-            plan = make_plan(load_config(name, [f"seed={seed}"]).config, len(train))
-            images, labels = tensors(train, plan.train)
+            seeded = load_config(name, [*options.overrides, f"seed={seed}"]).config
+            images, labels = tensors(train, make_plan(seeded, len(train)).train)
             pictures = Pictures(config, images, scaling.scale, scaling.shift)
             training.restart(seed)
             seconds = training.run(pictures, labels)
@@ -204,10 +187,6 @@ def main() -> None:
             accuracies.append(100 * right / len(answers))
             times.append(seconds)
             print(f"{name} seed {seed}: {accuracies[-1]:.2f}%, {seconds:.1f} s", flush=True)
-            if options.json is not None:
-                found = {"config": name, "seed": seed, "correct": right, "seconds": seconds}
-                with options.json.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(found) + "\n")
         spread = f" +- {stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
         rows.append(f"{name}: {mean(accuracies):.2f}%{spread}, {median(times):.0f} s")
     device = torch.cuda.get_device_name() if CUDA else "CPU"

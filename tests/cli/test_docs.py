@@ -71,6 +71,16 @@ def test_every_command_line_can_be_typed(line: str) -> None:
             )
 
 
+def test_every_benchmark_that_is_named_is_there_or_told_to_be_gone() -> None:
+    there = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    named = {n for each in DOCUMENTS for n in re.findall(r"benchmarks/(\w+\.py)", _text(each))}
+    listed, said, gone = _text("docs/benchmarks.md").partition("These scripts are gone:")
+    listed = listed.partition("## The scripts")[2]
+    assert said
+    assert set(re.findall(r"`(\w+\.py)`", listed)) == there
+    assert set(re.findall(r"`(\w+\.py)`", gone)) == named - there
+
+
 def _anchors(document: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from dnnstack.common.random import key
 from dnnstack.datasets.digit_pictures import prepare_digit
-from dnnstack.datasets.digit_shapes import edges, fitted, is_unlikely, log_likelihood
+from dnnstack.datasets.digit_shapes import edges, is_unlikely, log_likelihood
 from dnnstack.datasets.strokes_draw import draw
 from matplotlib import get_data_path
 from numpy.typing import NDArray
@@ -53,7 +53,14 @@ def test_the_likelihood_is_that_of_a_gaussian() -> None:
     rows = rng.normal(size=(400, 3)) * (3.0, 2.0, 1.0)
     labels = np.repeat(np.array([0, 1], np.int32), 200)
     rows[labels == 1] += 20.0
-    table = fitted(rows, labels, 2)
+    fits = []
+    for label in (0, 1):
+        values, vectors = np.linalg.eigh(np.cov(rows[labels == label].T))
+        fits.append((rows[labels == label].mean(0), vectors[:, :0:-1].T, values[:0:-1], values[0]))
+    names = ("means", "axes", "variances", "rests")
+    table = {
+        name: np.array(each) for name, each in zip(names, zip(*fits, strict=True), strict=True)
+    }
     own = rows[labels == 1]
     away, spread = rows[-5:] - own.mean(0), np.cov(own.T)
     expected = -np.einsum("ni,ij,nj->n", away, np.linalg.inv(spread), away)

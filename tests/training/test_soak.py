@@ -31,7 +31,7 @@ _SPEC.loader.exec_module(soak)
 def test_nothing_grows(scenario: str, device: str, request: pytest.FixtureRequest) -> None:
     if device == "cuda":
         request.getfixturevalue("cuda")
-    command = [sys.executable, SCRIPT, "--small", "--json"]
+    command = [sys.executable, SCRIPT, "--small"]
     done = subprocess.run(
         [*command, "--scenario", scenario, "--device", device],
         capture_output=True,
