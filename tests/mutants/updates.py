@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .mutant import Mutant
 
-_EARLY = "backends/cuda/test_early_updates.py"
+_SETTLING = "backends/cuda/test_settling.py"
 _SEARCH = "backends/cuda/test_tuner.py"
 _PLANS = "backends/cuda/test_timed_plans.py"
 _ERRORS = "backends/cuda/test_errors.py"
@@ -62,25 +62,18 @@ UPDATES = (
         ("backends/cuda/fused/test_dense_update_emulated.py",),
     ),
     Mutant(
-        "early update: weights move before the gradient of the layer's inputs has read them",
-        "backends/cuda/binding/early_updates.py",
-        "if weight in ops[i].reads()), default=at)",
-        "if False), default=at)",
-        (f"{_EARLY}::test_weights_move_behind_all_that_reads_them_and_beside_the_rest",),
+        "CUDA: a choice that there is no more is passed over in silence",
+        "backends/cuda/backend.py",
+        'if "/" not in name and name not in WHOLE:',
+        "if False:",
+        (f"{_SETTLING}::test_a_checkpoint_may_name_a_choice_that_there_is_no_more",),
     ),
     Mutant(
-        "early update: weights move once more at the end",
-        "backends/cuda/operations/sgd.py",
-        "    b.decisions.updated.append(early.gradient)\n",
-        "",
-        (f"{_EARLY}::test_what_remains_is_all_else",),
-    ),
-    Mutant(
-        "early update: it waits for its turn on the main stream",
-        "backends/cuda/binding/bind.py",
-        "(id(op) in aside or isinstance(op, EarlyUpdate))",
-        "id(op) in aside",
-        (f"{_EARLY}::test_weights_move_behind_all_that_reads_them_and_beside_the_rest",),
+        "CUDA: an evaluation refuses the table of an older training",
+        "backends/cuda/backend.py",
+        "                if trained:\n                    _check_names",
+        "                if True:\n                    _check_names",
+        (f"{_SETTLING}::test_a_checkpoint_may_name_a_choice_that_there_is_no_more",),
     ),
     Mutant(
         "search: what makes few launches is tried one by one alone",

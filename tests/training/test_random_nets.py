@@ -296,9 +296,8 @@ def test_a_gpu_trains_and_evaluates_as_the_reference(
 def test_a_gpu_does_so_where_streams_share_the_work(
     precision: str, share: int, cuda: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With weights that move beside the rest of backward."""
     from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 
-    choices = {**DEFAULT_CHOICES[precision], "streams": "3", "early": "weights"}
+    choices = {**DEFAULT_CHOICES[precision], "streams": "3"}
     monkeypatch.setitem(DEFAULT_CHOICES, precision, choices)
     assert_all_alike(Compiling(cuda, precision=precision), precision, share)

@@ -28,7 +28,6 @@ from .at_once import in_order
 from .buffer import Buffer
 from .decisions import Decisions, Operations, Together
 from .early_sums import early_sums
-from .early_updates import EARLY, WEIGHTS, EarlyUpdate, early_updates
 from .element_types import bf16_tensors
 from .lanes import changes, only_gradients
 from .launch_list import LaunchList
@@ -88,8 +87,6 @@ class Binder(LaunchList):
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
         self._ops = in_order(graph, self._ops, choices)
-        if arithmetic.fusion and choices.get(EARLY) == WEIGHTS:
-            self._ops = early_updates(graph, self._ops, choices)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
@@ -139,7 +136,7 @@ class Binder(LaunchList):
             if op in self.decisions.merged:
                 continue
             self.current = 0
-            if (id(op) in aside or isinstance(op, EarlyUpdate)) and self.lanes > 1:
+            if id(op) in aside and self.lanes > 1:
                 self.current = 1 + turn % (self.lanes - 1)
                 turn += 1
             self._op = op

@@ -13,7 +13,6 @@ from ....graph.ops import SgdUpdate
 from ...live import Live
 from ..binding.at_once import gap, updated
 from ..binding.bind import Binder, binds
-from ..binding.early_updates import EarlyUpdate
 from ..binding.ending import (
     BATCH,
     NextBatch,
@@ -69,32 +68,6 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     if small is None or small.update is not op:
         return _alone(b, op, live, update)
     return ranks_end(b, op, small, update, lambda: _alone(b, op, live, update))
-
-
-@binds(EarlyUpdate)
-def early_update(b: Binder, early: EarlyUpdate) -> None:
-    """The same kernel over one parameter, whose gradient is left out at the end."""
-    op, which = early.update, early.which
-    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
-    _, first, last = b.store.spans[early.weight]
-    arenas, own = b.store.arenas, slice(first, last)
-    arrays = (
-        arenas[PARAMETERS][own],
-        arenas[b.store.spans[early.gradient][0]][own],
-        arenas["momentum"][own] if op.momentum else None,
-        b.store.bf16_arena()[own] if b.store.has_bf16 else None,
-    )
-
-    def rules(op: SgdUpdate) -> NDArray[np.float32]:
-        values = np.array((op.factor(which), op.weight_decay[which]), "float32")
-        return np.tile(values, ((last - first) // TILE, 1))
-
-    momentum, fours = Varying(live, lambda op: f32(op.momentum)), (last - first) // 4
-    rule = (b.data(op.rates), op.step, None, momentum, op.nesterov)
-    arguments = (*arrays, fours, 0, 0, b.varying(live, rules), None, None, 0, *rule)
-    blocks = ceil_div(fours, THREADS)
-    b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, {"updates": early.weight.name})
-    b.decisions.updated.append(early.gradient)
 
 
 def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> None:

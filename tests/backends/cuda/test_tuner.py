@@ -19,10 +19,6 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
         SimpleNamespace(call=SimpleNamespace(function=n, arguments={}), behind=object())
         for n in names
     ]
-    # The launch of an update that is made early.
-    moved = SimpleNamespace(
-        call=SimpleNamespace(function="", arguments={"updates": ""}), behind=None
-    )
 
     def build(choices):
         tried.append(dict(choices))
@@ -33,8 +29,7 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
                 raise taken
             return taken
 
-        early = "early" in choices and "early" in names
-        binder = SimpleNamespace(steps=[*calls, *([moved] if early else [])])
+        binder = SimpleNamespace(steps=calls)
         return SimpleNamespace(
             graphs=("train",),
             step_seconds=time,
@@ -165,20 +160,6 @@ def test_a_rival_is_taken_where_the_whole_step_is_faster(monkeypatch):
     found, tried = search(monkeypatch, seconds, plans=None)
     assert (found["a/gemm"], found["b"]) == ("t4", "p")
     assert {c["b"] for c in tried} == {"p", "q"}
-
-
-@pytest.mark.parametrize(("gain", "streams"), [(0.1, "2"), (0.2, "3"), (-0.1, None)])
-def test_weights_are_updated_early_where_that_is_faster(monkeypatch, gain, streams):
-    def seconds(choices):
-        if "early" not in choices:
-            return 1.0
-        return 1.0 - gain * (choices["streams"] == streams)
-
-    found, tried = search(monkeypatch, seconds, names=["early"])
-    assert (found.get("early"), found.get("streams")) == (streams and "weights", streams)
-    # Where there are none one trial shows it, with overlap and without.
-    _, tried = search(monkeypatch, seconds, names=["sgd_update"])
-    assert sum("early" in choices for choices in tried) == 2
 
 
 PRODUCT, OTHER, FORWARD = (

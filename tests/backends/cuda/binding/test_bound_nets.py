@@ -120,13 +120,12 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
             if variants:
                 mark, make = draw.choice(variants)
                 choices[name] = mark + make().choice(0)
-        # One dense layer's weights updated by the kernel of their gradient, others early.
+        # One dense layer's weights updated by the kernel of their gradient.
         made = {name: make() for name, make in binder.at_once.items()}
         for name in [name for name, candidates in made.items() if candidates.plans()][:1]:
             moving = MARK + made[name].choice(0)
             choices[name] = draw.choice([moving, at_end(moving) or moving])
     executable.close()
-    choices["early"] = "weights"
     other, taken = bound(graphs, precision, choices)
     assert counted(graphs, precision, choices) == taken
     # Searches pad to 8 at least, and pass over NCHW where that does not fit.

@@ -89,16 +89,3 @@ def test_a_network_learns_with_them_as_with_the_library(cuda, at_end, precision,
     assert again == got
     for one, other in zip(moved, same, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("more", [{"streams": "2"}, {"streams": "3", "overlap": "joins"}])
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_weights_that_are_updated_early_keep_their_bits(cuda, precision, more):
-    """One kernel updates them by one gradient, whenever that is."""
-    table = table_of(precision, **more)
-    want, weights, names, _ = learned(cuda, precision, table)
-    got, moved, more_names, _ = learned(cuda, precision, {**table, "early": "weights"})
-    assert more_names.count("sgd_update") == names.count("sgd_update") + 1
-    assert got == want
-    for ours, theirs in zip(moved, weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
