@@ -1,4 +1,4 @@
-"""Faults in updates that the kernel of a gradient makes."""
+"""Faults in updates, and in what a search finds for them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ _MODULES = "backends/cuda/libraries/test_modules.py"
 _WEIGHTS = "backends/cuda/fused/test_dense_update.py"
 
 UPDATES = (
-    Mutant(
-        "CUDA: weights are updated before others have read them",
-        "backends/cuda/binding/at_once.py",
-        "        found.insert(last + 1, op)\n        del found[at]\n",
-        "        pass\n",
-        (f"{_WEIGHTS}::test_nothing_reads_weights_that_were_updated",),
-    ),
     Mutant(
         "CUDA: the next batch is gathered over what the update still reads",
         "backends/cuda/operations/sgd.py",
@@ -34,17 +27,24 @@ UPDATES = (
         (f"{_WEIGHTS}::test_the_launch_of_the_update_computes_them",),
     ),
     Mutant(
-        "CUDA: weights are read while an update in front may still write them",
-        "backends/cuda/fused/dense_update.py",
-        "int(b.in_front() == TAIL)",
-        "1",
-        (f"{_WEIGHTS}::test_weights_are_read_early_behind_a_tail_alone",),
+        "CUDA: a product that there is no more is not named",
+        "backends/cuda/operations/linear.py",
+        "if not chosen.isdecimal():",
+        "if False:",
+        (f"{_WEIGHTS}::test_a_choice_that_there_is_no_more_is_named",),
     ),
     Mutant(
-        "CUDA: what another kernel has moved is moved again",
+        "CUDA: the update is given a second product",
+        "backends/cuda/fused/dense_update.py",
+        "if b.decisions.weights is not None:",
+        "if False:",
+        (f"{_WEIGHTS}::test_a_choice_where_it_does_not_serve_is_an_error",),
+    ),
+    Mutant(
+        "CUDA: what a product has moved is moved again",
         "backends/cuda/operations/sgd.py",
-        "table = update.table({*others, *moved})",
-        "table = update.table(others)",
+        "        others.add(weights.op.c)\n",
+        "",
         (f"{_WEIGHTS}::test_the_rest_is_left_to_the_update",),
     ),
     Mutant(

@@ -24,7 +24,6 @@ from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
-from .at_once import in_order
 from .buffer import Buffer
 from .decisions import Decisions, Operations, Together
 from .early_sums import early_sums
@@ -86,7 +85,6 @@ class Binder(LaunchList):
         self._ops, self._beside = graph.ops, Operations()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
-        self._ops = in_order(graph, self._ops, choices)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
@@ -103,7 +101,7 @@ class Binder(LaunchList):
         self.tails: dict[str, Callable[[int], float]] = {}
         # Likewise: seconds that a convolution spares which leaves the sums of a batch norm.
         self.spared: dict[str, Callable[[int], float]] = {}
-        # By the name of a choice: a product that updates the parameters that it is the gradient of.
+        # By the name of a choice: a product that the launch of the update may take along.
         self.at_once: dict[str, Callable[[], Candidates]] = {}
         self.together: list[Together] = []
         self.products: dict[str, Algorithms] = {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....graph.graph import Tensor
 from ....graph.ops import SgdUpdate
 from ...live import Live
-from ..binding.at_once import gap, updated
+from ..binding.at_once import gap
 from ..binding.bind import Binder, binds
 from ..binding.ending import (
     BATCH,
@@ -81,16 +81,17 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
         segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
         sums = (segments, b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
-    moved = b.decisions.updated
-    others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
-    table = update.table({*others, *moved})
-    spans = [b.store.spans[parameter][1:] for parameter in updated(op, moved)]
-    place, gaps = gap([(first - start, last - start) for first, last in spans], 4 * THREADS)
-    arguments = (*update.arrays, update.fours, place, gaps, table, *sums, *update.rule)
-    blocks = sums[2] + ceil_div(update.fours, THREADS) - gaps
     weights = b.decisions.weights
+    others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
+    place = gaps = 0
+    if weights is not None:
+        first, last = weights.span
+        others.add(weights.op.c)
+        place, gaps = gap(first - start, last - start, 4 * THREADS)
+    given, behind = (*update.arrays, update.fours), (update.table(others), *sums, *update.rule)
+    blocks = sums[2] + ceil_div(update.fours, THREADS) - gaps
     if tail is None and batch is None and weights is None:
-        return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
+        return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), (*given, *behind), details)
 
     def of_tail(op: SgdUpdate) -> NDArray[Any]:
         followed = _followed(b, op, start)
@@ -101,7 +102,7 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
     if weights is not None and batch is None and _is_overwritten(b, weights):
         b.forget_early()
     along = Along(tail, rules, weights, start, batch)
-    return _with_more(b, op, arguments, blocks, details, along)
+    return _with_more(b, op, (*given, place, gaps, *behind), blocks, details, along)
 
 
 def _table(
@@ -183,7 +184,7 @@ def _with_more(
 ) -> None:
     """Launch the update with what it takes along; the batch only if another step follows.
 
-    update: what sgd_update is given.
+    update: what sgd_update is given, and the gap of the product's weights.
     """
     tail, weights, batch = along.tail, along.weights, along.batch
     # A tail's first kernel, which lies between two updates, tells after it has waited.
@@ -209,7 +210,7 @@ def _with_more(
         defines |= dict(weights.defines)
         # The next batch may take the place of what the product reads.
         meet = batch is not None and batch.x.pointer == weights.right.pointer
-        place, awaited = weights.start - along.start, weights.blocks if meet else 0
+        place, awaited = weights.span[0] - along.start, weights.blocks if meet else 0
         sizes = (place, weights.across, weights.blocks)
         product = (*weights.given, *sizes, b.counter() if meet else None, u32(awaited))
         blocks, shared = blocks + weights.blocks, weights.shared

@@ -191,7 +191,7 @@ def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
             return 1.0 + 0.1 * ends + 0.1 * taken - 0.1 * (not one)
         return 0.8 if choices.get(FORWARD) == "t1" else 0.95
 
-    lists = {PRODUCT: ["u2", "e2", "u3"], FORWARD: ["2", "t1"]}
+    lists = {PRODUCT: ["3", "e2", "e3"], FORWARD: ["2", "t1"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
     assert (found[PRODUCT], found["ending"], found[FORWARD]) == ("e2", "tail,batch", "t1")
@@ -223,7 +223,7 @@ def test_the_update_makes_one_product_at_most(monkeypatch):
         assert len(ends) <= 1
         return 1.0 - 0.1 * len(ends) - 0.1 * (OTHER in ends)
 
-    lists = {PRODUCT: ["u2", "e2"], OTHER: ["u4", "e4"]}
+    lists = {PRODUCT: ["3", "e2"], OTHER: ["5", "e4"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
     assert found[OTHER] == "e4"
@@ -346,7 +346,7 @@ def test_launches_of_what_is_rejected_switch_nothing_off(monkeypatch, launches):
 
 
 def test_no_table_is_tried_twice_for_its_rivals(monkeypatch):
-    lists = {PRODUCT: ["u2", "e2"], FORWARD: ["2", "t1"]}
+    lists = {PRODUCT: ["3", "e2"], FORWARD: ["2", "t1"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     _, tried = search(monkeypatch, lambda c: 1.0 - 0.1 * ("e2" in c.values()), plans=None)
     taken = [frozenset(c.items()) for c in tried if c.get(PRODUCT) == "e2" and "ending" in c]

@@ -374,7 +374,7 @@ def test_a_second_update_has_no_part_in_the_sum(bound, step, near, monkeypatch):
     made.run("update")
     summed = next(given for name, _, given in found if name == "ranks_end")
     other = next(given for name, _, given in found if name == "sgd_update")
-    tables = [np.asarray(given[at]).reshape(-1, 2) for given, at in ((summed, 16), (other, 7))]
+    tables = [np.asarray(given[at]).reshape(-1, 2) for given, at in ((summed, 16), (other, 5))]
     assert all(table[:, 0].any() for table in tables)
     made.close()
 
