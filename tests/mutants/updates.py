@@ -41,6 +41,13 @@ UPDATES = (
         (f"{_WEIGHTS}::test_a_choice_where_it_does_not_serve_is_an_error",),
     ),
     Mutant(
+        "CUDA: the first of two updates takes along what belongs to the last",
+        "backends/cuda/operations/sgd.py",
+        "ends = last_advance(b.graph, op) is not None",
+        "ends = True",
+        (f"{_WEIGHTS}::test_only_the_last_update_takes_along",),
+    ),
+    Mutant(
         "CUDA: what a product has moved is moved again",
         "backends/cuda/operations/sgd.py",
         "        others.add(weights.op.c)\n",

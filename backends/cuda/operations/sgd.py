@@ -73,7 +73,10 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
 def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> None:
     """Launch an update that waits for no other rank."""
     pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
-    tail, batch = b.decisions.tail, _next_batch(b, op)
+    # What ends a step belongs to its last update.
+    ends = last_advance(b.graph, op) is not None
+    tail, weights = (b.decisions.tail, b.decisions.weights) if ends else (None, None)
+    batch = _next_batch(b, op) if ends else None
     start, details = update.start, update.details
     sums: tuple[Any, Any, int] = (None, None, 0)
     if pending:
@@ -81,7 +84,6 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
         segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
         sums = (segments, b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
-    weights = b.decisions.weights
     others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
     place = gaps = 0
     if weights is not None:
@@ -134,7 +136,7 @@ def _next_batch(b: Binder, op: SgdUpdate) -> NextBatch | None:
     batch, tail = b.decisions.batch, b.decisions.tail
     if batch is None or not wanted(b.choices, BATCH) or not b.arithmetic.fusion:
         return None
-    if batch.step != op.step or last_advance(b.graph, op) is None:
+    if batch.step != op.step:
         return None
     # The kernel knows one type of activations.
     others = (each.dtype for each in (tail, b.decisions.weights) if each is not None)

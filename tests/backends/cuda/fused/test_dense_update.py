@@ -20,6 +20,8 @@ from dnnstack.backends.cuda.operations import sgd
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
@@ -94,7 +96,7 @@ def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
     np.testing.assert_array_equal(rest, whole)
 
 
-def mlp(*units):
+def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     """A step of a network whose first dense layer reads the batch itself."""
     specs = [LayerSpec("flatten")]
     for count in units or (72,):
@@ -102,7 +104,7 @@ def mlp(*units):
     specs.append(LayerSpec("dense", options={"units": 10}))
     shape = (1, 28, 28)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
-    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9)
+    scaling = Preprocessing.standardize([0.5], [0.2])
     graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
 
@@ -165,6 +167,45 @@ def test_the_next_batch_waits_for_what_reads_the_present_one(bound, sections, mo
         assert 0 <= place - (first - start) < 1024
         assert 0 <= last - start - place - gaps < 1024
         executable.close()
+
+
+def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch):
+    """Here of a second update, in front of which the parameters of another one lie."""
+    given = []
+    launch = kernels.Kernel.launch
+
+    def noted(kernel, stream, grid, block, arguments, shared=0):
+        if kernel._name == "step_end":
+            given.append((grid[0], arguments))
+        return launch(kernel, stream, grid, block, arguments, shared)
+
+    monkeypatch.setattr(kernels.Kernel, "launch", noted)
+    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    executable, _ = bound(mlp(72, 64, rule=rule), "tf32", CHOICES | {SECOND: "e2-2-2-2"})
+    binder = executable.binders()[0]
+    parameters = binder.graph.ops[-2].parameters
+    weight, start = parameters[0], min(binder.store.spans[p][1] for p in parameters)
+    _, first, last = binder.store.spans[weight]
+    assert (weight.name, start > 0) == ("dense_2.weight", True)
+    ((blocks, arguments),) = given
+    fours, place, gaps = map(int, arguments[4:7])
+    assert 0 <= 1024 * place - (first - start) < 1024
+    assert 0 <= last - start - 1024 * (place + gaps) < 1024
+    assert gaps > 0
+    assert int(arguments[-6]) == first - start
+    # Blocks that add up slices, those of the product, and the rest.
+    assert blocks == int(arguments[10]) + int(arguments[-4]) + -(-fours // 256) - gaps
+    executable.close()
+
+
+@pytest.mark.parametrize("ending", ["tail", "batch", "tail,batch"])
+def test_only_the_last_update_takes_along(bound, ending):
+    """Of two, with rates of their own, the one that the gradients of the end belong to."""
+    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
+    executable, _ = bound(mlp(72, 64, rule=rule), "tf32", choices)
+    assert [call.function for call in executable.calls("train")][-2:] == ["sgd_update", "step_end"]
+    executable.close()
 
 
 def test_a_gap_is_whole_blocks():
