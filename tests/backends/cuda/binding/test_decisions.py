@@ -124,3 +124,29 @@ def test_operations_are_known_by_themselves():
     assert first == second
     assert first in known
     assert second not in known
+
+
+@pytest.mark.parametrize(
+    ("streams", "wanted"), [("1", [0, 0, 0]), ("2", [1, 1, 1]), ("3", [1, 2, 1])]
+)
+def test_gradients_of_parameters_lie_beside_the_rest_of_backward(bound, sections, streams, wanted):
+    """In turn on all streams but the first, which waits for them in front of the update."""
+    choices = {"layout": "nhwc", "pad": "8", "streams": streams}
+    executable, _ = bound(sections("lenet"), "tf32", choices)
+    steps = executable.binders()[0].steps
+    made = [step for step in steps if step.call is not None]
+    aside = [
+        step.stream
+        for step in made
+        if step.call.function == "dense_tail_gradients"
+        or step.call.op.name == "Conv2dBackwardFilter"
+        or (step.call.op.name == "MatMul" and step.call.op.transpose_a)
+    ]
+    assert aside == wanted
+    rest = sum(step.stream != 0 for step in made)
+    assert rest == sum(stream != 0 for stream in wanted)
+    # One wait for each stream, between the last launch of backward and the update.
+    waits = steps[steps.index(made[-2]) + 1 : -1]
+    assert [step.call for step in waits] == [None] * (int(streams) - 1)
+    assert made[-1].stream == 0
+    executable.close()
