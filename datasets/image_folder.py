@@ -55,7 +55,8 @@ _NAMED = 10
 class ImageFolder(Dataset):
     """size: of all pictures, or (height, width); a config must give it, and ``train``.
 
-    The other options are described in the schema of configs.
+    bits: the depth of integer pixels; by default, that of the pictures in ``train``. The other
+    options are described in the schema of configs.
     """
 
     about = "the pictures are in the folders that the config names"

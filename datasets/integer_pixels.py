@@ -58,7 +58,7 @@ def told_of(readings: Mapping[str, Reading], given: Depth | None) -> tuple[Depth
         return given, []
     largest = max(found.values())
     bits = given or fewest_bits(largest)
-    why = "as was given" if given else f"as their largest is {largest}; the key 'bits' sets others"
+    why = "as in training" if given else f"as their largest is {largest}"
     told = [f"{len(found)} pictures have integer pixels; {bits} bits are taken of them, {why}"]
     if over := [name for name, most in found.items() if most >> bits]:
         told.append(f"{len(over)} have larger integers, which become white: {listed(over, 3)}")

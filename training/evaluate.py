@@ -18,7 +18,7 @@ from ..common.text import shape_text
 from ..configs.suggest import expected
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from ..datasets.identity import some
-from .assemble import describe_data, load_data, with_bits
+from .assemble import describe_data, load_data
 from .augmentation import views_of
 from .intervals import wilson
 from .own_samples import choose, in_classes, listed_samples
@@ -244,7 +244,7 @@ def load_part(
             )
         if name == own:
             bits = trained.checkpoint.provenance.pixel_bits
-            images = load_data(with_bits(config, bits), split, root, downloads)
+            images = load_data(config, split, root, downloads, bits)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:

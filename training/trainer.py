@@ -23,7 +23,6 @@ from .assemble import (
     optimizer,
     preprocessing,
     saved_tensors,
-    with_bits,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -118,14 +117,9 @@ def train(
             return config, parts, info, network, start
 
         config, shared_parts, info, network, start = company.do(prepared)
-        read = config
-        if checkpoint is not None:
-            read = with_bits(config, checkpoint.provenance.pixel_bits)
-        data = company.load(
-            lambda: interrupt.interruptible(
-                lambda: (load or load_data)(read, "train", data_root, downloads), stop_requested
-            )
-        )
+        bits = None if checkpoint is None else checkpoint.provenance.pixel_bits
+        read = partial(load or load_data, config, "train", data_root, downloads, bits)
+        data = company.load(lambda: interrupt.interruptible(read, stop_requested))
 
         def compiled(kind: type[Session]) -> Session:
             origin = (lineage.path, lineage.provenance) if lineage is not None else None

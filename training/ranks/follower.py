@@ -17,7 +17,7 @@ from ...backends.tuning import UNEQUAL, Tuning
 from ...common.errors import DnnstackError
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
-from ..assemble import build_network, describe_data, load_data, with_bits
+from ..assemble import build_network, describe_data, load_data
 from ..network_size import check_memory
 from ..plan import make_plan
 from ..preprocessing import Preprocessing
@@ -52,7 +52,7 @@ def follow(
     with team.together():
         if told["bits"] not in (None, data.bits):
             # A resumed training keeps the depth that it began with.
-            data = load_data(with_bits(config, told["bits"]), "train", data_root, downloads)
+            data = load_data(config, "train", data_root, downloads, told["bits"])
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
