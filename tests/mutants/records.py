@@ -162,10 +162,10 @@ RECORDS = (
     Mutant(
         "lock: the text in the file decides",
         "common/locks.py",
-        "    try:\n        for left in range(_TRIES, 0, -1):\n",
+        "    try:\n        for left in range(tries, 0, -1):\n",
         "    try:\n        if os.pread(descriptor, 9, 0):\n"
         "            raise BlockingIOError(11, '')\n"
-        "        for left in range(_TRIES, 0, -1):\n",
+        "        for left in range(tries, 0, -1):\n",
         (f"{_LOCKS}::test_the_text_in_a_lock_file_decides_nothing",),
     ),
     Mutant(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ...common.errors import CheckpointError, LockedError
+from ...common.errors import CheckpointError
 from ...common.files import make_folder
 from ...common.locks import NO_LOCKS, lock
 from .resume import Resume, open_resume
 from .runs import COMPRESSION, GROUP, config_name, is_bare, numbered_folders
 
-_TRIES, _PAUSE = 50, 0.1
+_TRIES = 500
 
 
 def resume_or_start(name: str, runs_dir: Path, notice: Callable[[str], None]) -> Resume:
@@ -37,14 +36,7 @@ def deciding(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Itera
     with ExitStack() as stack:
         try:
             make_folder(runs_dir)
-            for left in range(_TRIES, -1, -1):
-                try:
-                    stack.enter_context(lock(runs_dir / f".{name}.lock", keep=False))
-                    break
-                except LockedError:
-                    if not left:
-                        raise
-                    time.sleep(_PAUSE)
+            stack.enter_context(lock(runs_dir / f".{name}.lock", keep=False, tries=_TRIES))
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise CheckpointError(
