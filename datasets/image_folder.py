@@ -36,7 +36,7 @@ from .integer_pixels import Depth, Reading, of_other_depth, told_of
 from .picture_files import heic_version, open_picture
 from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
-from .repeated import doubts, split_contents
+from .repeated import doubts
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -147,7 +147,7 @@ class ImageFolder(Dataset):
             refused.update(failed)
             named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
             said = {
-                "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
+                "hashes": json.dumps([str(read[at])[:CONTENT_DIGITS] for at in kept]),
                 "left_out": json.dumps(failed),
                 "depth": json.dumps(told_of(named, self.bits)),
                 "heic": "heic" * any(each.heic for each in readings),
@@ -162,7 +162,7 @@ class ImageFolder(Dataset):
             # Not their labels: those are of the folders as they are called now.
             *([p.name, *p.stamp] for p in pictures),
         ]
-        fields = ("contents", "left_out", "depth", "heic")
+        fields = ("hashes", "left_out", "depth", "heic")
         found, build = read_once(stamps, fields, look)
         asked = json.loads(found["left_out"]).keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
@@ -178,8 +178,8 @@ class ImageFolder(Dataset):
         left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
         used = [picture for picture in pictures if picture.name not in left_out]
-        contents = split_contents(found["contents"])
-        content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
+        contents = tuple(json.loads(found["hashes"]))
+        content = sha256_bytes(f"{[p.label for p in used]} {''.join(contents)}".encode())
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" {found['heic']} {heic_version()}" if found["heic"] else ""
