@@ -271,7 +271,7 @@ def load_part(
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
         taken = choose(config, images, origin, None, False, True, notice)
-        images, train, validation = taken.of(images), taken.train, taken.validation
+        images, train, validation = taken.images, taken.train, taken.validation
     else:
         train, validation = divide(config, images.labels)
     if part == "train":

@@ -12,7 +12,7 @@ from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
 from ..configs import RunConfig, effective_yaml
-from ..datasets import DatasetInfo, Downloads, ImageSet
+from ..datasets import DatasetInfo, Downloads
 from . import interrupt
 from .alone import Alone, Company
 from .assemble import (
@@ -128,7 +128,7 @@ def train(
                 origin = Path(start.origin.path), start.trained
             own = None if checkpoint is None else (checkpoint.path, checkpoint.provenance)
             given = (config, data, own, origin, keeps, same_samples, heard.notice)
-            setup = _set_up(config, network, info, data, choose(*given), resume, heard)
+            setup = _set_up(config, network, info, choose(*given), resume, heard)
             if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
                 heard.notice(text)
             if checkpoint is not None:
@@ -200,18 +200,16 @@ def _set_up(
     config: RunConfig,
     network: Network,
     info: DatasetInfo,
-    data: ImageSet,
     chosen: Chosen,
     resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
-    doubts, data = data.doubts, chosen.of(data)
-    parts = chosen.train, chosen.validation
+    data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, data.labels, parts)
     untrained = untrained_classes(data, plan.train)
-    for text in (*map(Warned, doubts), *untrained, *plan.notices, *network.doubts()):
+    for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
