@@ -33,13 +33,14 @@ class Ranks:
     def __init__(self, count: int, command: Sequence[str], output: int) -> None:
         self._all = threading.Barrier(count)
         self._known = {"PMI_process_mapping": f"(vector,(0,1,{count}))"}
-        # What is answered to questions that need no more. MPI names what it shares by kvsname,
-        # which must not be what another training shares or left.
+        # MPI names what it shares by kvsname: not as what another training shares, or has left.
         self._fixed = {
             "init": "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
             "get_maxes": "maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
             "get_appnum": "appnum rc=0 appnum=0",
             "get_my_kvsname": f"my_kvsname rc=0 kvsname=dnnstack_{secrets.token_hex(8)}",
+            "put": "put_result rc=0",
+            "barrier_in": "barrier_out rc=0",
             "finalize": "finalize_ack rc=0",
         }
         # Those that have left MPI with the others; and the statuses with which all are to end.
@@ -100,21 +101,16 @@ class Ranks:
                 if kind == "abort":
                     self._ends.append(int(asked.get("exitcode", "1")))
                     return
+                answer = self._fixed.get(kind, f"{kind}_result rc=1")
                 if kind == "finalize":
                     self._left.add(number)
-                own.sendall(f"cmd={self._answer(kind, asked)}\n".encode())
-
-    def _answer(self, kind: str, asked: dict[str, str]) -> str:
-        if kind == "barrier_in":
-            self._all.wait()
-            return "barrier_out rc=0"
-        if kind == "put":
-            self._known[asked["key"]] = asked["value"]
-            return "put_result rc=0"
-        if kind == "get":
-            value = self._known.get(asked["key"])
-            return "get_result rc=1" if value is None else f"get_result rc=0 value={value}"
-        return self._fixed.get(kind, f"{kind}_result rc=1")
+                elif kind == "barrier_in":
+                    self._all.wait()
+                elif kind == "put":
+                    self._known[asked["key"]] = asked["value"]
+                elif kind == "get" and asked["key"] in self._known:
+                    answer = f"get_result rc=0 value={self._known[asked['key']]}"
+                own.sendall(f"cmd={answer}\n".encode())
 
 
 def _started(
