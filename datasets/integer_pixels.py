@@ -73,9 +73,8 @@ def lower_bytes(image: PilImage) -> PilImage | None:
     from PIL import Image
 
     tiles = getattr(image, "tile", ())
-    raw = (
-        str(tiles[0].args if isinstance(tiles[0].args, str) else tiles[0].args[0]) if tiles else ""
-    )
+    args = tiles[0].args if tiles else ""
+    raw = str(args if isinstance(args, str) else args[0])
     # Of grey with alpha, two bytes each, the lower one of grey is the second.
     grey = raw == "LA;16B"
     if not grey and raw[:-1] not in _COLOURED:

@@ -207,7 +207,7 @@ def _set_up(
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
     data, parts = chosen.images, (chosen.train, chosen.validation)
-    plan = make_plan(config, len(data), resume is not None, data.labels, parts)
+    plan = make_plan(config, len(data), resume is not None, parts)
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)

@@ -24,6 +24,7 @@ from ..preprocessing import Preprocessing
 from ..session import Session, Snapshot
 from ..setup import Setup
 from ..share import ALONE, Share
+from ..splits import divide
 from .leader import SAME, dealt_out, gathered, marks, put
 from .post import Lost, Post
 from .servers import serve, servers_of
@@ -56,14 +57,15 @@ def follow(
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
-        parts = None
-        if told["taken"] is not None:
+        if told["taken"] is None:
+            parts = divide(computed, data.labels)
+        else:
             info = replace(info, classes=tuple(told["taken"]["classes"]))
             rows, labels, *own = (np.array(each, np.int32) for each in told["taken"]["places"])
             data, parts = data.taken(rows, labels, info.classes), (own[0], own[1])
         network = build_network(config, info)
         check_memory(network, backend)
-        plan = make_plan(computed, len(data), True, data.labels, parts)
+        plan = make_plan(computed, len(data), True, parts)
         share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
