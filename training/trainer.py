@@ -40,7 +40,7 @@ from .records.overridden import not_repeated, recorded
 from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
-from .records.runs import Run, create_run, write_config
+from .records.runs import CONFIG, Run, create_run, write_record
 from .records.samples import SAMPLES, write_samples
 from .records.saver import Saver
 from .records.state import START
@@ -282,4 +282,4 @@ def _go_on_in(
     window_start = state.step if ended else state.window_start
     step = state.step if checkpoint else -1
     cut_log(run.path, step, window_start, state.rollbacks, state.validation_due)
-    write_config(run, provenance.config)
+    write_record(run.path, CONFIG, provenance.config.encode())

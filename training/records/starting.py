@@ -10,7 +10,7 @@ from ...common.errors import CheckpointError
 from ...common.files import make_folder
 from ...common.locks import NO_LOCKS, lock
 from .resume import Resume, open_resume
-from .runs import COMPRESSION, GROUP, config_name, is_bare, numbered_folders
+from .runs import COMPRESSION, GROUP, config_name, is_bare, newest_first
 
 _TRIES = 500
 
@@ -39,15 +39,12 @@ def deciding(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Itera
             stack.enter_context(lock(runs_dir / f".{name}.lock", keep=False, tries=_TRIES))
         except OSError as error:
             if error.errno not in NO_LOCKS:
-                raise CheckpointError(
-                    f"{error.filename or runs_dir}: cannot be written: {error.strerror}; choose "
-                    "another folder with --runs-dir, or with run.dir of the config"
-                ) from None
+                raise unwritable(runs_dir, error) from None
         yield _latest(runs_dir, name, is_own)
 
 
 def _latest(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Path | None:
-    for path in numbered_folders(runs_dir, name):
+    for path in newest_first(runs_dir, name):
         if is_own(path):
             return path
         others = any((path / record).is_file() for record in (GROUP, COMPRESSION))
@@ -58,3 +55,11 @@ def _latest(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Path |
                 "record back, continue from a checkpoint (--resume FILE), or move the folder away"
             )
     return None
+
+
+def unwritable(path: Path, error: OSError) -> CheckpointError:
+    """The error of a folder of runs, or of a file in it, that cannot be written."""
+    return CheckpointError(
+        f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
+        "with --runs-dir, or with run.dir of the config"
+    )
