@@ -13,6 +13,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -285,11 +286,10 @@ def decoding_threads() -> int:
 
 
 def _readable(path: Path) -> bool:
-    try:
+    with suppress(DatasetError, OSError):
         open_picture(path, [])
-    except (DatasetError, OSError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:

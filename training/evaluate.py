@@ -227,7 +227,7 @@ def load_part(
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
-    config = trained.config
+    config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
     own = config.data.dataset.type
     name = own if dataset is None else dataset
     if name == own:
@@ -243,8 +243,7 @@ def load_part(
                 f"classes; {trained.path} needs {needed}"
             )
         if name == own:
-            bits = trained.checkpoint.provenance.pixel_bits
-            images = load_data(config, split, root, downloads, bits)
+            images = load_data(config, split, root, downloads, origin[1].pixel_bits)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -258,7 +257,6 @@ def load_part(
             "its pictures. If it was renamed, give it its name again, or make a link of that name "
             "to it; if it is in another folder now, name that one with --data-dir"
         ) from None
-    origin = trained.path, trained.checkpoint.provenance
     if part == "test" or name != own:
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":

@@ -16,7 +16,7 @@ from ..common.records import dataclass
 from ..common.text import nfc
 from ..configs import RunConfig, parse_config
 from ..datasets import ImageSet
-from ..datasets.identity import Identity, compare, matched_classes, some
+from ..datasets.identity import Identity, compare, matched_classes, some, unknown
 from ..datasets.loader import Index
 from .groups.group import is_group, read_group
 from .records.provenance import Provenance
@@ -158,8 +158,7 @@ def in_classes(
     if images.classes == classes:
         return images
     places = matched_classes(classes, images.classes)
-    new = [name for name, place in zip(images.classes, places, strict=True) if place < 0]
-    lost = [name for place, name in enumerate(classes) if place not in places]
+    new, lost = unknown(classes, images.classes), unknown(images.classes, classes)
     rows = np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
     if new or lost:
         told = [f"it does not know {some(new)}"] * bool(new)
