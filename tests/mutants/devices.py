@@ -76,8 +76,8 @@ DEVICES = (
     Mutant(
         "oneDNN: momentum is not applied",
         f"{_ONEDNN}/updates.py",
-        "momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)",
-        "momentum = follow(live, scalar(b, op.momentum), lambda op: 1.0)",
+        "(v, scalar(b, op.momentum))",
+        "(v, scalar(b, 1.0))",
         (f"{_PARITY}[cpu-update-momentum-none]",),
     ),
     Mutant(
