@@ -265,8 +265,8 @@ RANKS = (
     Mutant(
         "split: units are exchanged, but not put side by side",
         "backends/onednn/collectives.py",
-        "        blocks[...] = received.swapaxes(0, 1)\n",
-        "        blocks[...] = received.reshape(blocks.shape)\n",
+        "            by_rows[...] = by_ranks.swapaxes(0, 1)\n",
+        "            by_rows[...] = by_ranks.reshape(by_rows.shape)\n",
         (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
     ),
     Mutant(
