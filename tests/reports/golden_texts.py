@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from .golden_answers import ANSWERS
+from .golden_networks import NETWORKS
+from .golden_runs import RUNS
 
-TEXTS: dict[str, Callable[[], str]] = {}
+TEXTS = {**ANSWERS, **NETWORKS, **RUNS}

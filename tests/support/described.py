@@ -43,6 +43,11 @@ def as_json(value: Any) -> str:
     return json.dumps(rounded(value), indent=1, ensure_ascii=False) + "\n"
 
 
+def joined(*texts: str) -> str:
+    """Texts one after the other, with a line between them."""
+    return "----\n".join(f"{text}\n" for text in texts)
+
+
 def figure_text(draw: Callable[[], Figure]) -> str:
     """Every artist of a figure that is drawn in the style of the package."""
     lines: list[str] = []
