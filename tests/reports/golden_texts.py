@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .golden_answers import ANSWERS
+from .golden_commands import COMMANDS
 from .golden_networks import NETWORKS
 from .golden_runs import RUNS
 
-TEXTS = {**ANSWERS, **NETWORKS, **RUNS}
+TEXTS = {**ANSWERS, **COMMANDS, **NETWORKS, **RUNS}
