@@ -105,12 +105,13 @@ def _colours() -> str:
 
 
 def _blocks() -> str:
-    """Dithered greys, black and white at every threshold, and a picture that is too wide."""
+    """Dithered greys, also few of them; two tones with every threshold; too wide."""
     greys = np.tile(np.arange(64, 193, 8, np.uint8), (1, 4, 1))
-    levels = np.array([[[0, 64, 111, 112, 113, 192, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]])
+    levels = np.zeros((1, 1, 21), np.uint8)
+    levels[0, 0, :7] = 0, 64, 111, 112, 113, 192, 255
     wide = np.zeros((1, 20, 66), np.uint8)
     wide[:, :10, :33] = 255
-    pictures = (greys, levels.astype(np.uint8), wide)
+    pictures = (greys, levels[:, :, :20], levels, wide)
     return "".join(f"{row}|\n" for each in pictures for row in ("-", *blocks(each)))
 
 
