@@ -105,13 +105,14 @@ def _colours() -> str:
 
 
 def _blocks() -> str:
-    """Dithered greys, also few of them; two tones with every threshold; too wide."""
+    """Dithered greys, also few of them; two tones with every threshold; wide."""
     greys = np.tile(np.arange(64, 193, 8, np.uint8), (1, 4, 1))
     levels = np.zeros((1, 1, 21), np.uint8)
     levels[0, 0, :7] = 0, 64, 111, 112, 113, 192, 255
     wide = np.zeros((1, 20, 66), np.uint8)
     wide[:, :10, :33] = 255
-    pictures = (greys, levels[:, :, :20], levels, wide)
+    flat = np.full((1, 1, 100), 255, np.uint8)
+    pictures = (greys, levels[:, :, :20], levels, wide, flat)
     return "".join(f"{row}|\n" for each in pictures for row in ("-", *blocks(each)))
 
 
