@@ -334,7 +334,7 @@ def trainings(draw: DrawFn) -> Training:
         "run": {"fusion": draw(st.sampled_from([True, True, True, False])), "tune": False},
     }
     count = batch * per_epoch + held + draw(st.integers(0, batch - 1))
-    return Training(config, *_pictures(shape, classes, count, seed), draw(st.integers(2, 4)), seed)
+    return Training(config, *pictures(shape, classes, count, seed), draw(st.integers(2, 4)), seed)
 
 
 def _compression(seed: int, optimizer: dict[str, Any]) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def _normalised(layers: list[Layer]) -> bool:
     return "'batch_norm'" in text and ("'scale': True" in text or "'center': True" in text)
 
 
-def _pictures(shape: Shape, classes: int, count: int, seed: int) -> tuple[DatasetInfo, ImageSet]:
+def pictures(shape: Shape, classes: int, count: int, seed: int) -> tuple[DatasetInfo, ImageSet]:
     """Random pixels: a window of equal ones would let roundings decide which is the largest."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, *shape), np.uint8)

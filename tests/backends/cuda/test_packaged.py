@@ -8,16 +8,12 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.configs import load_config, packaged_configs
+from dnnstack.configs import packaged_configs
 from dnnstack.configs.stages import packaged_stages
-from dnnstack.datasets import ImageSet
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.plan import make_plan
-from dnnstack.training.session import Session
-from dnnstack.training.setup import Setup
 
-FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
+from ...support.whole_sections import packaged_sections, packaged_session
+
 LAYOUTS = (
     {"layout": "nhwc", "pad": "8", "streams": "1"},
     {"layout": "nhwc", "pad": "32", "streams": "2"},
@@ -25,38 +21,8 @@ LAYOUTS = (
 )
 
 
-class Found(Exception):
-    """What a session would have compiled."""
-
-
-class Recorder:
-    name = "recorder"
-    pieces = 1
-
-    def compile(self, sections, options):
-        raise Found(sections)
-
-
-def session(name, backend, *overrides):
-    """A training on a few pictures of noise; truth tables have no more than four."""
-    config = load_config(name, [*FEW, *overrides]).config
-    if config.data.dataset.type != "table":
-        config = load_config(name, [*FEW, "data.validation=4", *overrides]).config
-    info = describe_data(config)
-    draw = np.random.default_rng(5)
-    count = 4 if config.data.dataset.type == "table" else 12
-    images = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
-    labels = draw.integers(0, len(info.classes), count).astype(np.int32)
-    data = ImageSet(f"{info.name}/train", images, labels, info.classes)
-    plan = make_plan(config, count)
-    network = build_network(config, info)
-    return Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
-
-
 def check(bound, choices, precision, name, *overrides):
-    with pytest.raises(Found) as caught:
-        session(name, Recorder(), *overrides)
-    (sections,) = caught.value.args
+    sections = packaged_sections(name, *overrides)
     graphs = {key: rewritten(graph, CudaBackend.rewrites) for key, graph in sections.items()}
     executable, taken = bound(graphs, precision, choices)
     for key in graphs:
@@ -124,7 +90,7 @@ SMALL_CASES = [(name, given) for name in COMPRESSED for given in SMALL.values()]
 def test_training_and_validation_are_those_of_the_cpu(cuda, name, given):
     found = []
     for backend in (open_backend("cpu", None, lambda text: None), cuda):
-        each = session(name, backend, "run.precision=fp32", *given)
+        each = packaged_session(name, backend, "run.precision=fp32", *given)
         each.initialize()
         begin = each.snapshot().arrays
         for _ in range(STEPS.get(name, 2)):

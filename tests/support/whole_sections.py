@@ -1,0 +1,78 @@
+"""The sections of whole trainings, as a backend gets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dnnstack.configs import load_config, parse_config
+from dnnstack.datasets import ImageSet
+from dnnstack.graph.graph import Graph
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.plan import make_plan
+from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
+
+from .random_nets import pictures
+
+FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
+# Trainings that were drawn once, of which each has something that the others lack.
+DRAWN: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "drawn_nets.json").read_text("utf-8")
+)
+
+
+class Found(Exception):
+    """What a session would have compiled."""
+
+
+class Recorder:
+    """A backend that compiles nothing."""
+
+    name = "recorder"
+    pieces = 1
+
+    def compile(self, sections: Mapping[str, Graph], options: object) -> Any:
+        raise Found(sections)
+
+
+def packaged_session(name: str, backend: Any, *overrides: str) -> Session:
+    """A training on a few pictures of noise; truth tables have no more than four."""
+    config = load_config(name, [*FEW, *overrides]).config
+    if config.data.dataset.type != "table":
+        config = load_config(name, [*FEW, "data.validation=4", *overrides]).config
+    info = describe_data(config)
+    draw = np.random.default_rng(5)
+    count = 4 if config.data.dataset.type == "table" else 12
+    images = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
+    labels = draw.integers(0, len(info.classes), count).astype(np.int32)
+    data = ImageSet(f"{info.name}/train", images, labels, info.classes)
+    plan = make_plan(config, count)
+    network = build_network(config, info)
+    return Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
+
+
+def packaged_sections(name: str, *overrides: str) -> dict[str, Graph]:
+    """Those of a config that ships, before any rewrite."""
+    return _recorded(lambda backend: packaged_session(name, backend, *overrides))
+
+
+def drawn_sections(name: str) -> dict[str, Graph]:
+    """Those of a training that was drawn once."""
+    drawn = DRAWN[name]
+    config = parse_config(json.dumps(drawn["config"]), "drawn.yaml")
+    info, data = pictures(tuple(drawn["shape"]), drawn["classes"], drawn["count"], 1)
+    network, plan = build_network(config, info), make_plan(config, len(data))
+    setup = Setup(config, network, preprocessing(config, info), plan, data)
+    return _recorded(lambda backend: Session(setup, backend))
+
+
+def _recorded(make: Any) -> dict[str, Graph]:
+    try:
+        make(Recorder())
+    except Found as found:
+        return dict(found.args[0])
+    raise AssertionError("nothing was compiled")
