@@ -192,6 +192,10 @@ class TapedFrontend(FakeFrontend):
         return TapedGraph(self, handle, given)
 
 
+def digest(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
 @cache
 def source_name(source: str) -> str:
     """The file that a source ends with, and what stands in front of it besides what is known."""
@@ -202,8 +206,8 @@ def source_name(source: str) -> str:
             rest = source.removesuffix(text)
             if rest.startswith(known):
                 further = rest.removeprefix(known)
-                return f"{file}{further and f' with {zlib.crc32(further.encode()):08x}'}"
-    return f"a source {zlib.crc32(source.encode()):08x}"
+                return f"{file}{further and f' with {digest(further)}'}"
+    return f"a source {digest(source)}"
 
 
 @cache

@@ -6,38 +6,30 @@ The trainings are bound on the stand-in for a device, so no GPU is needed, and o
 
 from __future__ import annotations
 
-from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends import collectives
+from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.binding.launches import Stream
-from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.executable import CudaExecutable
-from dnnstack.backends.cuda.libraries import conv_graph, cudnn_library, kernels
-from dnnstack.backends.cuda.libraries.cublas import Cublas
-from dnnstack.backends.cuda.libraries.cublas_lt import CublasLt
-from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
-from dnnstack.backends.cuda.libraries.shared_library import SharedLibrary
-from dnnstack.backends.tuning import Tuning
+from dnnstack.backends.cuda.libraries.kernels import source_of
+from dnnstack.backends.cuda.tuner import search
 from dnnstack.configs import packaged_configs
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
-from ...support.cuda_tape import (
-    Tape,
-    TapedEvent,
-    TapedFrontend,
-    TapedLibrary,
-    TapedStream,
-    options_text,
-    source_name,
-)
+from ...support.cuda_tape import digest, files
 from ...support.described_cuda import described, drawn_choices
 from ...support.goldens import compare
+from ...support.op_cases import CASES
 from ...support.whole_sections import DRAWN, drawn_sections, packaged_sections
-from .conftest import FakeArray, FakeKernel, FakeModule, _modules
+from .taped import bind, connect, tape
 
+__all__ = ["tape"]
 LAYOUTS = (
     {"layout": "nhwc", "pad": "8", "streams": "1"},
     {"layout": "nhwc", "pad": "32", "streams": "2"},
@@ -52,116 +44,6 @@ FURTHER = (
     {"ending": "tail"},
 )
 PRECISIONS = ("tf32", "bf16", "fp32")
-
-
-class Module(FakeModule):
-    """Its kernels tell what they are launched with."""
-
-    def __init__(self, tape, code):
-        super().__init__(code)
-        self._tape = tape
-
-    def function(self, name):
-        found = Kernel(self.source, self.options, name)
-        found.tape, found.ptr = self._tape, self._tape.handle("")
-        known = options_text(self.options)
-        found.called = f"{source_name(self.source)} {name}{known and ' ' + known}"
-        self._tape.kernels[found.ptr] = found
-        return found
-
-
-class Kernel(FakeKernel):
-    def launch(self, stream, grid, block, arguments, shared=0):
-        return lambda: self.tape.lines.append(self.text(stream, grid, block, arguments, shared))
-
-    def text(self, stream, grid, block, arguments, shared):
-        size = f"{'x'.join(map(str, grid))} of {'x'.join(map(str, block))}"
-        where = f"{self.tape.handles[stream.ptr]}, {size}{f', {shared} bytes' if shared else ''}"
-        return f"{self.called}, {where}: {self.tape.texts(arguments)}"
-
-
-def aligned(shape, dtype):
-    """Zeros that begin where an allocation on the device may."""
-    size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % ALIGNMENT
-    return raw[begin : begin + size].view(dtype).reshape(shape).view(FakeArray)
-
-
-@pytest.fixture
-def tape(bound, fake_cuda, monkeypatch):
-    """The stand-in, taped; see ``Tape``."""
-    tape = Tape()
-    tape.kernels = {}
-
-    def made(kind, shape, dtype="float32"):
-        array = aligned(shape, dtype)
-        tape.addresses.note(array.ctypes.data, array.nbytes, kind, array)
-        return array
-
-    def uploaded(values, dtype=None):
-        values = np.asarray(values, dtype)
-        array = made("", values.shape, values.dtype)
-        array.set(values)
-        return array
-
-    monkeypatch.setattr(fake_cuda, "asarray", uploaded)
-    monkeypatch.setattr(fake_cuda, "zeros_like", lambda like: made("zeros", like.shape, like.dtype))
-    for kind in ("empty", "zeros", "ones"):
-        monkeypatch.setattr(fake_cuda, kind, partial(made, kind))
-
-    def overlapping(handle, stream, grid, block, arguments, shared=0):
-        text = tape.kernels[handle].text(stream, grid, block, arguments, shared)
-        return lambda: tape.lines.append(f"overlapping {text}")
-
-    def loaded(library, path):
-        library.dll = TapedLibrary(tape)
-
-    def copied(target, source, size, *_):
-        ends = f"{tape.text(target)}, {tape.text(source)}"
-        tape.lines.append(f"memcpyAsync({ends}, {size})")
-
-    monkeypatch.setattr(fake_cuda.runtime, "memcpyAsync", copied)
-    fake_cuda.Module = partial(Module, tape)
-    fake_cuda.Event = TapedEvent
-    fake_cuda.Stream = lambda: TapedStream(tape, 99)
-    monkeypatch.setattr(kernels, "overlapping", overlapping)
-    monkeypatch.setattr(SharedLibrary, "__init__", loaded)
-    monkeypatch.setattr(conv_graph.ConvGraph, "_verify", lambda *_: True)
-    frontend = TapedFrontend(tape)
-    streams = {}
-
-    def stream(number):
-        return streams.setdefault(number, TapedStream(tape, number))
-
-    device = cudnn_library.device()
-    device.stream, device.numbered_stream = stream(0), stream
-    device.capability, device.cuda_version = (9, 0), 13000
-    for module in _modules():
-        for name, instead in (
-            ("frontend", lambda: frontend),
-            ("cudnn_library", lambda: ""),
-            ("library_path", lambda name: ""),
-            ("available", lambda: True),
-            ("captured_seconds", lambda launch, stream, repeats: launch() or 1e-6),
-        ):
-            if callable(getattr(module, name, None)):
-                monkeypatch.setattr(module, name, instead)
-    return tape
-
-
-def bind(tape, graphs, precision, choices, fusion=True, deterministic=True):
-    lt = CublasLt()
-    numbered = cudnn_library.device().numbered_stream
-
-    def made(number):
-        cuda = numbered(number)
-        return Stream(cuda, Cublas(precision == "tf32", cuda), Cudnn(cuda), lt)
-
-    streams = [made(number) for number in range(int(choices["streams"]))]
-    kind = Arithmetic.of(precision, fusion, deterministic)
-    tuning = Tuning("cuda", choices=choices)
-    return CudaExecutable(graphs, tuning, streams, kind, capture=False)
 
 
 def of_backend(sections, fusion=True):
@@ -199,3 +81,94 @@ def test_configs_that_ship(tape, name):
 def test_drawn_trainings(tape, name):
     number, fusion = int(name[-2:]), DRAWN[name]["config"]["run"]["fusion"]
     compare(f"cuda/{name}", told(tape, drawn_sections(name), number, fusion))
+
+
+def test_operations(tape):
+    """Each by itself: what whole trainings make of them is not all that they can be."""
+
+    def every():
+        for number, (name, make) in enumerate(CASES.items()):
+            yield f"# {name}"
+            graphs = {"one": make(np.random.default_rng(1), "normal").graph}
+            layout = LAYOUTS[number % len(LAYOUTS)]
+            precision = "bf16" if number % 3 == 1 and layout["layout"] == "nhwc" else "fp32"
+            executable = bind(tape, graphs, precision, layout)
+            yield from described(tape, executable)
+            executable.close()
+
+    compare("cuda/operations", every())
+
+
+def test_files_of_kernels():
+    """What a compiler gets of each: with a change of a kernel this is the only text to change."""
+    compare("cuda/files", (f"{file}: {digest(source_of(file))}" for file in files()))
+
+
+@pytest.mark.parametrize(("net", "ranks"), [("lenet", 2), ("lenet", 5), ("deep", 2), ("deep", 3)])
+def test_ranks(tape, sections, monkeypatch, net, ranks):
+    """Two that reach each other's memory, and more by NCCL."""
+    connect(tape, monkeypatch, ranks)
+
+    def every():
+        for clip, buckets, split in ((None, 1, False), (1.0, 3, False), (None, 1, True)):
+            for parts in (ranks, 2 * ranks):
+                graphs = ranked(sections, net, parts, ranks, buckets, clip, split)
+                choices = LAYOUTS[(buckets + parts) % len(LAYOUTS)]
+                yield f"# {parts} parts, {buckets} pieces, clipped to {clip}, split {split}"
+                executable = bind(tape, of_backend(graphs), "tf32", choices)
+                yield from described(tape, executable)
+                executable.close()
+
+    collectives.join(SimpleNamespace(rank=1, size=ranks, on_one_machine=ranks == 2, spread=len))
+    try:
+        compare(f"cuda/{net} by {ranks} ranks", every())
+    finally:
+        collectives.join(None)
+
+
+def ranked(sections, net, parts, ranks, buckets, clip, split):
+    channels = 1 if net == "lenet" else 3
+    scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
+    network = sections.network(net)
+    for layer in network.every_layer():
+        if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
+            layer.parallel = layer.count
+    sgd = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights", clip_norm=clip)
+    rule = Optimizer(sgd, (), ema=buckets > 1, parts=parts, ranks=ranks, buckets=buckets)
+    train = network.train_graph(2 * parts, "data", 8 * parts, 4, 8, scaling, rule)
+    return {each.name: each for each in (train, network.update_graph(rule, 8, 4, 0, train))}
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("lenet.yaml", "tf32"),
+        ("lenet.yaml", "bf16"),
+        ("net-03", "fp32"),
+        ("cifar10-resnet9.yaml", "bf16"),
+    ],
+)
+def test_searches(tape, monkeypatch, name, precision):
+    """What is tried, one after the other, and what is taken, where times are those of a digest."""
+    sections = packaged_sections(name) if name.endswith("yaml") else drawn_sections(name)
+    graphs = {key: each for key, each in of_backend(sections).items() if each.training}
+    tried = []
+
+    def build(choices):
+        tried.append(dict(choices))
+        return bind(tape, graphs, precision, {"streams": "1", **choices})
+
+    def seconds(executable, section, repeats):
+        # Of every choice a few hundredths, whatever the others are.
+        return 1.0 + sum(
+            share(f"{item} of {section}") for item in executable.tuning.choices.items()
+        )
+
+    monkeypatch.setattr(CudaExecutable, "step_seconds", seconds)
+    found, alone = search(build, precision, Options(tune_seconds=float("inf")))
+    shown = [" ".join(f"{key}={value}" for key, value in each.items()) for each in (*tried, found)]
+    compare(f"cuda/search of {name} in {precision}", [*shown, str(alone)])
+
+
+def share(text):
+    return (int(digest(text), 16) % 101 - 50) / 1000
