@@ -43,10 +43,12 @@ class Tape:
         return number
 
     def taken(self, launch: Callable[[], object]) -> list[str]:
-        """What this launches."""
-        self.lines = []
+        """What this launches; who asks for more than that gets it as well."""
+        outer, self.lines = self.lines, []
         launch()
-        return self.lines
+        outer += self.lines
+        found, self.lines = self.lines, outer
+        return found
 
 
 class TapedLibrary:
