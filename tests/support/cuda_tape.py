@@ -31,7 +31,7 @@ class Tape:
         self.handles: dict[int, str] = {}
 
     def text(self, value: Any) -> str:
-        return plain(value, self.addresses.place, self.handles)
+        return plain(value, self.addresses.place, self.handles.get)
 
     def texts(self, values: Sequence[Any]) -> str:
         return ", ".join(map(self.text, values))

@@ -88,7 +88,10 @@ def _halves(word: int) -> str:
     return str(word) if word < 1 << 31 else f"{word & 0xFFFFFFFF},{word >> 32}"
 
 
-def plain(value: Any, place: Callable[[int], str | None], known: Mapping[int, str]) -> str:
+Text = Callable[[int], str | None]
+
+
+def plain(value: Any, place: Text, known: Text) -> str:
     """An argument of a function of a library, as text. known: what handles stand for."""
     value = getattr(value, "_as_parameter_", value)
     value = getattr(value, "_obj", value)
@@ -101,7 +104,7 @@ def plain(value: Any, place: Callable[[int], str | None], known: Mapping[int, st
     if isinstance(value, bool | np.bool_):
         return str(int(value))
     if isinstance(value, int):
-        return known.get(value) or place(value) or str(value)
+        return known(value) or place(value) or str(value)
     if isinstance(value, np.ndarray):
         return place(value.ctypes.data) or "?"
     if isinstance(value, np.generic):
