@@ -30,7 +30,7 @@ def from_json(text: bytes | str, kind: type[T]) -> T:
     try:
         found: T = adapter.validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         reason = f"{where}: {first['msg']}" if where else str(first["msg"])
         raise ValueError(reason[:_LONGEST_REASON]) from None

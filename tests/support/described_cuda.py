@@ -56,7 +56,7 @@ def _tensors(tape: Tape, executable: CudaExecutable, binder: Binder) -> Iterator
 
 
 def _steps(tape: Tape, binder: Binder) -> Iterator[str]:
-    for number, step in enumerate(binder.steps):
+    for number, step in enumerate([*binder.steps]):
         yield f"{number}. {_call(step)}"
         if not step.on_host:
             plain = tape.taken(step.launch)
@@ -64,9 +64,11 @@ def _steps(tape: Tape, binder: Binder) -> Iterator[str]:
             if step.behind is not None:
                 behind = tape.taken(step.behind)
                 alike = behind == [f"overlapping {line}" for line in plain]
-                yield from (
-                    ["    or overlapping"] if alike else (f"    or {line}" for line in behind)
-                )
+                other = ["    or overlapping"] if alike else [f"    or {line}" for line in behind]
+                yield from other
+        # Ranks learn at their first launch how they reach each other.
+        if binder.steps[number] is not step:
+            yield f"    now {_call(binder.steps[number])}"
 
 
 def _call(step: Step) -> str:

@@ -79,9 +79,7 @@ def single(readers: Sequence[Op], kind: type[OpT]) -> OpT | None:
     return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
 
 
-def normed(b: Binder, op: Op) -> bool:
-    """Whether a batch norm takes the moments of what a convolution computes, and may have them."""
-    if not isinstance(op, Conv2d) or not b.arithmetic.fusion:
-        return False
+def normed(b: Binder, op: Conv2d) -> bool:
+    """Whether a batch norm takes the moments of what a convolution computes."""
     readers = (part(r, BatchNorm) if isinstance(r, Fused) else r for r in b.graph.consumers(op.y))
     return any(isinstance(each, BatchNorm) and each.x == op.y for each in readers)

@@ -280,7 +280,7 @@ class TensorConv(_Conv[Tiling]):
 
     @property
     def sums(self) -> bool:
-        return self._kind == "forward" and self._behind is None and normed(self._b, self._op)
+        return isinstance(self._op, Conv2d) and self._behind is None and normed(self._b, self._op)
 
     @cached_property
     def _slices(self) -> Any:

@@ -135,7 +135,7 @@ def tape(bound, fake_cuda, monkeypatch):
     return tape
 
 
-def bind(tape, graphs, precision, choices, fusion=True, deterministic=True):
+def bind(graphs, precision, choices, fusion=True, deterministic=True, streamed=False):
     lt = CublasLt()
     numbered = cudnn_library.device().numbered_stream
 
@@ -146,7 +146,7 @@ def bind(tape, graphs, precision, choices, fusion=True, deterministic=True):
     streams = [made(number) for number in range(int(choices["streams"]))]
     kind = Arithmetic.of(precision, fusion, deterministic)
     tuning = Tuning("cuda", choices=choices)
-    return CudaExecutable(graphs, tuning, streams, kind, capture=False)
+    return CudaExecutable(graphs, tuning, streams, kind, capture=False, streamed=streamed)
 
 
 class Comm:

@@ -60,15 +60,23 @@ def told(tape, sections, number, fusion=True):
         choices = dict(layout)
         if precision == "bf16" and layout["layout"] == "nchw":
             precision = "tf32"
-        executable = bind(tape, graphs, precision, choices, fusion, bool(turn) or at % 5 > 0)
+        executable = bind(graphs, precision, choices, fusion, bool(turn) or at % 5 > 0)
         if turn:
             choices = drawn_choices(executable, str(number), choices | FURTHER[at // 2 % 4])
             executable.close()
             yield f"= choices {' '.join(f'{key}={value}' for key, value in choices.items())}"
-            executable = bind(tape, graphs, precision, choices, fusion)
+            executable = bind(graphs, precision, choices, fusion)
         yield f"= {precision} {'fused' if fusion else 'plain'}"
         yield from described(tape, executable)
         executable.close()
+
+
+@pytest.mark.parametrize("name", ["lenet.yaml", "cifar10-airbench.yaml", "net-03"])
+def test_data_that_stay_in_host_memory(tape, name):
+    sections = packaged_sections(name) if name.endswith("yaml") else drawn_sections(name)
+    executable = bind(of_backend(sections), "tf32", LAYOUTS[0], streamed=True)
+    compare(f"cuda/{name} fed", described(tape, executable))
+    executable.close()
 
 
 @pytest.mark.parametrize("name", packaged_configs())
@@ -92,7 +100,7 @@ def test_operations(tape):
             graphs = {"one": make(np.random.default_rng(1), "normal").graph}
             layout = LAYOUTS[number % len(LAYOUTS)]
             precision = "bf16" if number % 3 == 1 and layout["layout"] == "nhwc" else "fp32"
-            executable = bind(tape, graphs, precision, layout)
+            executable = bind(graphs, precision, layout)
             yield from described(tape, executable)
             executable.close()
 
@@ -106,7 +114,7 @@ def test_files_of_kernels():
 
 @pytest.mark.parametrize(("net", "ranks"), [("lenet", 2), ("lenet", 5), ("deep", 2), ("deep", 3)])
 def test_ranks(tape, sections, monkeypatch, net, ranks):
-    """Two that reach each other's memory, and more by NCCL."""
+    """Two that reach each other's memory, more that do not, and some on several machines."""
     connect(tape, monkeypatch, ranks)
 
     def every():
@@ -115,11 +123,12 @@ def test_ranks(tape, sections, monkeypatch, net, ranks):
                 graphs = ranked(sections, net, parts, ranks, buckets, clip, split)
                 choices = LAYOUTS[(buckets + parts) % len(LAYOUTS)]
                 yield f"# {parts} parts, {buckets} pieces, clipped to {clip}, split {split}"
-                executable = bind(tape, of_backend(graphs), "tf32", choices)
+                executable = bind(of_backend(graphs), "tf32", choices)
                 yield from described(tape, executable)
                 executable.close()
 
-    collectives.join(SimpleNamespace(rank=1, size=ranks, on_one_machine=ranks == 2, spread=len))
+    near = ranks != 3
+    collectives.join(SimpleNamespace(rank=1, size=ranks, on_one_machine=near, spread=len))
     try:
         compare(f"cuda/{net} by {ranks} ranks", every())
     finally:
@@ -156,7 +165,7 @@ def test_searches(tape, monkeypatch, name, precision):
 
     def build(choices):
         tried.append(dict(choices))
-        return bind(tape, graphs, precision, {"streams": "1", **choices})
+        return bind(graphs, precision, {"streams": "1", **choices})
 
     def seconds(executable, section, repeats):
         # Of every choice a few hundredths, whatever the others are.
