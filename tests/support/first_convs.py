@@ -21,11 +21,13 @@ from .op_draft import Draft
 
 
 class Drawn:
-    """A geometry with anything odd: ``values`` is what its kernels are compiled with."""
+    """A geometry with anything odd, of few pictures or n: ``values`` is what its kernels are
+    compiled with."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, n: int = 0) -> None:
         dice = random.Random(seed)
-        self.bf16, self.n = seed % 2 > 0, dice.randint(1, 5)
+        few = dice.randint(1, 5)
+        self.bf16, self.n = seed % 2 > 0, n or few
         kernel = (dice.choice([1, 2, 3, 5]), dice.choice([1, 3, 4, 5]))
         border = dice.randint(0, min(kernel) - 1)
         height, width = (dice.randint(size + 1, 15) for size in kernel)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes as C
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -69,11 +70,11 @@ class Layout:
     of: Layout | None = None
     begin: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def block(self) -> int:
         return _BLOCKS.get(self.tag, 1)
 
-    @property
+    @cached_property
     def stored(self) -> tuple[int, ...]:
         """The shape with whole blocks of channels."""
         if self.block == 1:
@@ -81,7 +82,7 @@ class Layout:
         n, c, *rest = self.shape
         return n, -(-c // self.block) * self.block, *rest
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         if self.of is not None:
             return self.of.strides
@@ -94,7 +95,7 @@ class Layout:
             steps[axis], step = step, step * sizes[axis]
         return tuple(steps)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return prod(self.stored) * BYTES[self.dtype]
 

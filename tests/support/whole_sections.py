@@ -19,6 +19,15 @@ from dnnstack.training.setup import Setup
 from .random_nets import pictures
 
 FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
+LARGE = {
+    "lenet.yaml": 300,
+    "lenet-best.yaml": 128,
+    "mlp.yaml": 1000,
+    "digits.yaml": 129,
+    "cifar10-quick.yaml": 200,
+    "cifar10-resnet9.yaml": 512,
+    "cifar10-airbench-muon.yaml": 1000,
+}
 # Trainings that were drawn once, of which each has something that the others lack.
 DRAWN: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "drawn_nets.json").read_text("utf-8")
@@ -39,14 +48,14 @@ class Recorder:
         raise Found(sections)
 
 
-def packaged_session(name: str, backend: Any, *overrides: str) -> Session:
+def packaged_session(name: str, backend: Any, *overrides: str, count: int = 12) -> Session:
     """A training on a few pictures of noise; truth tables have no more than four."""
     config = load_config(name, [*FEW, *overrides]).config
     if config.data.dataset.type != "table":
         config = load_config(name, [*FEW, "data.validation=4", *overrides]).config
     info = describe_data(config)
     draw = np.random.default_rng(5)
-    count = 4 if config.data.dataset.type == "table" else 12
+    count = 4 if config.data.dataset.type == "table" else count
     images = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
     labels = draw.integers(0, len(info.classes), count).astype(np.int32)
     data = ImageSet(f"{info.name}/train", images, labels, info.classes)
@@ -58,6 +67,14 @@ def packaged_session(name: str, backend: Any, *overrides: str) -> Session:
 def packaged_sections(name: str, *overrides: str) -> dict[str, Graph]:
     """Those of a config that ships, before any rewrite."""
     return _recorded(lambda backend: packaged_session(name, backend, *overrides))
+
+
+def large_sections(name: str) -> dict[str, Graph]:
+    """The same with a batch of LARGE, for which grids and sums are cut in other ways."""
+    batch = LARGE[name]
+    sizes = (f"data.batch_size={batch}", f"data.evaluation_batch_size={batch + 1}")
+    count = batch + 4
+    return _recorded(lambda backend: packaged_session(name, backend, *sizes, count=count))
 
 
 def drawn_sections(name: str) -> dict[str, Graph]:

@@ -12,10 +12,11 @@ from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launches import Stream
 from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.executable import CudaExecutable
-from dnnstack.backends.cuda.libraries import conv_graph, cudnn_library, kernels, nccl
+from dnnstack.backends.cuda.libraries import conv_graph, cudnn_library, kept, kernels, nccl
 from dnnstack.backends.cuda.libraries.cublas import Cublas
 from dnnstack.backends.cuda.libraries.cublas_lt import CublasLt
 from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
+from dnnstack.backends.cuda.libraries.layout import padded
 from dnnstack.backends.cuda.libraries.shared_library import SharedLibrary
 from dnnstack.backends.cuda.operations import peers
 from dnnstack.backends.tuning import Tuning
@@ -31,6 +32,8 @@ from ...support.cuda_tape import (
     source_name,
 )
 from .conftest import FakeArray, FakeKernel, FakeModule, _modules
+
+CHUNK = 32 << 20
 
 
 class Module(FakeModule):
@@ -59,12 +62,26 @@ class Kernel(FakeKernel):
         return f"{self.called}, {where}: {self.tape.texts(arguments)}"
 
 
-def aligned(shape, dtype):
-    """Zeros that begin where an allocation on the device may."""
-    size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % ALIGNMENT
-    return raw[begin : begin + size].view(dtype).reshape(shape).view(FakeArray)
+class Memory:
+    """Zeros that begin where an allocation on the device may, small ones side by side."""
+
+    def __init__(self):
+        self._left = np.zeros(0, np.uint8)
+
+    def take(self, shape, dtype):
+        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        room = padded(max(size, 1), ALIGNMENT)
+        if room > CHUNK // 8:
+            return self._begun(room)[:size].view(dtype).reshape(shape).view(FakeArray)
+        if room > self._left.size:
+            self._left = self._begun(CHUNK)
+        found, self._left = self._left[:size], self._left[room:]
+        return found.view(dtype).reshape(shape).view(FakeArray)
+
+    def _begun(self, size):
+        raw = np.zeros(size + ALIGNMENT, np.uint8)
+        begin = -raw.ctypes.data % ALIGNMENT
+        return raw[begin : begin + size]
 
 
 @pytest.fixture
@@ -73,8 +90,10 @@ def tape(bound, fake_cuda, monkeypatch):
     tape = Tape()
     tape.kernels = {}
 
+    memory = Memory()
+
     def made(kind, shape, dtype="float32"):
-        array = aligned(shape, dtype)
+        array = memory.take(shape, dtype)
         tape.addresses.note(array.ctypes.data, array.nbytes, kind, array)
         return array
 
@@ -105,6 +124,9 @@ def tape(bound, fake_cuda, monkeypatch):
     fake_cuda.Event = TapedEvent
     fake_cuda.Stream = lambda: TapedStream(tape, 99)
     monkeypatch.setattr(kernels, "overlapping", overlapping)
+    # What compiles to nothing needs no file.
+    monkeypatch.setattr(kept, "read", lambda *_: None)
+    monkeypatch.setattr(kept, "write", lambda *_: None)
     monkeypatch.setattr(SharedLibrary, "__init__", loaded)
     monkeypatch.setattr(conv_graph.ConvGraph, "_verify", lambda *_: True)
     frontend = TapedFrontend(tape)

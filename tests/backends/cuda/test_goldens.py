@@ -18,15 +18,23 @@ from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.tuner import search
 from dnnstack.configs import packaged_configs
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.parallel import SPACE
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support.cuda_tape import digest, files
 from ...support.described_cuda import described, drawn_choices
+from ...support.first_convs import Drawn
 from ...support.goldens import compare
 from ...support.op_cases import CASES
-from ...support.whole_sections import DRAWN, drawn_sections, packaged_sections
+from ...support.whole_sections import (
+    DRAWN,
+    LARGE,
+    drawn_sections,
+    large_sections,
+    packaged_sections,
+)
 from .taped import bind, connect, tape
 
 __all__ = ["tape"]
@@ -43,6 +51,8 @@ FURTHER = (
     {"overlap": "joins", "apart": "sgd_update,dense_tail,max_pool"},
     {"ending": "tail"},
 )
+# The layers whose units, or whose pictures' rows, ranks share.
+UNITS, BANDS = ("conv2d", "dense"), ("conv2d", "max_pool2d")
 PRECISIONS = ("tf32", "bf16", "fp32")
 
 
@@ -85,6 +95,11 @@ def test_configs_that_ship(tape, name):
     compare(f"cuda/{name}", told(tape, packaged_sections(name), number))
 
 
+@pytest.mark.parametrize("name", LARGE)
+def test_large_batches(tape, name):
+    compare(f"cuda/{name} with {LARGE[name]}", told(tape, large_sections(name), len(name)))
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_trainings(tape, name):
     number, fusion = int(name[-2:]), DRAWN[name]["config"]["run"]["fusion"]
@@ -107,6 +122,22 @@ def test_operations(tape):
     compare("cuda/operations", every())
 
 
+def test_first_convolutions(tape):
+    """In geometries that no config has, of few pictures and of many."""
+
+    def every():
+        for seed, n in enumerate((0, 64, 128, 129, 132, 133, 264, 265, 396, 397, 1000) * 3):
+            drawn = Drawn(seed, n)
+            draft, _ = drawn.section()
+            graphs = of_backend({"one": draft.graph})
+            yield f"# {drawn.values}"
+            executable = bind(graphs, "bf16" if drawn.bf16 else "tf32", LAYOUTS[0])
+            yield from described(tape, executable)
+            executable.close()
+
+    compare("cuda/first convolutions", every())
+
+
 def test_files_of_kernels():
     """What a compiler gets of each: with a change of a kernel this is the only text to change."""
     compare("cuda/files", (f"{file}: {digest(source_of(file))}" for file in files()))
@@ -116,9 +147,11 @@ def test_files_of_kernels():
 def test_ranks(tape, sections, monkeypatch, net, ranks):
     """Two that reach each other's memory, more that do not, and some on several machines."""
     connect(tape, monkeypatch, ranks)
+    near = ranks != 3
 
     def every():
-        for clip, buckets, split in ((None, 1, False), (1.0, 3, False), (None, 1, True)):
+        splits = ((None, 1, ()), (1.0, 3, ()), (None, 1, UNITS), *([(None, 1, BANDS)] * near))
+        for clip, buckets, split in splits:
             for parts in (ranks, 2 * ranks):
                 graphs = ranked(sections, net, parts, ranks, buckets, clip, split)
                 choices = LAYOUTS[(buckets + parts) % len(LAYOUTS)]
@@ -127,7 +160,6 @@ def test_ranks(tape, sections, monkeypatch, net, ranks):
                 yield from described(tape, executable)
                 executable.close()
 
-    near = ranks != 3
     collectives.join(SimpleNamespace(rank=1, size=ranks, on_one_machine=near, spread=len))
     try:
         compare(f"cuda/{net} by {ranks} ranks", every())
@@ -140,8 +172,8 @@ def ranked(sections, net, parts, ranks, buckets, clip, split):
     scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
     network = sections.network(net)
     for layer in network.every_layer():
-        if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
-            layer.parallel = layer.count
+        if layer.kind in split and layer.name != "dense_1":
+            layer.parallel = SPACE if split == BANDS else layer.count
     sgd = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights", clip_norm=clip)
     rule = Optimizer(sgd, (), ema=buckets > 1, parts=parts, ranks=ranks, buckets=buckets)
     train = network.train_graph(2 * parts, "data", 8 * parts, 4, 8, scaling, rule)

@@ -23,7 +23,13 @@ from ...support.described_onednn import described
 from ...support.goldens import compare
 from ...support.onednn_tape import TapedOneDnn
 from ...support.op_cases import CASES
-from ...support.whole_sections import DRAWN, drawn_sections, packaged_sections
+from ...support.whole_sections import (
+    DRAWN,
+    LARGE,
+    drawn_sections,
+    large_sections,
+    packaged_sections,
+)
 
 ISAS = ("avx512_core_bf16", "avx2")
 
@@ -81,6 +87,11 @@ def told(tape, sections, number, fusion=True):
 def test_configs_that_ship(tape, name):
     number = packaged_configs().index(name)
     compare(f"onednn/{name}", told(tape, packaged_sections(name), number))
+
+
+@pytest.mark.parametrize("name", [name for name, batch in LARGE.items() if batch < 512])
+def test_large_batches(tape, name):
+    compare(f"onednn/{name} with {LARGE[name]}", told(tape, large_sections(name), len(name)))
 
 
 @pytest.mark.parametrize("name", DRAWN)
