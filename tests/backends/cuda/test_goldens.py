@@ -175,7 +175,10 @@ def ranked(sections, net, parts, ranks, buckets, clip, split):
         if layer.kind in split and layer.name != "dense_1":
             layer.parallel = SPACE if split == BANDS else layer.count
     sgd = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights", clip_norm=clip)
-    rule = Optimizer(sgd, (), ema=buckets > 1, parts=parts, ranks=ranks, buckets=buckets)
+    bands = network.bands(ranks)
+    # Of bands every rank computes all parts.
+    shares = {"parts": parts, "ranks": 1 if bands > 1 else ranks, "bands": bands}
+    rule = Optimizer(sgd, (), ema=buckets > 1, buckets=buckets, **shares)
     train = network.train_graph(2 * parts, "data", 8 * parts, 4, 8, scaling, rule)
     return {each.name: each for each in (train, network.update_graph(rule, 8, 4, 0, train))}
 
