@@ -1,11 +1,11 @@
-"""Kinds that are found by looking through a folder."""
+"""Kinds that are found by looking through a folder, and options in several forms."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from dnnstack.common.options import kinds_in
+from dnnstack.common.options import LARGEST, OptionError, kinds_in, sides
 
 MODULE = """
 from collections.abc import Sequence
@@ -44,3 +44,26 @@ def test_two_modules_cannot_define_the_same_kind(
     name = package(tmp_path, monkeypatch, a="same", b="same")
     with pytest.raises(ValueError, match=r"\.b: made_same_same\.a defines 'same' too"):
         kinds_in(name, object)
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_a_number_stands_for_both_sides(minimum: int) -> None:
+    form = sides(minimum, ("same", "valid"))
+    assert form.read is not None
+    assert form.write is not None
+    assert form.read(minimum) == (minimum, minimum)
+    assert form.read([minimum, LARGEST]) == (minimum, LARGEST)
+    assert (form.read("same"), form.read("valid")) == ("same", (0, 0))
+    assert (form.write((2, 2)), form.write((2, 3)), form.write("same")) == (2, [2, 3], "same")
+    for wrong in (minimum - 1, [minimum, minimum - 1], LARGEST + 1, [1], [1, 1, 1], 1.5, "full"):
+        with pytest.raises(OptionError):
+            form.read(wrong)
+
+
+def test_a_border_is_on_one_side_at_least() -> None:
+    form = sides(0, some=True)
+    assert form.read is not None
+    assert [form.read(each) for each in (1, [1, 0], [0, 1])] == [(1, 1), (1, 0), (0, 1)]
+    for wrong in (0, [0, 0], (0, 0)):
+        with pytest.raises(OptionError, match="at least one side"):
+            form.read(wrong)

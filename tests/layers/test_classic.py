@@ -10,6 +10,7 @@ import pytest
 from dnnstack.backends.base import Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.common.options import LARGEST, OptionError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op, Shape, Tensor
 from dnnstack.graph.ops import (
@@ -25,7 +26,7 @@ from dnnstack.graph.ops import (
     RowLossBackward,
 )
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
-from dnnstack.layers.connections import LENET5
+from dnnstack.layers.connections import LENET5, Connections
 from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.hinge import MultiMargin
@@ -123,6 +124,14 @@ def test_table_1_of_the_paper() -> None:
     )
     for row, line in enumerate(printed):
         assert [row in maps for maps in LENET5] == [cell == "X" for cell in line]
+
+
+def test_maps_are_counted_from_0() -> None:
+    (form,) = Connections.__metadata__  # type: ignore[attr-defined]
+    assert form.read([[0], [LARGEST, 0]]) == ((0,), (LARGEST, 0))
+    for wrong in ([[-1]], [[LARGEST + 1]], [[0], []], []):
+        with pytest.raises(OptionError):
+            form.read(wrong)
 
 
 def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:

@@ -9,6 +9,7 @@ from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph, Shape
 from dnnstack.graph.ops import Pool2dBackward
 from dnnstack.layers.build import LAYERS
+from dnnstack.layers.dense import Dense
 from dnnstack.layers.losses import LOSSES
 
 PICTURE = (3, 8, 6)
@@ -125,3 +126,10 @@ def test_the_network_must_end_with_one_score_a_class(kind: str) -> None:
     LOSSES[kind]().check((10,), 10)
     with pytest.raises(ShapeError, match=r"gives \(50, 4\), .* 10 classes; end .*units: 10"):
         LOSSES[kind]().check((50, 4), 10)
+
+
+def test_options_of_layers_are_named() -> None:
+    """What the first of them is may change."""
+    assert Dense("d", (4,), units=3).output_shape == (3,)
+    with pytest.raises(TypeError):
+        Dense("d", (4,), 3)  # type: ignore[misc]

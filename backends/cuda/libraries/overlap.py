@@ -70,7 +70,7 @@ def overlapping(
     grid: Sequence[int],
     block: Sequence[int],
     arguments: Sequence[Any],
-    shared: int = 0,
+    shared: int,
 ) -> Callable[[], None]:
     """A function that launches so behind the kernel that the stream was given before.
 

@@ -108,7 +108,7 @@ def tape(bound, fake_cuda, monkeypatch):
     for kind in ("empty", "zeros", "ones"):
         monkeypatch.setattr(fake_cuda, kind, partial(made, kind))
 
-    def overlapping(handle, stream, grid, block, arguments, shared=0):
+    def overlapping(handle, stream, grid, block, arguments, shared):
         text = tape.kernels[handle].text(stream, grid, block, arguments, shared)
         return lambda: tape.lines.append(f"overlapping {text}")
 

@@ -14,9 +14,11 @@ from dnnstack.backends import collectives
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.executable import CudaExecutable
+from dnnstack.backends.cuda.fused.first_conv import _tensor_bytes
 from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.tuner import search
 from dnnstack.configs import packaged_configs
+from dnnstack.graph.ops import GatherAugmented, GatherBatch
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.parallel import SPACE
 from dnnstack.optimizers.optimizer import Optimizer
@@ -122,6 +124,24 @@ def test_operations(tape):
     compare("cuda/operations", every())
 
 
+def test_fewer_samples_than_a_batch(tape):
+    """Data may be exchanged for shorter ones; nothing is counted modulo 0."""
+
+    def every():
+        for name, make in CASES.items():
+            graph = make(np.random.default_rng(1), "normal").graph
+            (op,) = graph.ops if len(graph.ops) == 1 else (None,)
+            if isinstance(op, GatherBatch | GatherAugmented):
+                executable = bind({"one": graph}, "fp32", LAYOUTS[0])
+                executable.write(op.order, np.zeros(op.x.shape[0] - 1, np.int32))
+                executable.run("one")
+                yield f"# {name}"
+                yield from described(tape, executable)
+                executable.close()
+
+    compare("cuda/short orders", every())
+
+
 def test_first_convolutions(tape):
     """In geometries that no config has, of few pictures and of many."""
 
@@ -130,7 +150,7 @@ def test_first_convolutions(tape):
             drawn = Drawn(seed, n)
             draft, _ = drawn.section()
             graphs = of_backend({"one": draft.graph})
-            yield f"# {drawn.values}"
+            yield f"# {drawn.values}, {_tensor_bytes(drawn.values)} bytes"
             executable = bind(graphs, "bf16" if drawn.bf16 else "tf32", LAYOUTS[0])
             yield from described(tape, executable)
             executable.close()

@@ -10,7 +10,7 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import convolution, selfcheck
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.library import library
-from dnnstack.backends.onednn.memory import Memory
+from dnnstack.backends.onednn.memory import ALIGNMENT, Descriptor, Memory
 from dnnstack.backends.onednn.primitive import Attributes, NoFastKernel, Primitive, PrimitiveDesc
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
@@ -351,3 +351,16 @@ def unavailable():
         raise NoFastKernel
 
     return op, desc, describe
+
+
+@pytest.mark.parametrize("further", [0, 1000])
+def test_memory_is_guarded_on_both_sides(further):
+    layout = Descriptor.of((3, 5))
+    guarded = selfcheck._Guarded(layout, further)
+    assert guarded.memory.buffer.ctypes.data % ALIGNMENT == 0
+    assert all(each.size >= selfcheck.GUARD + further for each in guarded._around)
+    for side, place in ((0, -1), (1, 0)):
+        assert guarded.is_intact()
+        guarded._around[side][place] = 0
+        assert not guarded.is_intact()
+        guarded._around[side][place] = selfcheck.UNTOUCHED

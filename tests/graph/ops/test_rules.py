@@ -10,8 +10,10 @@ from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Op, Tensor
 from dnnstack.graph.ops import (
     Activation,
+    BatchNormBackward,
     BiasAdd,
     BiasGrad,
+    ConnectFilters,
     Conv2d,
     MatMul,
     Pool2d,
@@ -23,6 +25,10 @@ from dnnstack.graph.ops import (
 )
 
 X = Tensor("x", (2, 3, 4, 4))
+NORM = {"x": X, "dy": X, "dx": X, "mean": Tensor("m", (3,)), "inverse_std": Tensor("s", (3,))}
+NORM |= {"eps": 0.1}
+# Two of the six connections of two filters with three maps.
+FILTERS = {"weights": Tensor("w", (2, 5, 5)), "filters": Tensor("f", (2, 3, 5, 5))}
 MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
     (MatMul, {"a": Tensor("a", (2, 3)), "b": Tensor("b", (2, 4)), "c": Tensor("c", (2, 4))}),
     (BiasAdd, {"x": X, "b": Tensor("b", (4,)), "y": X}),
@@ -32,7 +38,14 @@ MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
     (Pool2dBackward, {"dy": X, "dx": X, "window": Window((1, 1)), "kind": "max"}),
     (Activation, {"x": X, "y": Tensor("y", (2, 3, 4, 5)), "kind": "relu"}),
     (Activation, {"x": X, "y": X, "kind": "swoosh"}),
+    (BatchNormBackward, {**NORM, "activation": "relu"}),
     (Reshape, {"x": X, "y": Tensor("y", (2, 49))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0), (2, 2))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0), (1, 3))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0), (-1, 2))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0), (1, -1))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0), (0, 0))}),
+    (ConnectFilters, {**FILTERS, "pairs": ((0, 0),)}),
     (Softmax, {"x": X, "y": Tensor("y", (2, 48))}),
     (
         SoftmaxCrossEntropy,
@@ -57,6 +70,13 @@ MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
 def test_shapes_that_do_not_fit(kind: type[Op], fields: dict[str, Any]) -> None:
     with pytest.raises(ShapeError, match=rf"{kind.__name__}\(.*\): shapes"):
         kind(**fields).check()
+
+
+def test_shapes_that_fit_at_their_bounds() -> None:
+    ConnectFilters(**FILTERS, pairs=((0, 0), (1, 2))).check()
+    BatchNormBackward(**NORM, activation="relu", y=X).check()
+    # Its slope follows from what is normalised.
+    BatchNormBackward(**NORM, activation="gelu").check()
 
 
 def test_work_is_counted() -> None:

@@ -63,7 +63,7 @@ def test_the_structures_are_as_the_driver_lays_them_out():
 def test_a_refused_launch_says_which(monkeypatch):
     monkeypatch.setattr(overlap, "_driver", lambda: lambda *_: 801)
     with pytest.raises(LibraryError, match=r"cuLaunchKernelEx\(grid=\(8,\).*CUresult 801"):
-        overlap.overlapping(77, SimpleNamespace(ptr=5), (8,), (256,), ())()
+        overlap.overlapping(77, SimpleNamespace(ptr=5), (8,), (256,), (), 0)()
 
 
 @pytest.mark.parametrize(
