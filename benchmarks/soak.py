@@ -229,7 +229,7 @@ def _predictions(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     from dnnstack.training.assemble import load_data
     from dnnstack.training.forward import Forward
     from dnnstack.training.predict import predict
-    from dnnstack.training.records.checkpoint import read_checkpoint
+    from dnnstack.training.records.formats.checkpoint import read_checkpoint
     from dnnstack.training.records.trained import Trained
     from dnnstack.training.trainer import train
 

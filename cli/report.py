@@ -48,9 +48,9 @@ def report(
     sensitivity.png.
     """
     from ..common.errors import CheckpointError
-    from ..training.compressed.file import is_compressed
     from ..training.compressed.place import is_compression
     from ..training.groups.group import group_at
+    from ..training.records.formats.dnnz import is_compressed
 
     runs = runs_dir or Path("runs")
     group = group_at(target, runs)

@@ -102,7 +102,7 @@ def _of_checkpoint(
     from ..reports.compress_report import CompressedReport
     from ..reports.summary import summarize
     from ..reports.summary_text import as_text
-    from ..training.compressed.file import is_compressed, read_compressed
+    from ..training.records.formats.dnnz import is_compressed, read_compressed
     from ..training.records.trained import Trained, find_trained
 
     found = read_compressed(path) if is_compressed(path) else None

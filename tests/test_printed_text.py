@@ -55,8 +55,8 @@ OWN_LINES = {
     "training/groups/group.py": "JSON",
     "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": "a line that is made printable",
-    "training/records/checkpoint.py": "JSON",
-    "training/records/run_log.py": "JSON and CSV of numbers",
+    "training/records/formats/checkpoint.py": "JSON",
+    "training/records/formats/run_log.py": "JSON and CSV of numbers",
     "training/records/runs.py": "a file",
 }
 

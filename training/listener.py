@@ -9,7 +9,7 @@ from ..common.records import dataclass
 from .metrics import Metrics
 from .plan import Plan
 from .preprocessing import Preprocessing
-from .records.state import Best, State
+from .records.formats.state import Best, State
 from .weights.start import Start
 
 EndState = Literal["finished", "interrupted"]

@@ -19,8 +19,8 @@ from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
 from .preprocessing import Preprocessing
+from .records.formats.run_log import RunLog
 from .records.numerics import versions_of
-from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
 from .session import Session

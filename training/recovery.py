@@ -9,7 +9,7 @@ from ..common.errors import NonFiniteError
 from ..common.records import dataclass
 from .divergence import Finding, Watch
 from .listener import Listener
-from .records.run_log import RunLog
+from .records.formats.run_log import RunLog
 from .records.saver import Saver
 from .session import Session
 

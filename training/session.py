@@ -27,7 +27,7 @@ from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
-from .records.checkpoint import Checkpoint
+from .records.formats.checkpoint import Checkpoint
 from .renewal import ROWS
 from .sections import Sections
 from .setup import Setup

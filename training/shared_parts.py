@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..common.errors import ConfigError
 from ..configs import RunConfig
-from .records.checkpoint import Checkpoint
+from .records.formats.checkpoint import Checkpoint
 from .share import check_ranks
 
 # Ranks that a message lists at most.

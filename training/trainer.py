@@ -32,19 +32,19 @@ from .network_size import blamed, check_memory
 from .own_samples import Chosen, choose
 from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
-from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
+from .records.formats.checkpoint import Checkpoint
+from .records.formats.provenance import BegunFrom, Provenance
+from .records.formats.run_log import RunLog, cut_log
+from .records.formats.samples import SAMPLES, write_samples
+from .records.formats.state import START
+from .records.formats.store import CheckpointWriter
 from .records.lost_run import place_to_save
 from .records.numerics import NUMERICS, changes_since, versions_of
 from .records.overridden import not_repeated, recorded
-from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
-from .records.run_log import RunLog, cut_log
 from .records.runs import CONFIG, Run, create_run, write_record
-from .records.samples import SAMPLES, write_samples
 from .records.saver import Saver
-from .records.state import START
-from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
 from .shared_parts import shared_out

@@ -12,7 +12,7 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.store import checkpoint_steps
+from dnnstack.training.records.formats.store import checkpoint_steps
 
 from ..support.picture_folders import paint
 from ..support.training_fixtures import TINY

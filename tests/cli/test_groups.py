@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.training.intervals import wilson
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 from .conftest import TINY
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]

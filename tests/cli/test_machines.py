@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import checkpoint_steps
+from dnnstack.training.records.formats.store import checkpoint_steps
 
 from ..support.namespaces import Machine, permitted, start
 from .conftest import TINY

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

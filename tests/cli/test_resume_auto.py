@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dnnstack.common.locks import lock
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 from .conftest import TINY
 

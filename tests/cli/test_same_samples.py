@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -257,7 +257,7 @@ def _as_of_before(path: Path) -> None:
     """Write the checkpoint as version 0.1.0 would have."""
     from dataclasses import replace
 
-    from dnnstack.training.records.checkpoint import encode, manifest_text
+    from dnnstack.training.records.formats.checkpoint import encode, manifest_text
 
     found = read_checkpoint(path)
     config = found.provenance.config.replace("stratified: false, ", "")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.training.groups.claims import Claims
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 from ..support.own_group import in_own_group
 from .conftest import TINY

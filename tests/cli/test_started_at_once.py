@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from dnnstack.backends.select import open_backend
-from dnnstack.training.records.checkpoint import Checkpoint
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 SCRIPT = Path(__file__).parents[1] / "support" / "at_once.py"
 CONFIG = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 STEPS = 26

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.training.records.formats.store import best_checkpoint, newest_checkpoint
 from dnnstack.training.records.runs import find_run
-from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
 
 from .calls import KILLS, WRITING, reported
 from .compressing import arrays, check_compression

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dnnstack.reports import staleness
-from dnnstack.training.records.run_log import LOG
+from dnnstack.training.records.formats.run_log import LOG
 
 LINE = '{"event": "log", "staleness": {"0": 2, "3": 1}}\n'
 CALLS = ("open", "fdopen", "fsync", "replace")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .mutant import Mutant
 
-_CODING = "training/compressed/test_coding.py"
-_FILE = "training/compressed/test_file.py"
+_CODING = "training/records/formats/test_coding.py"
+_FILE = "training/records/formats/test_dnnz.py"
 _GRAPH = "graph/test_quantization.py"
 _QUANTIZATION = "training/compressed/test_quantization.py"
 _PRUNING = "training/test_pruning.py"
@@ -14,35 +14,35 @@ _SHARING = "training/test_sharing.py"
 COMPRESSION = (
     Mutant(
         "compressed: padding stands for one zero more",
-        "training/compressed/arrays.py",
+        "training/records/formats/dnnz_arrays.py",
         "    places += np.arange(len(places), dtype=places.dtype)\n",
         "    places += np.flatnonzero(gaps != padding).astype(places.dtype)\n",
         (f"{_CODING}::test_gaps_are_padded_where_they_are_wider_than_their_symbols",),
     ),
     Mutant(
         "compressed: words may end before the bits do",
-        "training/compressed/huffman.py",
+        "training/records/formats/huffman.py",
         "    if not 0 <= left < 8 or (left and data[-1] & ((1 << left) - 1)):\n",
         "    if left < 0:\n",
         (f"{_CODING}::test_other_texts_are_refused",),
     ),
     Mutant(
         "compressed: a block begins at a byte",
-        "training/compressed/huffman.py",
+        "training/records/formats/huffman.py",
         "_word_places(step, begin & 7)",
         "_word_places(step, 0)",
         (f"{_CODING}::test_symbols_come_back",),
     ),
     Mutant(
         "compressed: arrays of any size",
-        "training/compressed/file.py",
+        "training/records/formats/dnnz.py",
         "> MOST_TIMES * len(content)",
         "> MOST_TIMES**9",
         (f"{_FILE}::test_it_cannot_take_more_memory_than_its_length_allows",),
     ),
     Mutant(
         "compressed: the digest is not compared",
-        "training/compressed/file.py",
+        "training/records/formats/dnnz.py",
         "if hashlib.sha256(content).digest() != data[-_DIGEST:]:",
         "if False:",
         (f"{_FILE}::test_every_damage_is_found",),
@@ -119,7 +119,7 @@ COMPRESSION = (
     ),
     Mutant(
         "quantization: a file's scale may be negative",
-        "training/compressed/arrays.py",
+        "training/records/formats/dnnz_arrays.py",
         "(np.isfinite(scales) & (scales > 0)).all()",
         "np.isfinite(scales).all()",
         (f"{_QUANTIZATION}::test_other_files_are_refused",),

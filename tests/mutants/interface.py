@@ -169,27 +169,27 @@ INTERFACE = (
     ),
     Mutant(
         "messages: damage does not name what else there is",
-        "training/records/store.py",
+        "training/records/formats/store.py",
         "        advice = listed if others else",
         "        advice = listed if not others else",
         (
-            "training/records/store/test_choice.py::"
+            "training/records/formats/store/test_choice.py::"
             "test_a_damaged_file_that_was_named_gives_way_to_what_is_there",
         ),
     ),
     Mutant(
         "messages: a damaged checkpoint is passed over in silence",
-        "training/records/store.py",
+        "training/records/formats/store.py",
         "        for each in faults:\n            notice(",
         "        for each in ():\n            notice(",
         (
-            "training/records/store/test_choice.py::"
+            "training/records/formats/store/test_choice.py::"
             "test_a_damaged_newest_is_told_and_the_one_before_taken",
         ),
     ),
     Mutant(
         "runs: a bad line ends the list",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         "            with contextlib.suppress(ValueError):\n",
         "            with contextlib.suppress():\n",
         ("reports/test_runs_report.py::test_a_bad_line_says_nothing_of_its_run_or_of_others",),

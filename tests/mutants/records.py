@@ -6,14 +6,14 @@ from .mutant import Mutant
 
 _FILES = "common/test_files.py"
 _LOCKS = "common/test_locks.py"
-_CHECKPOINT = "training/records/test_checkpoint.py"
-_METADATA = "training/records/test_metadata.py"
-_COMMIT = "training/records/store/test_commit.py"
-_CHOICE = "training/records/store/test_choice.py"
-_LOG = "training/records/test_run_log.py"
+_CHECKPOINT = "training/records/formats/test_checkpoint.py"
+_METADATA = "training/records/formats/test_metadata.py"
+_COMMIT = "training/records/formats/store/test_commit.py"
+_CHOICE = "training/records/formats/store/test_choice.py"
+_LOG = "training/records/formats/test_run_log.py"
 _RUNS = "training/records/test_runs.py"
-_STORE = "training/records/store.py"
-_READER = "training/records/checkpoint.py"
+_STORE = "training/records/formats/store.py"
+_READER = "training/records/formats/checkpoint.py"
 _TRIALS = "training/groups/test_sampling.py"
 _SAVER = "training/records/test_saver.py"
 _LOSS = "faults/test_power_loss.py::test_no_saved_checkpoint_is_lost"
@@ -314,14 +314,14 @@ RECORDS = (
     ),
     Mutant(
         "logs: a torn last line is kept",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         'line.endswith(b"\\n") and wanted(line)',
         "wanted(line)",
         (f"{_LOG}::test_a_line_without_an_end_does_not_survive",),
     ),
     Mutant(
         "logs: a row of numbers alone is no reason to doubt it",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         '        if len(values) != 3 or split not in ("train", "validation"):\n'
         "            raise ValueError(line)\n",
         "",
@@ -329,28 +329,28 @@ RECORDS = (
     ),
     Mutant(
         "logs: NaN in JSON",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         "isinstance(value, float) and not math.isfinite(value)",
         "False",
         (f"{_LOG}::test_both_files",),
     ),
     Mutant(
         "logs: columns of the CSV in another order than its header",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         'values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": rate}',
         'values = {"accuracy": metrics.accuracy, "loss": metrics.loss, "learning_rate": rate}',
         (f"{_LOG}::test_both_files",),
     ),
     Mutant(
         "logs: a resume keeps what is written again",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         "return int(at) <= last.get(split, step)",
         "return int(at) <= step",
         (f"{_LOG}::test_cut",),
     ),
     Mutant(
         "logs: not synchronised before a checkpoint",
-        "training/records/run_log.py",
+        "training/records/formats/run_log.py",
         "            os.fsync(descriptor)\n",
         "            pass\n",
         (f"{_LOG}::test_both_files_are_synchronised",),

@@ -62,10 +62,10 @@ TRAINING = (
     ),
     Mutant(
         "samples: a list of unlimited size is unpacked",
-        "training/records/samples.py",
+        "training/records/formats/samples.py",
         ".read(most + 1)\n        if len(text) > most:",
         ".read()\n        if False:",
-        ("training/records/test_samples.py",),
+        ("training/records/formats/test_samples.py",),
     ),
     Mutant(
         "split: classes give no shares",
@@ -258,7 +258,7 @@ TRAINING = (
     ),
     Mutant(
         "snapshots: deleted like other old checkpoints",
-        "training/records/store.py",
+        "training/records/formats/store.py",
         "*(s for s in snapshots if s < state.step)}",
         "}",
         ("training/groups/test_ensemble.py::test_snapshots_of_a_run_are_an_ensemble",),
@@ -303,7 +303,7 @@ TRAINING = (
         "training/metrics.py",
         "loss = float(sums[0]) / count if count",
         "loss = float(sums[0]) / max(sums[1], 1) if count",
-        ("training/records/test_run_log.py::test_metrics_from_sums",),
+        ("training/records/formats/test_run_log.py::test_metrics_from_sums",),
     ),
     Mutant(
         "initial values: all layers of one shape start alike",
@@ -370,7 +370,7 @@ TRAINING = (
     ),
     Mutant(
         "resume: the best validation is forgotten",
-        "training/records/state.py",
+        "training/records/formats/state.py",
         '"best": vars(self.best) if self.best else None',
         '"best": None',
         (f"{_SAME_BITS}::test_the_best_of_before_is_not_forgotten",),
@@ -394,7 +394,7 @@ TRAINING = (
     ),
     Mutant(
         "patience: equal counts as better",
-        "training/records/state.py",
+        "training/records/formats/state.py",
         "-found.loss) > (best.accuracy, -best.loss)",
         "-found.loss) >= (best.accuracy, -best.loss)",
         ("training/test_patience.py::test_what_counts_as_better",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .mutant import Mutant
 
-_FILE = "training/weights/test_weight_file.py"
+_FILE = "training/records/formats/test_weight_file.py"
 _EXPORT = "training/weights/test_export.py"
 _START = "training/weights/test_start.py"
 _INIT = "training/weights/test_init_from.py"
@@ -13,35 +13,35 @@ _FREEZING = "training/test_freezing.py"
 WEIGHTS = (
     Mutant(
         "weights: pickles are told by their names alone",
-        "training/weights/weight_file.py",
+        "training/records/formats/weight_file.py",
         "    if data.startswith(_MARKS):\n",
         "    if False:\n",
         (f"{_FILE}::test_pickles_are_refused_by_name_and_by_content",),
     ),
     Mutant(
         "weights: bfloat16 is read as the lower half",
-        "training/weights/weight_file.py",
+        "training/records/formats/weight_file.py",
         "(stored.astype(np.uint32) << 16)",
         "stored.astype(np.uint32)",
         (f"{_FILE}::test_other_widths_become_float32",),
     ),
     Mutant(
         "weights: arrays may lie anywhere in a file",
-        "training/weights/weight_file.py",
+        "training/records/formats/weight_file.py",
         "if begin != end or (stop",
         "if (stop",
         (f"{_FILE}::test_what_is_wrong_is_refused",),
     ),
     Mutant(
         "weights: bytes behind the last array are ignored",
-        "training/weights/weight_file.py",
+        "training/records/formats/weight_file.py",
         "    if end != len(numbers):\n",
         "    if end > len(numbers):\n",
         (f"{_FILE}::test_what_is_wrong_is_refused",),
     ),
     Mutant(
         "weights: convolution and batch norm of a shortcut are exchanged",
-        "training/weights/pytorch_names.py",
+        "training/records/formats/pytorch_names.py",
         '"0": "downsample.conv", "1": "downsample.bn"',
         '"1": "downsample.conv", "0": "downsample.bn"',
         (f"{_START}::test_names_of_pytorch",),
@@ -111,7 +111,7 @@ WEIGHTS = (
     ),
     Mutant(
         "weights: the trained weights are taken, not their averages",
-        "training/records/checkpoint.py",
+        "training/records/formats/checkpoint.py",
         "self._evaluated(name) for name in names",
         "self.arrays[name] for name in names",
         (f"{_INIT}::test_averages_are_taken_where_there_are_some",),
@@ -125,7 +125,7 @@ WEIGHTS = (
     ),
     Mutant(
         "weights: every network gets the names of torchvision's VGG",
-        "training/weights/pytorch_names.py",
+        "training/records/formats/pytorch_names.py",
         'any(name.startswith("conv1_1.") for name in ours)',
         "True",
         (f"{_EXPORT}::test_names_of_other_networks_stay",),

@@ -10,7 +10,7 @@ from dnnstack.reports import live_curves
 from dnnstack.reports.live_curves import SHARE, LiveCurves
 from dnnstack.training.listener import Listener, Started
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.records.state import START
+from dnnstack.training.records.formats.state import START
 
 FOUND = Metrics(0.5, 3, 4)
 

@@ -16,7 +16,7 @@ from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
 from dnnstack.reports.rate_curve import rate_curve
 from dnnstack.reports.staleness import figure_of as staleness_figure
 from dnnstack.training.rate_tables import rate_tables
-from dnnstack.training.records.run_log import CSV, HEADER
+from dnnstack.training.records.formats.run_log import CSV, HEADER
 from PIL import Image
 
 ROWS = """\

@@ -19,9 +19,9 @@ from dnnstack.configs import RunConfig
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.groups.outcome import outcome
 from dnnstack.training.listener import Listener, Progress
-from dnnstack.training.records import run_log
+from dnnstack.training.records.formats import run_log
+from dnnstack.training.records.formats.run_log import cut_log
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import cut_log
 from dnnstack.training.records.runs import create_run, reopen_run
 from dnnstack.training.trainer import train
 

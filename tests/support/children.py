@@ -31,7 +31,7 @@ from dnnstack.graph.ops import SgdUpdate
 from dnnstack.reports import plots
 from dnnstack.training import divergence, pace, trainer
 from dnnstack.training.loop import Loop
-from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.session import Session
 
 Call = Callable[..., Any]

@@ -17,7 +17,7 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.training.ranks.world import check_mpi, launcher
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 
 LIMIT = 280
 """Seconds for a training; one takes five on two quiet cores."""

@@ -13,8 +13,8 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import Best, State
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import Best, State
 
 from .trainings import Counting
 

@@ -11,7 +11,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.reports.explain import explain
 from dnnstack.reports.explain_text import as_text
 from dnnstack.training.listener import Listener, Progress
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 

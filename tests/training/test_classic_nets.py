@@ -13,8 +13,8 @@ from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.rate_tables import make_schedule
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

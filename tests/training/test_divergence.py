@@ -18,9 +18,9 @@ from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Best
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import Best
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.session import Session, Snapshot
 from dnnstack.training.trainer import train
 
@@ -267,7 +267,7 @@ def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(
 
 
 def divergence_state(path: Path) -> tuple[float, int]:
-    from dnnstack.training.records.checkpoint import read_checkpoint
+    from dnnstack.training.records.formats.checkpoint import read_checkpoint
 
     state = read_checkpoint(path).state
     return state.rate_factor, state.rollbacks

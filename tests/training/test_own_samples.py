@@ -13,8 +13,8 @@ from dnnstack.common.errors import CheckpointError, DatasetError, Warned
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.training.own_samples import Chosen, choose
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.samples import SAMPLES, Samples, write_samples
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.samples import SAMPLES, Samples, write_samples
 from dnnstack.training.splits import divide, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -21,7 +21,7 @@ from dnnstack.optimizers.pruning import (
 )
 from dnnstack.optimizers.sharing import shared_parameter
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
 
 from ..support.resuming import _one_step_a_chunk, resume  # noqa: F401
 from ..support.resuming import go as begun

@@ -13,7 +13,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.optimizers import RULES
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -22,9 +22,9 @@ from ...datasets import ImageSet
 from ...graph.ops import Quantization
 from ...graph.quantization import products
 from ..network import Network
-from ..records.checkpoint import Checkpoint
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz_arrays import LARGEST
 from ..records.trained import Trained
-from .arrays import LARGEST
 
 if TYPE_CHECKING:
     from ...configs.schema.compression import QuantizeConfig

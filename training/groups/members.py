@@ -13,7 +13,7 @@ from ...datasets.loader import Index
 from ..evaluate import Part
 from ..own_samples import choose
 from ..plan import snapshot_steps
-from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
+from ..records.formats.store import checkpoint_steps, named_checkpoint, tensors_path
 from ..records.trained import Trained, find_trained, is_file
 from ..splits import divide
 from .ensemble import check_members

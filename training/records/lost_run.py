@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .run_log import RunLog
+from .formats.run_log import RunLog
+from .formats.store import FOLDER, Place
 from .runs import Run, create_run
-from .store import FOLDER, Place
 
 
 def place_to_save(run: Run, log: RunLog, name: str, config: str) -> Place:

@@ -25,7 +25,7 @@ from ...common.files import (
 )
 from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.text import listed, suggested
-from .store import FOLDER
+from .formats.store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"

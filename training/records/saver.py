@@ -10,11 +10,11 @@ from typing import Any
 
 from ..pace import chunk_is_over
 from ..session import Snapshot
-from .checkpoint import Checkpoint, read_checkpoint
-from .run_log import RunLog
+from .formats.checkpoint import Checkpoint, read_checkpoint
+from .formats.run_log import RunLog
+from .formats.state import START, State
+from .formats.store import CheckpointWriter, tensors_name, tensors_path
 from .runs import Run
-from .state import START, State
-from .store import CheckpointWriter, tensors_name, tensors_path
 
 
 class Saver:

@@ -20,11 +20,11 @@ from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
 from ..assemble import build_network, data_folder
-from ..compressed.file import SUFFIX, is_compressed, read_compressed
 from ..network import Network
-from .checkpoint import Checkpoint
+from .formats.checkpoint import Checkpoint
+from .formats.dnnz import SUFFIX, is_compressed, read_compressed
+from .formats.store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 from .runs import LOCK, find_run, is_in_own_folder, list_runs
-from .store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 
 
 @dataclass(frozen=True, repr=False)

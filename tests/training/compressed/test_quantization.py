@@ -13,15 +13,15 @@ from dnnstack.backends.reference.quantized import quantized_weights
 from dnnstack.common.errors import BackendUnavailableError, CheckpointError, ConfigError
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.graph.ops import Quantization
-from dnnstack.training.compressed.arrays import decode_array, encode_scaled
-from dnnstack.training.compressed.file import compressed_bytes, save_compressed
 from dnnstack.training.compressed.quantization import Histogram, check_names, on_grid
+from dnnstack.training.records.formats.dnnz import compressed_bytes, save_compressed
+from dnnstack.training.records.formats.dnnz_arrays import decode_array, encode_scaled
 from dnnstack.training.records.trained import Trained, find_trained
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from .test_file import network, refused, sealed
+from ..records.formats.test_dnnz import network, refused, sealed
 
 KNOWN = {"dense_1": Quantization(0.0123, False)}
 ROWS = arrays("float32", array_shapes(min_dims=2, max_dims=4, max_side=5),

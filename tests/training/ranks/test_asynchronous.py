@@ -19,7 +19,7 @@ from dnnstack.training.assemble import build_network, describe_data, load_data, 
 from dnnstack.training.plan import make_plan
 from dnnstack.training.ranks.servers import check_config, servers_of
 from dnnstack.training.ranks.shard import Shard, check, pieces, trained
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 

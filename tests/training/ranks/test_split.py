@@ -16,7 +16,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from dnnstack.training.share import Share

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
-from dnnstack.training.records.checkpoint import encode, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import encode, read_checkpoint
 from dnnstack.training.records.numerics import NUMERICS
 
 from ...support.released import make_released

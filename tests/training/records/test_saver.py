@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.training import pace
-from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.session import Session
 
 from ...support.resuming import NOWHERE, Make

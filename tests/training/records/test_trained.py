@@ -20,7 +20,7 @@ from dnnstack.reports.evaluate_text import as_text
 from dnnstack.training.evaluate import Part, evaluate, load_part
 from dnnstack.training.forward import Forward
 from dnnstack.training.predict import Prediction, predict
-from dnnstack.training.records.store import write_checkpoint
+from dnnstack.training.records.formats.store import write_checkpoint
 from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from numpy.typing import NDArray

@@ -9,8 +9,8 @@ import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.records.formats.pytorch_names import is_counter, our_name, their_names
 from dnnstack.training.weights.export import save_weights
-from dnnstack.training.weights.pytorch_names import is_counter, our_name, their_names
 from dnnstack.training.weights.source import Offered, Source, open_source
 from safetensors.numpy import load_file
 

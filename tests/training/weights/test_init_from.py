@@ -15,10 +15,10 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Summary
-from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
-from dnnstack.training.records.provenance import BegunFrom
+from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.formats.provenance import BegunFrom
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
 from dnnstack.training.weights.source import anchored
 from dnnstack.training.weights.start import Start

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
-from dnnstack.training.weights.pytorch_names import our_name
+from dnnstack.training.records.formats.pytorch_names import our_name
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import Start, begin
 

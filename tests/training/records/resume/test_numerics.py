@@ -13,7 +13,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import Warned
 from dnnstack.configs import RunConfig
 from dnnstack.training.records import numerics
-from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
 from dnnstack.training.records.numerics import NUMERICS, changes_since, versions_of
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train

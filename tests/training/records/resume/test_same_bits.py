@@ -10,9 +10,9 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.backends.tuning_cache import Kept
 from dnnstack.training import pace
+from dnnstack.training.records.formats.run_log import LOG
+from dnnstack.training.records.formats.store import checkpoint_steps, tensors_path
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import LOG
-from dnnstack.training.records.store import checkpoint_steps, tensors_path
 from dnnstack.training.trainer import train
 
 from ....support.resuming import (

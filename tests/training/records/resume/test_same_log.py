@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.training import trainer
+from dnnstack.training.records.formats.run_log import CSV, LOG
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import CSV, LOG
 from dnnstack.training.records.saver import Saver
 from dnnstack.training.trainer import train
 

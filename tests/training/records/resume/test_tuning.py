@@ -14,8 +14,8 @@ from dnnstack.backends.tuning_cache import cached, kept, store
 from dnnstack.common.files import cache_dir
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig
+from dnnstack.training.records.formats.store import newest_checkpoint, write_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
 from dnnstack.training.trainer import train
 
 from ....support.cache_fixture import cache as cache

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.weights import weight_file
-from dnnstack.training.weights.weight_file import read_weight_file
+from dnnstack.training.records.formats import weight_file
+from dnnstack.training.records.formats.weight_file import read_weight_file
 from safetensors.numpy import save_file
 
-from .files import entry, raw
+from ...weights.files import entry, raw
 
 VALUES = np.array([[1.5, -2.0, 0.1], [3e4, 0.0, 1e-5]])
 

@@ -18,19 +18,19 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Interval, Len, MaxLen
 
-from ...backends.tuning import Tuning
-from ...common.errors import CheckpointError
-from ...common.files import atomic_write, open_regular
-from ...common.machine import main_memory
-from ...common.records import dataclass
-from ...common.typed_json import Count, Name, from_json
-from ...datasets.integer_pixels import Depth
-from ...graph.ops import Quantization
-from ..preprocessing import Preprocessing
-from ..records.checkpoint import Checkpoint
-from ..records.provenance import Provenance, Side
-from ..records.state import START
-from .arrays import WORKING_BYTES, Cost, decode_array, encode_array, encode_scaled
+from ....backends.tuning import Tuning
+from ....common.errors import CheckpointError
+from ....common.files import atomic_write, open_regular
+from ....common.machine import main_memory
+from ....common.records import dataclass
+from ....common.typed_json import Count, Name, from_json
+from ....datasets.integer_pixels import Depth
+from ....graph.ops import Quantization
+from ...preprocessing import Preprocessing
+from .checkpoint import Checkpoint
+from .dnnz_arrays import WORKING_BYTES, Cost, decode_array, encode_array, encode_scaled
+from .provenance import Provenance, Side
+from .state import START
 
 _LOG = logging.getLogger("dnnstack.training")
 SUFFIX = ".dnnz"

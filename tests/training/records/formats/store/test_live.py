@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.common.locks import lock
-from dnnstack.training.records import checkpoint as files
-from dnnstack.training.records import store as module
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import Best, State
-from dnnstack.training.records.store import best_checkpoint, newest_checkpoint, write_checkpoint
+from dnnstack.training.records.formats import checkpoint as files
+from dnnstack.training.records.formats import store as module
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.store import (
+    best_checkpoint,
+    newest_checkpoint,
+    write_checkpoint,
+)
 
-from ....support.checkpoint_folders import Save
+from .....support.checkpoint_folders import Save
 
 BAD = ("damaged", "interrupted", "no such file", "cannot be read", "was not kept")
 Step = Callable[[], None]

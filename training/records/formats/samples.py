@@ -14,14 +14,14 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Interval, Len, MaxLen
 
-from ...common.errors import CheckpointError
-from ...common.files import read_regular, sha256_bytes
-from ...common.records import dataclass
-from ...common.typed_json import Name, from_json
-from ...datasets.gzip_file import GzipError, unpacked
-from ...datasets.identity import Identity
-from ...datasets.loader import Index
-from .runs import write_record
+from ....common.errors import CheckpointError
+from ....common.files import read_regular, sha256_bytes
+from ....common.records import dataclass
+from ....common.typed_json import Name, from_json
+from ....datasets.gzip_file import GzipError, unpacked
+from ....datasets.identity import Identity
+from ....datasets.loader import Index
+from ..runs import write_record
 
 SAMPLES = "samples.json.gz"
 TRAINED, VALIDATED = "t", "v"

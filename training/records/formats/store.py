@@ -18,15 +18,14 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 from pathlib import Path
 
-from ...common.errors import CheckpointError, Warned
-from ...common.files import (
+from ....common.errors import CheckpointError, Warned
+from ....common.files import (
     atomic_write,
     make_folder,
     sha256_file,
     sync_folder,
 )
-from ...common.records import dataclass
-from ..weights.weight_file import read_weight_file
+from ....common.records import dataclass
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -40,6 +39,7 @@ from .checkpoint import (
 from .provenance import Provenance
 from .settled import FileMarks, Tell, file_marks, settled
 from .state import State
+from .weight_file import read_weight_file
 
 _LOG = logging.getLogger("dnnstack.training")
 FOLDER = "checkpoints"

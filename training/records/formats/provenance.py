@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, Len, MaxLen
 
-from ...backends.tuning import Tuning
-from ...common.records import dataclass
-from ...common.typed_json import Count, Name
-from ...datasets.integer_pixels import Depth
-from ..preprocessing import Preprocessing
+from ....backends.tuning import Tuning
+from ....common.records import dataclass
+from ....common.typed_json import Count, Name
+from ....datasets.integer_pixels import Depth
+from ...preprocessing import Preprocessing
 
 _MOST_CLASSES = 1 << 20
 _LONGEST_PATH = 1 << 16

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dnnstack.training.compressed import arrays as arrays_module
-from dnnstack.training.compressed import huffman
-from dnnstack.training.compressed.arrays import (
+from dnnstack.training.records.formats import dnnz_arrays as arrays_module
+from dnnstack.training.records.formats import huffman
+from dnnstack.training.records.formats.dnnz_arrays import (
     PLAIN,
     WIDEST,
     WORKING_BYTES,
     decode_array,
     encode_array,
 )
-from dnnstack.training.compressed.huffman import (
+from dnnstack.training.records.formats.huffman import (
     LONGEST,
     MOST_SYMBOLS,
     decode,

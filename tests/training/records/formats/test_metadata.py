@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, DnnstackError
 from dnnstack.common.typed_json import from_json
-from dnnstack.training.records import checkpoint as module
-from dnnstack.training.records.checkpoint import encode, read_checkpoint, read_manifest
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import State
-from dnnstack.training.records.store import named_checkpoint
+from dnnstack.training.records.formats import checkpoint as module
+from dnnstack.training.records.formats.checkpoint import encode, read_checkpoint, read_manifest
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import State
+from dnnstack.training.records.formats.store import named_checkpoint
 from dnnstack.training.records.trained import Trained
 from safetensors.numpy import save
 

@@ -12,8 +12,16 @@ from typing import NoReturn
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.records import run_log
-from dnnstack.training.records.run_log import CSV, HEADER, LOG, Line, RunLog, cut_log, log_lines
+from dnnstack.training.records.formats import run_log
+from dnnstack.training.records.formats.run_log import (
+    CSV,
+    HEADER,
+    LOG,
+    Line,
+    RunLog,
+    cut_log,
+    log_lines,
+)
 
 SOME = Metrics(0.1, 3, 4)
 

@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import State
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, write_checkpoint
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import State
+from dnnstack.training.records.formats.store import (
+    checkpoint_steps,
+    newest_checkpoint,
+    write_checkpoint,
+)
 
-from ....support.checkpoint_folders import Save, taken
+from .....support.checkpoint_folders import Save, taken
 
 
 class _Faults:

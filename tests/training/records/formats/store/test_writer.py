@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records import store as checkpoint_store
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import State
-from dnnstack.training.records.store import CheckpointWriter, checkpoint_steps
+from dnnstack.training.records.formats import store as checkpoint_store
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import State
+from dnnstack.training.records.formats.store import CheckpointWriter, checkpoint_steps
 
 
 def test_the_writer_works_in_the_background(

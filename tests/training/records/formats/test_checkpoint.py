@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records.checkpoint import encode, manifest_text, read_checkpoint
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import State
+from dnnstack.training.records.formats.checkpoint import encode, manifest_text, read_checkpoint
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import State
 
 SHAPES = {"dense_1.weight": (3, 2), "dense_1.bias": (3,), "momentum/dense_1.weight": (3, 2)}
 
@@ -128,7 +128,7 @@ def test_a_newer_format_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "x.safetensors"
-    monkeypatch.setattr("dnnstack.training.records.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("dnnstack.training.records.formats.checkpoint.FORMAT", 2)
     path.write_bytes(b"".join(encode(arrays, state, provenance)))
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="has format 2, but this version of dnnstack reads 1"):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records import store
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import Best, State
-from dnnstack.training.records.store import (
+from dnnstack.training.records.formats import store
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.store import (
     best_checkpoint,
     checkpoint_steps,
     named_checkpoint,
@@ -22,7 +22,7 @@ from dnnstack.training.records.store import (
     write_checkpoint,
 )
 
-from ....support.checkpoint_folders import Save, taken
+from .....support.checkpoint_folders import Save, taken
 
 
 def test_newest_is_by_number_not_by_name_or_time(folder: Path, save: Save) -> None:

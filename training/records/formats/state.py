@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...common.records import dataclass
-from ...common.typed_json import Count, Finite
-from ..metrics import Metrics
+from ....common.records import dataclass
+from ....common.typed_json import Count, Finite
+from ...metrics import Metrics
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import GoalConfig, TrainConfig
+    from ....configs.schema.run import GoalConfig, TrainConfig
 
 
 @dataclass(frozen=True)

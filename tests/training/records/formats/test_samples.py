@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.datasets.identity import identify
-from dnnstack.training.records import samples as module
-from dnnstack.training.records.samples import SAMPLES, Samples, read_samples, write_samples
+from dnnstack.training.records.formats import samples as module
+from dnnstack.training.records.formats.samples import SAMPLES, Samples, read_samples, write_samples
 
 LABELS = np.array([0, 1, 1], np.int32)
 IDENTITY = identify(("cat", "dög"), LABELS, ("cat/1", "dög/1", "dög/2"), ("a" * 32, "b" * 32, "c"))

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
-from dnnstack.training.compressed import file as compressed
-from dnnstack.training.compressed.file import (
+from dnnstack.training.records.formats import dnnz as compressed
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.dnnz import (
     compressed_bytes,
     is_compressed,
     read_compressed,
     save_compressed,
 )
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.state import START
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import START
 from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.weights.source import open_source
 
-from ...fuzz.run_files import provenance
+from ....fuzz.run_files import provenance
 
 Arrays = dict[str, np.ndarray]
 

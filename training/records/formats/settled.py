@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ...common.errors import CheckpointError
+from ....common.errors import CheckpointError
 
 T = TypeVar("T")
 Tell = Callable[[str], None]

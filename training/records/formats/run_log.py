@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ...common.errors import CheckpointError
-from ...common.files import append, atomic_write, open_regular, regular_lines
-from ...common.records import dataclass
-from ...common.typed_json import Count, Finite, Name, from_json
-from ..metrics import Metrics
-from .runs import NO_RECORD
+from ....common.errors import CheckpointError
+from ....common.files import append, atomic_write, open_regular, regular_lines
+from ....common.records import dataclass
+from ....common.typed_json import Count, Finite, Name, from_json
+from ...metrics import Metrics
+from ..runs import NO_RECORD
 
 T = TypeVar("T")
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]

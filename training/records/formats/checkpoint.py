@@ -26,13 +26,13 @@ import numpy as np
 from annotated_types import Len
 from numpy.typing import NDArray
 
-from ...common.errors import CheckpointError
-from ...common.files import open_regular, read_regular, sha256_bytes
-from ...common.machine import main_memory
-from ...common.records import dataclass
-from ...common.typed_json import Count, from_json
-from ...graph.graph import Shape
-from ...graph.ops import Quantization
+from ....common.errors import CheckpointError
+from ....common.files import open_regular, read_regular, sha256_bytes
+from ....common.machine import main_memory
+from ....common.records import dataclass
+from ....common.typed_json import Count, from_json
+from ....graph.graph import Shape
+from ....graph.ops import Quantization
 from .provenance import OPTIONAL, Provenance
 from .settled import file_marks, settled
 from .state import State

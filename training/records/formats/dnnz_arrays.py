@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.records import dataclass
-from ...graph.graph import Shape
+from ....common.records import dataclass
+from ....graph.graph import Shape
 from .huffman import MOST_SYMBOLS, decode, encode, text_bits, word_lengths
 
 PLAIN, CODED, SCALED, BYTES = 0, 1, 2, 3

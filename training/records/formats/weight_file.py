@@ -19,13 +19,13 @@ import numpy as np
 from annotated_types import Len, MaxLen
 from numpy.typing import NDArray
 
-from ...common.errors import CheckpointError
-from ...common.files import open_regular, sha256_bytes
-from ...common.machine import main_memory
-from ...common.records import dataclass
-from ...common.text import cut
-from ...common.typed_json import Count, Name, from_json
-from ...graph.graph import Shape
+from ....common.errors import CheckpointError
+from ....common.files import open_regular, sha256_bytes
+from ....common.machine import main_memory
+from ....common.records import dataclass
+from ....common.text import cut
+from ....common.typed_json import Count, Name, from_json
+from ....graph.graph import Shape
 
 # Bytes of a header, as in a checkpoint, and arrays in a file: large networks have some thousands.
 _LONGEST_HEADER, _MOST_ARRAYS = 1 << 26, 1 << 16
