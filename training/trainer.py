@@ -35,6 +35,7 @@ from .plan import make_plan
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.formats.checkpoint import Checkpoint
 from .records.formats.provenance import BegunFrom, Provenance
+from .records.formats.record import write_record
 from .records.formats.run_log import RunLog, cut_log
 from .records.formats.samples import SAMPLES, write_samples
 from .records.formats.state import START
@@ -43,7 +44,7 @@ from .records.lost_run import place_to_save
 from .records.numerics import NUMERICS, changes_since, versions_of
 from .records.overridden import not_repeated, recorded
 from .records.resume import Resume, as_begun, check_config
-from .records.runs import CONFIG, Run, create_run, write_record
+from .records.runs import CONFIG, Run, create_run
 from .records.saver import Saver
 from .session import Session
 from .setup import Setup

@@ -13,7 +13,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.layers.build import LAYERS
 from dnnstack.layers.losses import LOSSES
 from dnnstack.optimizers import RULES
-from dnnstack.training.session import Snapshot
+from dnnstack.training.records.formats.state import Snapshot
 
 from ..support.declared import least_options
 from ..support.trainings import session_of

@@ -19,7 +19,8 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.plan import make_plan
-from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.records.formats.state import Snapshot
+from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from hypothesis import HealthCheck, assume, given, seed, settings
 

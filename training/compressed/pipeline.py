@@ -24,10 +24,11 @@ from ..evaluate import Part, evaluate, load_part
 from ..listener import Listener
 from ..records.formats.checkpoint import Checkpoint
 from ..records.formats.dnnz import SUFFIX, Compressed, read_compressed, save_compressed
+from ..records.formats.record import write_record
 from ..records.formats.store import FOLDER as CHECKPOINTS
 from ..records.formats.store import newest_checkpoint
 from ..records.resume import Resume, open_member
-from ..records.runs import CONFIG, write_record
+from ..records.runs import CONFIG
 from ..records.trained import Trained
 from ..trainer import train
 from .filters import smaller_arrays, smaller_config

@@ -18,7 +18,8 @@ from ...common.errors import ConfigError
 from ...configs import RunConfig
 from ..assemble import optimizer
 from ..metrics import Metrics
-from ..session import Session, Snapshot
+from ..records.formats.state import Snapshot
+from ..session import Session
 from ..setup import Setup
 from ..share import ALONE
 from .leader import Lead, Leading

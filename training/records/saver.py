@@ -9,10 +9,9 @@ from time import perf_counter
 from typing import Any
 
 from ..pace import chunk_is_over
-from ..session import Snapshot
 from .formats.checkpoint import Checkpoint, read_checkpoint
 from .formats.run_log import RunLog
-from .formats.state import START, State
+from .formats.state import START, Snapshot, State
 from .formats.store import CheckpointWriter, tensors_name, tensors_path
 from .runs import Run
 

@@ -27,7 +27,8 @@ from dnnstack.training.ranks.worker import (
     WORK,
 )
 from dnnstack.training.ranks.world import RanksError
-from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.records.formats.state import Snapshot
+from dnnstack.training.session import Session
 
 from .test_asynchronous import ASYNC, SLOW, WHOLE, set_up
 

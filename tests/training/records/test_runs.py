@@ -12,6 +12,7 @@ import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
 from dnnstack.common.locks import Lock, lock
 from dnnstack.training.records import runs
+from dnnstack.training.records.formats import record
 from dnnstack.training.records.runs import (
     create_run,
     find_run,
@@ -306,9 +307,9 @@ def test_a_config_that_cannot_be_replaced(
         raise OSError(number, os.strerror(number))
 
     with create_run(tmp_path, "net", "name: net\n", hush) as run:
-        monkeypatch.setattr(runs, "atomic_write", refused)
+        monkeypatch.setattr(record, "atomic_write", refused)
         with pytest.raises(CheckpointError, match=r"config\.yaml: cannot be written: .*resume"):
-            runs.write_record(run.path, runs.CONFIG, b"name: other\n")
+            record.write_record(run.path, runs.CONFIG, b"name: other\n")
 
 
 def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ....common.files import append, atomic_write, open_regular, regular_lines
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite, Name, from_json
 from ...metrics import Metrics
-from ..runs import NO_RECORD
+from .record import NO_RECORD
 
 T = TypeVar("T")
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]

@@ -21,7 +21,7 @@ from ....common.typed_json import Name, from_json
 from ....datasets.gzip_file import GzipError, unpacked
 from ....datasets.identity import Identity
 from ....datasets.loader import Index
-from ..runs import write_record
+from .record import write_record
 
 SAMPLES = "samples.json.gz"
 TRAINED, VALIDATED = "t", "v"

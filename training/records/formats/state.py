@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite
 from ...metrics import Metrics
 
 if TYPE_CHECKING:
     from ....configs.schema.run import GoalConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that changes from step to step: arrays by name, metric sums."""
+
+    step: int
+    sums: NDArray[np.float64]
+    arrays: dict[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
