@@ -172,7 +172,7 @@ def train(
         kept = (saving.keep, saving.best, setup.plan.snapshots)
         writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
         saver = Saver(run, log, writer, checkpoint, heard.saving)
-        return Loop(config, session, saver, log, heard).run(backend, stop_requested)
+        return Loop(session, saver, log, heard, stop_requested).run(backend)
 
 
 def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:

@@ -401,7 +401,7 @@ TRAINING = (
     ),
     Mutant(
         "rollback: the rate stays",
-        "training/recovery.py",
+        "training/loop.py",
         "RATE_FACTOR = 0.5",
         "RATE_FACTOR = 1.0",
         (
