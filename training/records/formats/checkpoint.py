@@ -11,7 +11,6 @@ it, the manifest, is written afterwards and makes the checkpoint valid (see ``st
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -27,15 +26,16 @@ from annotated_types import Len
 from numpy.typing import NDArray
 
 from ....common.errors import CheckpointError
-from ....common.files import open_regular, read_regular, sha256_bytes
-from ....common.machine import main_memory
+from ....common.files import read_regular, sha256_bytes
 from ....common.records import dataclass
 from ....common.typed_json import Count, from_json
 from ....graph.graph import Shape
 from ....graph.ops import Quantization
 from .provenance import OPTIONAL, Provenance
+from .record import read_whole
 from .settled import file_marks, settled
 from .state import State
+from .weight_file import LONGEST_HEADER, header_of
 
 _LOG = logging.getLogger("dnnstack.training")
 FORMAT = 1
@@ -47,8 +47,8 @@ _KEYS = (
 # State that evaluation takes in place of the weights; a training has one of them at most.
 _AVERAGES = ("ema", "swa")
 _LISTED = 10
-# Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
-_LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200
+# Bytes of a manifest, and of the reason why a file is neither.
+_LONGEST_MANIFEST, _LONGEST_REASON = 1 << 16, 200
 
 _ZEROS = b"0" * 64
 # Quotes of the JSON text are escaped inside the metadata's string.
@@ -189,13 +189,18 @@ def read_checkpoint(path: Path, named: bool = False) -> Checkpoint:
 
 def _read(tensors: Path, manifest: Path, named: bool) -> Checkpoint:
     try:
-        data = _content(tensors.resolve() if named else tensors)
+        data = read_whole(tensors.resolve() if named else tensors, LONGEST_HEADER)
+        header = header_of(data)
     except FileNotFoundError:
         raise CheckpointError(
             f"{tensors}: no such file; a run's checkpoints are in its folder, runs/NAME/checkpoints"
         ) from None
     except OSError as error:
         raise CheckpointError(f"{tensors}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DamagedCheckpointError(
+            f"{tensors}: is damaged, or is not a checkpoint of dnnstack: {error}"
+        ) from None
     mark = FileMark(len(data), sha256_bytes(data))
     if manifest.exists():
         _obey(manifest, tensors, mark)
@@ -208,36 +213,17 @@ def _read(tensors: Path, manifest: Path, named: bool) -> Checkpoint:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: its content does not match its SHA-256"
         )
-    checkpoint = replace(_decode(tensors, data), sha256=mark.sha256)
+    checkpoint = replace(_decode(tensors, header, data), sha256=mark.sha256)
     _LOG.info(
         "%s: read and verified, %.1f MB, step %d", tensors, len(data) / 1e6, checkpoint.state.step
     )
     return checkpoint
 
 
-def _content(path: Path) -> bytes:
-    """All of a regular file that can be a checkpoint. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        header = int.from_bytes(file.read(8), "little")
-        if header > min(size, _LONGEST_HEADER):
-            # The header is JSON.
-            cut_off = file.read(1) == b"{"
-            why = "it ends within its header" if cut_off else "it does not begin like one"
-            raise DamagedCheckpointError(
-                f"{path}: is damaged, or is not a checkpoint of dnnstack: {why}"
-            )
-        if size > main_memory():
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
-        file.seek(0)
-        return file.read()
-
-
-def _decode(path: Path, data: bytes) -> Checkpoint:
+def _decode(path: Path, header: bytes, data: bytes) -> Checkpoint:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
     try:
         # safetensors checks the rest of it.
         metadata = from_json(header, dict[str, Any]).get("__metadata__")

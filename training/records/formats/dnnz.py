@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -30,6 +29,7 @@ from ...preprocessing import Preprocessing
 from .checkpoint import Checkpoint
 from .dnnz_arrays import WORKING_BYTES, Cost, decode_array, encode_array, encode_scaled
 from .provenance import Provenance, Side
+from .record import read_whole
 from .state import START
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -140,13 +140,7 @@ def read_compressed(path: Path) -> Compressed:
     """The network of a file, verified. Raises CheckpointError with one line."""
     begin = perf_counter()
     try:
-        with os.fdopen(open_regular(path.resolve()), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > main_memory():
-                raise OSError(
-                    errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory"
-                )
-            data = file.read(size)
+        data = read_whole(path.resolve())
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:

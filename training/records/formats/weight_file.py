@@ -7,9 +7,7 @@ Source: https://huggingface.co/docs/safetensors.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -20,15 +18,15 @@ from annotated_types import Len, MaxLen
 from numpy.typing import NDArray
 
 from ....common.errors import CheckpointError
-from ....common.files import open_regular, sha256_bytes
-from ....common.machine import main_memory
+from ....common.files import sha256_bytes
 from ....common.records import dataclass
 from ....common.text import cut
 from ....common.typed_json import Count, Name, from_json
 from ....graph.graph import Shape
+from .record import read_whole
 
 # Bytes of a header, as in a checkpoint, and arrays in a file: large networks have some thousands.
-_LONGEST_HEADER, _MOST_ARRAYS = 1 << 26, 1 << 16
+LONGEST_HEADER, _MOST_ARRAYS = 1 << 26, 1 << 16
 # Bits of a number of each type; the numbers of those in _NUMPY can be read.
 _BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16}
 _BITS |= {"U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "C64": 64}
@@ -90,7 +88,7 @@ def read_weight_file(path: Path) -> WeightFile:
     if path.suffix.lower() in _PICKLES:
         raise _pickled(path)
     try:
-        data = _content(path)
+        data = read_whole(path.resolve(), LONGEST_HEADER)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if data.startswith(_MARKS):
@@ -105,6 +103,16 @@ def read_weight_file(path: Path) -> WeightFile:
     return WeightFile(path, sha256_bytes(data), arrays, metadata)
 
 
+def header_of(data: bytes) -> bytes:
+    """The header of a safetensors file. Raises ValueError for what cannot be one."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    if len(data) < max(8, end):
+        # The header is JSON.
+        cut_off = data[8:9] == b"{"
+        raise ValueError("it ends within its header" if cut_off else "it does not begin like one")
+    return data[8:end]
+
+
 def _pickled(path: Path) -> CheckpointError:
     return CheckpointError(
         f"{path}: is a pickle of PyTorch, by its name or its first bytes; reading a pickle can run "
@@ -112,32 +120,15 @@ def _pickled(path: Path) -> CheckpointError:
     )
 
 
-def _content(path: Path) -> bytes:
-    """All of a regular file, unless its first bytes cannot be right. Raises OSError."""
-    with os.fdopen(open_regular(path.resolve()), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        begin = file.read(9)
-        if int.from_bytes(begin[:8], "little") > min(size, _LONGEST_HEADER):
-            # Enough to say what it is.
-            return begin
-        if size > main_memory():
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
-        return begin + file.read(size)
-
-
 def _parsed(data: bytes) -> tuple[dict[str, StoredArray], dict[str, str]]:
     """Raises ValueError that says what is wrong."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > len(data) - 8:
-        # The header is JSON.
-        cut_off = data[8:9] == b"{"
-        raise ValueError("it ends within its header" if cut_off else "it does not begin like one")
-    table = from_json(data[8 : 8 + length], dict[str, Any])
+    header = header_of(data)
+    table = from_json(header, dict[str, Any])
     metadata = from_json(json.dumps(table.pop("__metadata__", {})), dict[str, str])
     if len(table) > _MOST_ARRAYS:
         raise ValueError(f"it has {len(table)} arrays")
     entries = from_json(json.dumps(table), dict[Name, _Entry])
-    numbers = memoryview(data)[8 + length :]
+    numbers = memoryview(data)[8 + len(header) :]
     found, end = {}, 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         begin, stop = entry.data_offsets

@@ -14,6 +14,7 @@ import pytest
 from dnnstack.common.errors import CheckpointError, DnnstackError
 from dnnstack.common.typed_json import from_json
 from dnnstack.training.records.formats import checkpoint as module
+from dnnstack.training.records.formats import record
 from dnnstack.training.records.formats.checkpoint import encode, read_checkpoint, read_manifest
 from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.formats.state import State
@@ -149,7 +150,7 @@ def test_a_header_longer_than_the_file(tmp_path: Path, size: int) -> None:
 def test_a_file_larger_than_the_memory_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "main_memory", lambda: 10_000)
+    monkeypatch.setattr(record, "main_memory", lambda: 10_000)
     path = tmp_path / "x.safetensors"
     path.write_bytes(bytes(10_001))
     with pytest.raises(CheckpointError, match="10,001 bytes, more than this machine's memory"):

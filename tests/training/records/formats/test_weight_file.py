@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records.formats import weight_file
+from dnnstack.training.records.formats import record, weight_file
 from dnnstack.training.records.formats.weight_file import read_weight_file
 from safetensors.numpy import save_file
 
@@ -128,6 +128,6 @@ def test_a_file_larger_than_memory_is_not_read(
 ) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"w": np.zeros(100, np.float32)}, path)
-    monkeypatch.setattr(weight_file, "main_memory", lambda: 300)
+    monkeypatch.setattr(record, "main_memory", lambda: 300)
     with pytest.raises(CheckpointError, match="more than this machine's memory"):
         read_weight_file(path)
