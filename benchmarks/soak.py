@@ -209,7 +209,7 @@ def _checkpoints(backend: Any, count: int, folder: Path, meter: Meter) -> None:
 def _epochs(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     """One training; every epoch has three steps, a validation and a checkpoint."""
     from dnnstack.training.listener import Listener
-    from dnnstack.training.metrics import Metrics
+    from dnnstack.training.records.formats.state import Metrics
     from dnnstack.training.trainer import train
 
     class Counting(Listener):

@@ -18,8 +18,8 @@ from ..backends.base import Backend
 from ..common.errors import NonFiniteError
 from .divergence import Finding, Watch
 from .listener import EndState, Listener, Summary
-from .metrics import Metrics
 from .records.formats.run_log import RunLog
+from .records.formats.state import Metrics
 from .records.saver import Saver
 from .reporter import Reporter
 from .session import Session

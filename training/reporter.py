@@ -10,9 +10,9 @@ from time import perf_counter, time
 
 from ..backends.base import Backend
 from .listener import EndState, Listener, Progress, Started, Summary
-from .metrics import Metrics
 from .pace import Pace
 from .records.formats.run_log import RunLog
+from .records.formats.state import Metrics
 from .records.numerics import versions_of
 from .records.saver import Saver
 from .session import Session

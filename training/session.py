@@ -22,12 +22,11 @@ from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor
 from ..optimizers.groups import RATES
 from .assemble import saved_tensors
-from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
 from .records.formats.checkpoint import Checkpoint
-from .records.formats.state import Snapshot
+from .records.formats.state import Metrics, Snapshot
 from .renewal import ROWS
 from .sections import Sections
 from .setup import Setup

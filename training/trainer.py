@@ -40,15 +40,14 @@ from .records.formats.run_log import RunLog, cut_log
 from .records.formats.samples import SAMPLES, write_samples
 from .records.formats.state import START
 from .records.formats.store import CheckpointWriter
-from .records.lost_run import place_to_save
 from .records.numerics import NUMERICS, changes_since, versions_of
 from .records.overridden import not_repeated, recorded
 from .records.resume import Resume, as_begun, check_config
 from .records.runs import CONFIG, Run, create_run
-from .records.saver import Saver
+from .records.saver import Saver, place_to_save
 from .session import Session
 from .setup import Setup
-from .shared_parts import shared_out
+from .share import shared_out
 from .splits import settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin

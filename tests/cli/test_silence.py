@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dnnstack.cli import progress
 from dnnstack.training.listener import Progress
-from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Metrics
 
 
 class _Clock:

@@ -15,7 +15,7 @@ from dnnstack.cli.progress import Lines
 from dnnstack.common import machine_load
 from dnnstack.common.machine_load import Others, Watch
 from dnnstack.training.listener import Progress
-from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Metrics
 
 Machine = Callable[..., None]
 

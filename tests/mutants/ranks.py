@@ -348,7 +348,7 @@ RANKS = (
     ),
     Mutant(
         "space: ranks make parts of the batch too",
-        "training/shared_parts.py",
+        "training/share.py",
         "(ranks > 1 and not config.in_bands)",
         "ranks > 1",
         (f"{_SPACE}::test_a_batch_in_one_part_stays_in_one_part",),

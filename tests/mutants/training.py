@@ -300,7 +300,7 @@ TRAINING = (
     ),
     Mutant(
         "metrics: the mean divides by the right answers",
-        "training/metrics.py",
+        "training/records/formats/state.py",
         "loss = float(sums[0]) / count if count",
         "loss = float(sums[0]) / max(sums[1], 1) if count",
         ("training/records/formats/test_run_log.py::test_metrics_from_sums",),
@@ -418,7 +418,7 @@ TRAINING = (
     ),
     Mutant(
         "a removed run: saved where nobody looks",
-        "training/records/lost_run.py",
+        "training/records/saver.py",
         "    if path == run.path:\n",
         "    if True:\n",
         ("training/records/test_lost_run.py",),

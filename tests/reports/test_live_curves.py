@@ -9,8 +9,7 @@ import pytest
 from dnnstack.reports import live_curves
 from dnnstack.reports.live_curves import SHARE, LiveCurves
 from dnnstack.training.listener import Listener, Started
-from dnnstack.training.metrics import Metrics
-from dnnstack.training.records.formats.state import START
+from dnnstack.training.records.formats.state import START, Metrics
 
 FOUND = Metrics(0.5, 3, 4)
 

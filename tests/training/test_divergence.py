@@ -17,8 +17,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.metrics import Metrics
-from dnnstack.training.records.formats.state import Best, Snapshot
+from dnnstack.training.records.formats.state import Best, Metrics, Snapshot
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session

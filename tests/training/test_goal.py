@@ -14,9 +14,8 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records.formats.state import State
+from dnnstack.training.records.formats.state import Metrics, State
 from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session

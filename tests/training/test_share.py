@@ -13,8 +13,7 @@ from dnnstack.graph.ops import AllGather, AllReduce
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import Share, allowed_ranks, check_ranks
-from dnnstack.training.shared_parts import shared_out
+from dnnstack.training.share import Share, allowed_ranks, check_ranks, shared_out
 
 from ..support.trainings import NOWHERE
 

@@ -19,10 +19,10 @@ from dnnstack.common.errors import (
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Listener, Progress, Started
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.state import Metrics
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.numerics import versions_of
 from dnnstack.training.trainer import train

@@ -18,9 +18,8 @@ from ...backends.base import Backend
 from ...backends.collectives import join
 from ...configs import RunConfig, effective_yaml
 from ..alone import check_synchronous
-from ..metrics import Metrics
 from ..pace import next_chunk
-from ..records.formats.state import Snapshot
+from ..records.formats.state import Metrics, Snapshot
 from ..sections import Sections
 from ..session import Session
 from ..setup import Setup

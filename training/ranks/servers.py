@@ -17,8 +17,7 @@ from ...backends.tuning import Tuning
 from ...common.errors import ConfigError
 from ...configs import RunConfig
 from ..assemble import optimizer
-from ..metrics import Metrics
-from ..records.formats.state import Snapshot
+from ..records.formats.state import Metrics, Snapshot
 from ..session import Session
 from ..setup import Setup
 from ..share import ALONE

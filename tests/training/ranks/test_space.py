@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dnnstack.cli.main import main
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
-from dnnstack.training.shared_parts import shared_out
+from dnnstack.training.share import shared_out
 
 from ...support.ranks import SGD, needs_launcher, trained
 from .test_split import BACKENDS, GROUPED, assert_near, configured, states

@@ -18,8 +18,8 @@ from ....common.errors import CheckpointError
 from ....common.files import append, atomic_write, open_regular, regular_lines
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite, Name, from_json
-from ...metrics import Metrics
 from .record import NO_RECORD
+from .state import Metrics
 
 T = TypeVar("T")
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]

@@ -1,7 +1,9 @@
-"""State: how far a training has come; what a checkpoint says of it beside its arrays."""
+"""How far a training has come: metrics, snapshots, and what a checkpoint says beside its arrays."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,6 @@ from numpy.typing import NDArray
 
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite
-from ...metrics import Metrics
 
 if TYPE_CHECKING:
     from ....configs.schema.run import GoalConfig, TrainConfig
@@ -23,6 +24,26 @@ class Snapshot:
     step: int
     sums: NDArray[np.float64]
     arrays: dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Mean loss, right answers and samples; ``accuracy`` is their ratio, 0 to 1."""
+
+    loss: float
+    correct: int
+    count: int
+
+    @classmethod
+    def from_sums(cls, sums: Sequence[float] | NDArray[Any]) -> Metrics:
+        """sums: (3,) loss summed over samples, right answers, samples."""
+        count = int(sums[2])
+        loss = float(sums[0]) / count if count else math.nan
+        return cls(loss, int(sums[1]), count)
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.count if self.count else math.nan
 
 
 @dataclass(frozen=True)

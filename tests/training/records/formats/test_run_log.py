@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.records.formats import run_log
 from dnnstack.training.records.formats.run_log import (
     CSV,
@@ -22,6 +21,7 @@ from dnnstack.training.records.formats.run_log import (
     cut_log,
     log_lines,
 )
+from dnnstack.training.records.formats.state import Metrics
 
 SOME = Metrics(0.1, 3, 4)
 
