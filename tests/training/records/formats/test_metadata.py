@@ -147,6 +147,18 @@ def test_a_header_longer_than_the_file(tmp_path: Path, size: int) -> None:
         read_checkpoint(path)
 
 
+def test_of_a_file_with_an_impossible_header_little_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "main_memory", lambda: 10_000)
+    path = tmp_path / "x.safetensors"
+    for size, length in ((10_001, 10_002), (1 << 27, (1 << 26) + 1)):
+        path.write_bytes(struct.pack("<Q", length))
+        os.truncate(path, size)
+        with pytest.raises(CheckpointError, match="it does not begin like one"):
+            read_checkpoint(path)
+
+
 def test_a_file_larger_than_the_memory_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
