@@ -227,10 +227,10 @@ def _predictions(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     from dnnstack.common.errors import DatasetError
     from dnnstack.datasets import as_image
     from dnnstack.training.assemble import load_data
-    from dnnstack.training.forward import Forward
-    from dnnstack.training.predict import predict
+    from dnnstack.training.inference.forward import Forward
+    from dnnstack.training.inference.predict import predict
+    from dnnstack.training.inference.trained import Trained
     from dnnstack.training.records.formats.checkpoint import read_checkpoint
-    from dnnstack.training.records.trained import Trained
     from dnnstack.training.trainer import train
 
     config = _config(folder, "train.max_steps=3")

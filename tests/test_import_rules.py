@@ -107,6 +107,19 @@ def test_the_rules_let_good_imports_pass(source: str) -> None:
     assert _violations(source, "training/x.py") == []
 
 
+def _of_training(source: str) -> set[str]:
+    """What a file of training/records/formats imports of training outside of its folder."""
+    nodes = (node for node in _imports(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+    return {str(node.module) for node in nodes if node.level in (2, 3)}
+
+
+def test_a_format_needs_nothing_of_training_but_how_pixels_are_scaled() -> None:
+    files = [path for path in SOURCES if path.startswith("training/records/formats/")]
+    sources = [(ROOT / path).read_text(encoding="utf-8") for path in files]
+    assert set().union(*map(_of_training, sources)) == {"preprocessing"}
+    assert _of_training("from ..runs import Run\nfrom ...plan import Plan") == {"runs", "plan"}
+
+
 def test_common_stays_a_small_leaf() -> None:
     files = {path.name for path in (ROOT / "common").glob("*.py")}
     assert files - {"__init__.py"} <= {

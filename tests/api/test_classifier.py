@@ -11,9 +11,9 @@ import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import UsageError
 from dnnstack.datasets import ImageSet
-from dnnstack.training.forward import Forward
 from dnnstack.training.groups.answers import answers
-from dnnstack.training.records.trained import find_trained
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.trained import find_trained
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.reports.compare_text import as_text
-from dnnstack.training.evaluate import Evaluation
 from dnnstack.training.groups.comparison import Comparison
-from dnnstack.training.intervals import mcnemar
+from dnnstack.training.inference.evaluate import Evaluation
+from dnnstack.training.inference.intervals import mcnemar
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 FILES = [f"runs/tiny/checkpoints/step-{step}.safetensors" for step in (13, 26)]

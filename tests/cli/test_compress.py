@@ -23,9 +23,9 @@ from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.training.compressed.place import name_of
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.records.formats.dnnz import read_compressed
-from dnnstack.training.records.trained import Trained, find_trained
 from numpy.typing import NDArray
 from PIL import Image
 

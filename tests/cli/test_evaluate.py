@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from dnnstack.cli.evaluate import _plots_dir
-from dnnstack.training.intervals import wilson
+from dnnstack.training.inference.intervals import wilson
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

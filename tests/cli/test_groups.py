@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.training.intervals import wilson
+from dnnstack.training.inference.intervals import wilson
 from dnnstack.training.records.formats.store import newest_checkpoint
 
 from .conftest import TINY

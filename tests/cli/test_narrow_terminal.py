@@ -19,7 +19,7 @@ from dnnstack.cli.sweep_screen import Screen
 from dnnstack.common.cells import cells
 from dnnstack.datasets import Picture
 from dnnstack.reports.predict_text import as_colours, as_text
-from dnnstack.training.predict import Answer, Prediction
+from dnnstack.training.inference.predict import Answer, Prediction
 from PIL import Image
 
 from ..support.picture_folders import paint

@@ -26,6 +26,7 @@ from dnnstack.datasets.identity import compare, identify
 from dnnstack.graph.geometry import Window
 from dnnstack.reports import plots
 from dnnstack.reports.runs_report import as_text, report_runs
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.formats.checkpoint import (
     _digest_place,
@@ -39,7 +40,6 @@ from dnnstack.training.records.formats.run_log import CSV, HEADER, LOG, cut_log
 from dnnstack.training.records.formats.samples import SAMPLES, read_samples, write_samples
 from dnnstack.training.records.formats.state import Best, State
 from dnnstack.training.records.formats.store import best_checkpoint, checkpoint_steps
-from dnnstack.training.records.trained import Trained
 from hypothesis import strategies as st
 from safetensors.numpy import save
 

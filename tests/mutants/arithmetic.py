@@ -18,9 +18,8 @@ _REFERENCE = "backends/reference"
 _ONEDNN = "backends/onednn"
 _APART = "backends/cuda/operations/test_disjoint_pool.py"
 _EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
-_SHARED_VIEWS = (
-    "training/test_test_time.py::test_a_share_is_of_those_with_the_closest_scores[numpy-mirror]"
-)
+_VIEWS = "training/inference/test_test_time.py"
+_SHARED_VIEWS = f"{_VIEWS}::test_a_share_is_of_those_with_the_closest_scores[numpy-mirror]"
 _SMALL = "backends/cuda/operations/test_small_emulated.py"
 _SURE = f"{_SMALL}::test_the_least_sure_samples_are_those_of_the_reference"
 

@@ -411,7 +411,7 @@ TRAINING = (
     ),
     Mutant(
         "a stranger's checkpoint: its data folder is used",
-        "training/records/trained.py",
+        "training/inference/trained.py",
         "    if is_in_own_folder(checkpoint.path) or not named:\n",
         "    if True:\n",
         ("cli/test_data_folder.py::test_a_file_from_elsewhere_names_no_folder",),

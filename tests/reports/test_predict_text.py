@@ -18,7 +18,7 @@ from dnnstack.reports.predict_text import (
     csv_row,
     wanted,
 )
-from dnnstack.training.predict import COLUMNS, Answer, InputFolder, Prediction, columns
+from dnnstack.training.inference.predict import COLUMNS, Answer, InputFolder, Prediction, columns
 from numpy.typing import NDArray
 from PIL import Image
 

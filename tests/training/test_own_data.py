@@ -19,10 +19,10 @@ from dnnstack.reports.data_samples import save_samples
 from dnnstack.reports.data_text import as_text
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import describe_data, preprocessing
-from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.forward import Forward
-from dnnstack.training.predict import Prediction, predict
-from dnnstack.training.records.trained import Trained, find_trained
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.predict import Prediction, predict
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 

@@ -15,9 +15,9 @@ from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training.assemble import (
     optimizer,
 )
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
 from ..support.trainings import NOWHERE, end_of, go, session_of

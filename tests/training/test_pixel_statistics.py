@@ -17,11 +17,11 @@ from dnnstack.reports.summary import summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener, Progress, Started, Summary
 from dnnstack.training.network import Network
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -13,13 +13,13 @@ from dnnstack.datasets import epoch_order
 from dnnstack.optimizers.optimizer import swa_decays
 from dnnstack.training import pace
 from dnnstack.training.assemble import load_data
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.formats.store import tensors_path
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 

@@ -20,7 +20,8 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
 from ..assemble import build_network
-from ..evaluate import Part, evaluate, load_part
+from ..inference.evaluate import Part, evaluate, load_part
+from ..inference.trained import Trained
 from ..listener import Listener
 from ..records.formats.checkpoint import Checkpoint
 from ..records.formats.dnnz import SUFFIX, Compressed, read_compressed, save_compressed
@@ -29,7 +30,6 @@ from ..records.formats.store import FOLDER as CHECKPOINTS
 from ..records.formats.store import newest_checkpoint
 from ..records.resume import Resume, open_member
 from ..records.runs import CONFIG
-from ..records.trained import Trained
 from ..trainer import train
 from .filters import smaller_arrays, smaller_config
 from .place import Measured, Place, Record, StageResult, name_of, unwritable

@@ -14,9 +14,9 @@ from dnnstack.common.errors import BackendUnavailableError, CheckpointError, Con
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.graph.ops import Quantization
 from dnnstack.training.compressed.quantization import Histogram, check_names, on_grid
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.records.formats.dnnz import compressed_bytes, save_compressed
 from dnnstack.training.records.formats.dnnz_arrays import decode_array, encode_scaled
-from dnnstack.training.records.trained import Trained, find_trained
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays

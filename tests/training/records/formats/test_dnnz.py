@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.records.formats import dnnz as compressed
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.dnnz import (
@@ -23,7 +24,6 @@ from dnnstack.training.records.formats.dnnz import (
 )
 from dnnstack.training.records.formats.state import START
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.weights.source import open_source
 
 from ....fuzz.run_files import provenance

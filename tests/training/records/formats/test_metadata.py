@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, DnnstackError
 from dnnstack.common.typed_json import from_json
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.records.formats import checkpoint as module
 from dnnstack.training.records.formats import record
 from dnnstack.training.records.formats.checkpoint import encode, read_checkpoint, read_manifest
 from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.formats.state import State
 from dnnstack.training.records.formats.store import named_checkpoint
-from dnnstack.training.records.trained import Trained
 from safetensors.numpy import save
 
 ARRAYS = {"a": np.ones(3, np.float32)}

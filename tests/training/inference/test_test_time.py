@@ -13,12 +13,12 @@ from dnnstack.datasets import describe
 from dnnstack.reports.evaluate_text import as_text
 from dnnstack.training.assemble import build_network
 from dnnstack.training.augmentation import TEST_TIME, views_of
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 
-from ..support.augmented import Tiny
+from ...support.augmented import Tiny
 
 
 @pytest.fixture

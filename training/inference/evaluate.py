@@ -11,20 +11,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import Backend
-from ..common.errors import DatasetError, Warned
-from ..common.records import dataclass
-from ..common.text import shape_text
-from ..configs.suggest import expected
-from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
-from ..datasets.identity import some
-from .assemble import describe_data, load_data
-from .augmentation import views_of
+from ...backends.base import Backend
+from ...common.errors import DatasetError, Warned
+from ...common.records import dataclass
+from ...common.text import shape_text
+from ...configs.suggest import expected
+from ...datasets import Downloads, ImageSet, describe, evaluation_order, load
+from ...datasets.identity import some
+from ..assemble import describe_data, load_data
+from ..augmentation import views_of
+from ..own_samples import choose, in_classes, listed_samples
+from ..records.runs import is_in_own_folder
+from ..splits import divide
 from .intervals import wilson
-from .own_samples import choose, in_classes, listed_samples
-from .records.runs import is_in_own_folder
-from .records.trained import Trained, check_folders
-from .splits import divide
+from .trained import Trained, check_folders
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..common.errors import DatasetError
-from ..common.files import atomic_write, remove_abandoned
-from ..common.printable import printable
-from ..common.records import dataclass
-from ..datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
-from ..datasets.centring import FIELD
+from ...common.errors import DatasetError
+from ...common.files import atomic_write, remove_abandoned
+from ...common.printable import printable
+from ...common.records import dataclass
+from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
+from ...datasets.centring import FIELD
 from .forward import Forward
-from .records.trained import Trained
+from .trained import Trained
 
 _DIGITS = tuple("0123456789")
 # How a formula begins in one spreadsheet or another, also in full width.

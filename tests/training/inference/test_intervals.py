@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.training.intervals import mcnemar, paired, wilson
+from dnnstack.training.inference.intervals import mcnemar, paired, wilson
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
 from ..assemble import build_network, data_folder
 from ..network import Network
-from .formats.checkpoint import Checkpoint
-from .formats.dnnz import SUFFIX, is_compressed, read_compressed
-from .formats.store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
-from .runs import LOCK, find_run, is_in_own_folder, list_runs
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz import SUFFIX, is_compressed, read_compressed
+from ..records.formats.store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
+from ..records.runs import LOCK, find_run, is_in_own_folder, list_runs
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,8 +21,8 @@ from dnnstack.reports.evaluate_plots import (
     errors_picture,
 )
 from dnnstack.reports.evaluate_text import as_text
-from dnnstack.training.evaluate import Evaluation, Mistake, Part, Tally, load_part
-from dnnstack.training.records.trained import Trained
+from dnnstack.training.inference.evaluate import Evaluation, Mistake, Part, Tally, load_part
+from dnnstack.training.inference.trained import Trained
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import Backend, Executable
-from ..graph.graph import Graph
-from .augmentation import TEST_TIME, TestTime
-from .records.trained import Trained
+from ...backends.base import Backend, Executable
+from ...graph.graph import Graph
+from ..augmentation import TEST_TIME, TestTime
+from .trained import Trained
 
 Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
 
