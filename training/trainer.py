@@ -141,7 +141,13 @@ def train(
                 found = start.doubts(network, setup.scaling, setup.data.classes)
                 for text in found if doubts else ():
                     heard.notice(text)
-            return _compiled(kind, setup, backend, resume, check, heard.notice)
+            tuning = None if checkpoint is None else checkpoint.provenance.tuning
+            if resume is not None:
+                # The precision that this device has; what is saved keeps the one asked for.
+                precision = precision_or_fp32(backend, config.run.precision)
+                machine = config.run.model_copy(update={"precision": precision})
+                setup = replace(setup, config=config.model_copy(update={"run": machine}))
+            return kind(setup, backend, tuning, check, heard.notice)
 
         session = company.compiled(compiled)
         setup = replace(session.setup, config=config)
@@ -222,26 +228,6 @@ def _set_up(
     else:
         scaling = preprocessing(config, info, mean_and_deviation(data.images, plan.train))
     return Setup(config, network, scaling, plan, data, chosen=chosen)
-
-
-def _compiled(
-    kind: type[Session],
-    setup: Setup,
-    backend: Backend,
-    resume: Resume | None,
-    check: Callable[[], None],
-    notice: Callable[[str], None],
-) -> Session:
-    """A resumed training has the checkpoint's tuning, and a precision that this device has."""
-    if resume is None:
-        return kind(setup, backend, interrupt=check, notice=notice)
-    run = setup.config.run
-    run = run.model_copy(update={"precision": precision_or_fp32(backend, run.precision)})
-    # What is saved keeps the precision that was asked for.
-    computed = replace(setup, config=setup.config.model_copy(update={"run": run}))
-    source = resume.checkpoint
-    tuning = source.provenance.tuning if source is not None else None
-    return kind(computed, backend, tuning, check, notice)
 
 
 def _provenance(
