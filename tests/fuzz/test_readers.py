@@ -12,7 +12,15 @@ from .targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for typed in ROOT.glob("*/py.typed") for path in typed.parent.rglob("*.py"))
-READS = {"open", "open_regular", "read_bytes", "read_regular", "read_text", "regular_lines"}
+READS = {
+    "open",
+    "open_regular",
+    "read_bytes",
+    "read_regular",
+    "read_whole",
+    "read_text",
+    "regular_lines",
+}
 SYSTEM = "of the system, or of this program"
 READERS = {
     "backends/cuda/libraries/kept.py": "plan",
@@ -65,6 +73,7 @@ READERS = {
     "training/records/formats/checkpoint.py": "checkpoint",
     "training/records/disk_space.py": "writes alone",
     "training/records/resume.py": "config-changed",
+    "training/records/formats/record.py": "the functions that others read with",
     "training/records/formats/run_log.py": "log",
     "training/records/runs.py": "latest",
     "training/records/formats/samples.py": "samples",

@@ -150,16 +150,16 @@ def test_replaced_between_the_file_and_its_manifest(
     folder: Path, save: Save, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(1)
-    real, begun = files._content, iter([7.0])
+    real, begun = files.read_whole, iter([7.0])
 
-    def content(tensors: Path) -> bytes:
-        data = real(tensors)
+    def content(tensors: Path, longest_header: int) -> bytes:
+        data = real(tensors, longest_header)
         for value in begun:
             arrays = {"a": np.full(99, value, np.float32)}
             write_checkpoint(folder, arrays, replace(state, step=1), provenance, 5)
         return data
 
-    monkeypatch.setattr(files, "_content", content)
+    monkeypatch.setattr(files, "read_whole", content)
     assert read_checkpoint(path).arrays["a"].tolist() == [7.0] * 99
 
 
@@ -168,13 +168,13 @@ def test_a_file_that_is_damaged_is_read_once(
 ) -> None:
     path = save(1)
     path.write_bytes(path.read_bytes()[:-1])
-    real, reads = files._content, []
+    real, reads = files.read_whole, []
 
-    def content(tensors: Path) -> bytes:
+    def content(tensors: Path, longest_header: int) -> bytes:
         reads.append(tensors)
-        return real(tensors)
+        return real(tensors, longest_header)
 
-    monkeypatch.setattr(files, "_content", content)
+    monkeypatch.setattr(files, "read_whole", content)
     with pytest.raises(CheckpointError, match="is damaged"):
         read_checkpoint(path)
     assert len(reads) == 1
