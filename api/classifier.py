@@ -241,7 +241,7 @@ class Classifier:
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
     ) -> Evaluation:
-        """See ``training.evaluate.evaluate``."""
+        """See ``training.inference.evaluate.evaluate``."""
         return evaluation.evaluate(self._trained, self._backend, images, index, part, progress, tta)
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
