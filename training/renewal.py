@@ -8,14 +8,17 @@ Izmailov et al. 2018, section 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Executable
 from ..common.records import dataclass
-from ..graph.graph import Graph, Moved, Tensor
+from ..graph.graph import Graph, Tensor
+from ..graph.ops import Advance
+from ..passes.parts import kept, statistics_left
 
 # Batches whose statistics are kept until they are read.
 ROWS = 16
@@ -67,11 +70,34 @@ class Renewal:
             executable.write(each.tensor, mean.astype(np.float32))
 
 
-def measured(moved: Sequence[Moved], averages: Mapping[Tensor, Tensor]) -> tuple[Statistics, ...]:
-    """What a row of the values in ``moved`` holds; averages: of each running statistic."""
+def make_renewal(
+    plain: Graph, averages: Mapping[Tensor, Tensor], rule: str, steps: int, first: int
+) -> Renewal | None:
+    """What measures the statistics of batch norm for averaged weights, if there are any.
+
+    plain: a training step called RENEW, in ``steps`` steps. averages: of each parameter and running
+    statistic; ``first``: the step from which on there are averages. Results: images, labels, order,
+    step.
+    """
+    before = (op for op in plain.ops if op.origin[0].phase in ("data", "forward"))
+    body, moved = statistics_left(tuple(before))
+    if not averages or not moved:
+        return None
+    keep = kept(moved, plain["step"], KEPT, ROWS)
+    graph = plain.with_ops(body)
+    with graph.at(rule, "update"):
+        graph.add(keep)
+        graph.add(Advance(step=keep.step))
+    graph.results = {name: plain[name] for name in ("images", "labels", "order", "step")}
+    graph.prune()
+    # The counter and the order of the training stand still meanwhile.
+    still = (plain["step"], plain["order"])
+    own = {tensor: replace(tensor, name=f"{RENEW}.{tensor.name}") for tensor in still}
+    graph = graph.substituted({**averages, **own})
+    graph.results = {name: own.get(tensor, tensor) for name, tensor in graph.results.items()}
     found, start = [], 0
     for each in moved:
         place = slice(start, start + each.value.size)
         found.append(Statistics(averages[each.running], place, each.weight / each.momentum))
         start = place.stop
-    return tuple(found)
+    return Renewal(graph, keep.kept, tuple(found), steps, first)

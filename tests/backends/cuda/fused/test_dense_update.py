@@ -25,7 +25,9 @@ from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ....support import composed
 from .test_tensor_dense import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
@@ -105,7 +107,7 @@ def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     shape = (1, 28, 28)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5], [0.2])
-    graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+    graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
 
 
@@ -221,9 +223,9 @@ def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
     for rule, serves in (
         (Sgd(), True),
         (Sgd(momentum=0.9, nesterov=True), True),
-        (Sgd(momentum=0.9, clip_norm=1.0), False),
+        (Composition(Sgd(momentum=0.9), clip_norm=1.0), False),
     ):
-        graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+        graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
         executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
         assert (KEY in offered(executable)) == serves
         executable.close()
