@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph.graph import Graph, Op
+from ..graph.graph import Graph
 from ..graph.ops import Accumulate, KeepMetrics
 from ..graph.ops.fused import Fused
 
@@ -14,10 +14,6 @@ def batch_key(section: str) -> str:
 
 def parts_of(graph: Graph) -> int:
     """How many batches of a section make up one of the training, on all ranks together."""
-
-    def each(op: Op) -> int:
-        if isinstance(op, Fused):
-            return max(map(each, op.parts))
-        return op.parts if isinstance(op, Accumulate | KeepMetrics) else 1
-
-    return max(map(each, graph.ops), default=1)
+    every = (op.parts if isinstance(op, Fused) else (op,) for op in graph.ops)
+    counts = (op for ops in every for op in ops if isinstance(op, Accumulate | KeepMetrics))
+    return max((op.parts for op in counts), default=1)

@@ -162,6 +162,11 @@ class Op:
         return f"{self.name}({', '.join(layers)})"
 
 
+def gradient_of(parameter: Tensor, section: str) -> Tensor:
+    """The gradient of a parameter in a section."""
+    return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", section)
+
+
 def _listed(tensors: Iterable[Tensor]) -> str:
     return ", ".join(f"{t.name} {t.shape}" for t in tensors)
 
@@ -236,7 +241,7 @@ class Graph:
 
     def gradient(self, parameter: Tensor) -> Tensor:
         """The gradient tensor of a parameter: same shape, written once in backward."""
-        return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", self.name)
+        return gradient_of(parameter, self.name)
 
     def keep(self, layer: str, **tensors: Tensor) -> None:
         """Store, in forward, what the layer's backward needs."""

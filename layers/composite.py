@@ -36,13 +36,6 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
         yield from walk(layer.children)
 
 
-def mapped(layers: Sequence[Layer], change: Callable[[Layer], Layer]) -> tuple[Layer, ...]:
-    """The layers, ``change`` made to each; of a composite, to the layers inside it instead."""
-    return tuple(
-        layer.mapped(change) if isinstance(layer, Composite) else change(layer) for layer in layers
-    )
-
-
 class Composite(Layer):
     """A layer made of other layers, which lie on one or several ``paths``."""
 
@@ -51,11 +44,18 @@ class Composite(Layer):
         self.paths: tuple[tuple[Layer, ...], ...] = tuple(map(tuple, paths))
         self.children = tuple(layer for path in self.paths for layer in path)
 
-    def mapped(self, change: Callable[[Layer], Layer]) -> Composite:
-        """The same composite of other layers; see ``mapped``."""
-        new = copy.copy(self)
-        new.take(*(mapped(path, change) for path in self.paths))
+
+def mapped(layers: Sequence[Layer], change: Callable[[Layer], Layer]) -> tuple[Layer, ...]:
+    """The layers, ``change`` made to each; of a composite, to the layers inside it instead."""
+
+    def one(layer: Layer) -> Layer:
+        if not isinstance(layer, Composite):
+            return change(layer)
+        new = copy.copy(layer)
+        new.take(*(mapped(path, change) for path in layer.paths))
         return new
+
+    return tuple(map(one, layers))
 
 
 class Sequential(Composite):

@@ -79,17 +79,26 @@ def assign(
     for parameter in (each for each in parameters if not each.frozen):
         index = next(i for i, group in enumerate(every) if group.takes(parameter))
         used.add(index)
-        own, group = rule.rule_of(parameter), every[index]
-        rates, factor, decay = group.rates, group.lr_factor, group.weight_decay
-        if factor is None:
-            rates, factor = rule.rate_of(parameter, rates)
-        if decay is None:
-            decay = own.decay_of(parameter)
-        found.append(Assigned(parameter, own, rates, factor, decay, group))
+        found.append(assigned_to(every[index], rule, parameter))
     for index, group in enumerate(groups):
         if index not in used:
             raise ConfigError(_empty(index, group, parameters))
     return tuple(one for one in found if not one.group.frozen)
+
+
+def assigned_to(group: Group, rule: Rule, parameter: Parameter) -> Assigned:
+    """A parameter of a group; the optimizer's rule says which of its rules is the parameter's."""
+    own, rates, factor, decay = (
+        rule.rule_of(parameter),
+        group.rates,
+        group.lr_factor,
+        group.weight_decay,
+    )
+    if factor is None:
+        rates, factor = rule.rate_of(parameter, rates)
+    if decay is None:
+        decay = own.decay_of(parameter)
+    return Assigned(parameter, own, rates, factor, decay, group)
 
 
 def stretches(groups: Sequence[Group], steps_per_epoch: int, total_steps: int) -> tuple[int, ...]:

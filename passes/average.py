@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.graph import Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Average
 from ..optimizers.rules import state_of
 from .section import Section
@@ -37,9 +37,10 @@ def averaged(section: Section, kind: str, values: Sequence[Tensor]) -> Section:
     return replace(section, after=(*section.after, average), results=results)
 
 
-def in_evaluation(kinds: Collection[str], values: Sequence[Tensor]) -> dict[Tensor, Tensor]:
-    """What is trained, with the average that evaluation takes in its place, if one is kept."""
-    return {v: state_of(v, kind) for kind in (EMA, SWA) if kind in kinds for v in values}
+def evaluated(graphs: Iterable[Graph]) -> dict[Tensor, Tensor]:
+    """What these sections train, with the average that evaluation takes in its place."""
+    found = (op for graph in graphs for op in graph.ops if isinstance(op, Average) and not op.pull)
+    return {v: a for op in found for v, a in zip(op.values, op.averages, strict=True)}
 
 
 def swa_decays(start: int, every: int, total_steps: int) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from ..layers.composite import walk
 from ..layers.layer import Layer, Parameter
 from ..layers.parallel import SPACE
 from ..layers.pool import MaxPool2d
-from .units import check_units, count_of, is_split
+from .units import check_units, count_of
 
 # Less than any number of a picture, also in bfloat16, and finite.
 _LOWEST = -3e38
@@ -113,12 +113,6 @@ class Band(Layer):
         return graph.tensor(f"{self.name}.{name}", (n, channels, rows, width))
 
 
-def banded_by(layers: Sequence[Layer]) -> frozenset[Tensor]:
-    """The parameters of which each rank has a part of the gradient, in layers of ``in_bands``."""
-    every = (layer for layer in layers if isinstance(layer, Band))
-    return frozenset(p.tensor for layer in every for p in layer.parameters())
-
-
 def stretch(layers: Sequence[Layer]) -> int:
     """How many layers, from the first on, ranks compute in bands: 0 if none says so.
 
@@ -162,7 +156,7 @@ def check_layers(layers: Sequence[Layer], ranks: int) -> None:
     if last is None:
         return
     for layer in walk(layers):
-        if is_split(layer):
+        if count_of(layer):
             raise ShapeError(
                 f"{_named(layer)}: ranks share out either {count_of(layer)} or the rows of "
                 f"pictures (split: space), as in '{last.name}', but not both; leave out one"

@@ -26,37 +26,25 @@ METRICS = "kept_metrics"
 
 
 def over_ranks(train: Section, update: Section, parts: int, ranks: int) -> tuple[Section, Section]:
-    """Each rank computes its share of the parts; the update brings their metrics together.
+    """The update brings together the metrics of all ranks, whose ``sums`` are the result then.
 
-    ``sums`` are those of all ranks then. Running statistics come together too, if they move with
+    Each computes its share of the parts. Running statistics come together too, if they move with
     the update.
     """
-    sums, own = train.results["sums"], parts // ranks
+    sums = train.results["sums"]
     rows = Tensor(METRICS, (parts, *sums.shape), "float64", "state")
     every = replace(sums, name="all.sums", section="")
     keep = KeepMetrics(step=train.step, sums=sums, kept=rows, parts=parts)
-    train = replace(
-        train,
-        results={**train.results, "sums": every},
-        before=(*train.before, keep),
-        after=tuple(_fewer(op, own) for op in train.after),
-    )
+    results = {**train.results, "sums": every}
+    train = replace(train, results=results, before=(*train.before, keep))
     gathered: list[Op] = [
         AllGather(rows=rows, ranks=ranks),
         AddMetrics(kept=rows, sums=every),
-        SkipParts(step=train.step, parts=parts - own),
+        SkipParts(step=train.step, parts=parts - parts // ranks),
     ]
     moves = (op for op in update.body if isinstance(op, MoveStatistics))
     gathered += (AllGather(rows=op.kept, ranks=ranks) for op in moves)
     return train, replace(update, body=(*gathered, *update.body))
-
-
-def _fewer(op: Op, parts: int) -> Op:
-    """The sum of so many parts of a batch in place of that of all."""
-    if not isinstance(op, Accumulate):
-        return op
-    pending = op.pending[: len(op.sums) * (Accumulate.levels(parts) - 1)]
-    return replace(op, parts=parts, pending=pending)
 
 
 def added_up(update: Section, owners: Collection[Tensor], ranks: int) -> Section:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
@@ -56,37 +56,30 @@ class Section:
     total_steps: int
     members: tuple[Member, ...] = ()
     before: tuple[Op, ...] = ()
-    after: tuple[Op, ...] = field(default=())
-
-    def gradient(self, parameter: Tensor) -> Tensor:
-        """The gradient of a parameter in this section."""
-        return gradient_in(self.name, parameter)
+    after: tuple[Op, ...] = ()
 
     def table(self, name: str) -> Tensor:
         """A number for every step."""
         return Tensor(name, (self.total_steps,), "float32", "data")
 
-
-def gradient_in(section: str, parameter: Tensor) -> Tensor:
-    """The gradient of a parameter in a section."""
-    return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", section)
+    def groups(self) -> dict[tuple[Rule, str], list[Member]]:
+        """The members of each rule and table of rates, in the order of the first of each."""
+        found: dict[tuple[Rule, str], list[Member]] = {}
+        for member in self.members:
+            found.setdefault((member.one.rule, member.one.rates), []).append(member)
+        return found
 
 
 def described(
     graph: Graph, rule: Rule, every: Iterable[Assigned], total_steps: int, steps_per_epoch: int
 ) -> Section:
     """The plain section: data, forward, loss and backward, and all that is trained at some time."""
-    members = tuple(
-        Member(one, graph.gradient(one.parameter.tensor), one.parameter, *span)
-        for one in every
-        for span in (one.group.span(steps_per_epoch),)
-    )
-    results, step = dict(graph.results), graph.results["step"]
-    section = Section(
-        graph.name, graph.batch_size, tuple(graph.ops), step, results, rule, total_steps, members
-    )
+    spans = ((one, one.parameter, one.group.span(steps_per_epoch)) for one in every)
+    members = tuple(Member(one, graph.gradient(p.tensor), p, *span) for one, p, span in spans)
+    frame = (graph.name, graph.batch_size, tuple(graph.ops), graph["step"], graph.results)
+    section = Section(*frame, rule, total_steps, members)
     # The rate that is reported is read from the main table, even if no parameter uses it.
-    return replace(section, results={**results, RATES: section.table(RATES)})
+    return replace(section, results={**graph.results, RATES: section.table(RATES)})
 
 
 def within(section: Section, first_step: int) -> Section:
@@ -102,10 +95,9 @@ def begun(section: Section, first_step: int) -> tuple[Tensor, ...]:
 
 def side_by_side(section: Section, apart: frozenset[Tensor] = frozenset()) -> Section:
     """Members of one rule and one table lie together, those that ``apart`` owns behind others."""
-    groups: dict[tuple[Rule, str], list[Member]] = {}
-    for member in sorted(section.members, key=lambda m: m.owner.tensor in apart):
-        groups.setdefault((member.one.rule, member.one.rates), []).append(member)
-    return replace(section, members=tuple(m for group in groups.values() for m in group))
+    ordered = sorted(section.members, key=lambda m: m.owner.tensor in apart)
+    groups = replace(section, members=tuple(ordered)).groups().values()
+    return replace(section, members=tuple(m for group in groups for m in group))
 
 
 def lowered(section: Section) -> Graph:
@@ -115,27 +107,17 @@ def lowered(section: Section) -> Graph:
     """
     graph = Graph(section.name, section.batch_size, training=True)
     graph.results = dict(section.results)
-    groups: dict[tuple[Rule, str], list[Member]] = {}
-    for member in section.members:
-        groups.setdefault((member.one.rule, member.one.rates), []).append(member)
     with graph.at(section.rule.kind, "update"):
-        add_all(graph, (*section.body, *section.before))
-        for (rule, rates), members in groups.items():
+        for op in (*section.body, *section.before):
+            graph.add(op)
+        for (rule, rates), group in section.groups().items():
             table = graph.results.setdefault(rates, section.table(rates))
-            moved = [
-                rules.Member(
-                    m.one.parameter, m.gradient, m.one.lr_factor, m.one.weight_decay, m.start
-                )
-                for m in members
-            ]
-            rule.add(graph, moved, table, section.step)
-        add_all(graph, section.after)
-        graph.add(Advance(step=section.step))
+            moved = (
+                (m.one.parameter, m.gradient, m.one.lr_factor, m.one.weight_decay, m.start)
+                for m in group
+            )
+            rule.add(graph, [rules.Member(*each) for each in moved], table, section.step)
+        for op in (*section.after, Advance(step=section.step)):
+            graph.add(op)
     graph.prune()
     return graph
-
-
-def add_all(graph: Graph, ops: Sequence[Op]) -> None:
-    """Append operations to a graph."""
-    for op in ops:
-        graph.add(op)

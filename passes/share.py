@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..graph.graph import gradient_of
 from ..graph.ops import ShareWeights, SumShared
-from ..optimizers.sharing import code_of, moved
+from ..optimizers.groups import assigned_to
+from ..optimizers.sharing import code_of, shared_parameter
 from .section import Member, Section
 
 
@@ -17,10 +19,11 @@ def shared(section: Section, bits: Mapping[str, int]) -> Section:
     """Members of centroids in place of those of the weights that match a pattern of ``bits``."""
 
     def with_centroids(member: Member) -> Member:
-        one = moved(member.one, section.rule, bits)
-        if one is member.one:
+        centroids = shared_parameter(member.owner, bits)
+        if centroids is None:
             return member
-        return replace(member, one=one, gradient=section.gradient(one.parameter.tensor))
+        one = assigned_to(member.one.group, section.rule, centroids)
+        return replace(member, one=one, gradient=gradient_of(centroids.tensor, section.name))
 
     members = tuple(map(with_centroids, section.members))
     pairs = zip(section.members, members, strict=True)

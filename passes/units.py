@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +10,11 @@ from ..common.errors import ConfigError, ShapeError
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import ExchangeUnits, ExchangeUnitsBackward, GatherRows, GatherRowsBackward
 from ..layers.composite import mapped, walk
-from ..layers.conv import Conv2dLayer
-from ..layers.dense import Dense
 from ..layers.layer import Layer, Parameter
+from ..layers.parallel import SPACE
 from ..optimizers.pruning import is_pruned
 from ..optimizers.sharing import shared_parameter
 from .section import Section
-
-COUNTS: Mapping[type[Layer], str] = {Dense: "units", Conv2dLayer: "filters"}
-"""The layers that can be split, with the option that says how many units there are."""
 
 
 class Units(Layer):
@@ -38,9 +34,8 @@ class Units(Layer):
 
     def build(self) -> None:
         self.output_shape = self.layer.output_shape
-        share = self.output_shape[0] // self.ranks
-        options: dict[str, Any] = {count_of(self.layer): share, "parallel": None}
-        self.inner = replace(self.layer, **options)
+        own: Any = {count_of(self.layer): self.output_shape[0] // self.ranks, "parallel": None}
+        self.inner = replace(self.layer, **own)
         self.inner.frozen = self.layer.frozen
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -66,32 +61,28 @@ def over_units(layers: Sequence[Layer], ranks: int) -> tuple[Layer, ...]:
     """The layers as one of so many ranks computes them; ``check_units`` comes before."""
 
     def own(layer: Layer) -> Layer:
-        if not is_split(layer):
+        if not count_of(layer):
             return layer
         return Units(name=layer.name, input_shape=layer.input_shape, layer=layer, ranks=ranks)
 
     return mapped(layers, own)
 
 
-def split_by(layers: Iterable[Layer]) -> frozenset[Tensor]:
-    """The parameters of which each rank has rows of its own, in layers of ``over_units``."""
-    every = (layer for layer in walk(tuple(layers)) if isinstance(layer, Units))
+def parameters_of(kind: type[Layer], layers: Sequence[Layer]) -> frozenset[Tensor]:
+    """The parameters of all layers of a kind: of Units those of which ranks have their own rows."""
+    every = (layer for layer in walk(layers) if isinstance(layer, kind))
     return frozenset(p.tensor for layer in every for p in layer.parameters())
 
 
 def count_of(layer: Layer) -> str:
-    """The option that says how many units a layer has; "" for one that cannot be split."""
-    return next((count for kind, count in COUNTS.items() if isinstance(layer, kind)), "")
-
-
-def is_split(layer: Layer) -> bool:
-    """Whether a layer says that ranks share out its units."""
-    return bool(count_of(layer)) and getattr(layer, "parallel", None) == count_of(layer)
+    """The option that says how many units a layer has, if ranks share these out, else ""."""
+    way = getattr(layer, "parallel", None)
+    return "" if way in (None, SPACE) else str(way)
 
 
 def check_units(layers: Sequence[Layer], ranks: int) -> None:
     """Raise ShapeError if the units of a layer cannot be shared out over so many ranks."""
-    for layer in filter(is_split, walk(layers)):
+    for layer in filter(count_of, walk(layers)):
         units, count = layer.output_shape[0], count_of(layer)
         if units % ranks:
             fitting = [n for n in range(2, min(units, 64) + 1) if units % n == 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil
@@ -12,17 +13,17 @@ from ..datasets import DatasetInfo, evaluation_order
 from ..graph.augmentations import Augmentation
 from ..graph.graph import Graph, Tensor
 from ..layers.layer import Layer, Parameter
-from ..optimizers.groups import Assigned, Group, assign, stretches
+from ..optimizers.groups import Group, assign, stretches
 from ..optimizers.rules import Rule
-from ..passes.average import KINDS, averaged, in_evaluation
-from ..passes.bands import banded_by, check_layers, in_bands, stretch
+from ..passes.average import KINDS, averaged, evaluated
+from ..passes.bands import Band, check_layers, in_bands, stretch
 from ..passes.clip import clipped
 from ..passes.parts import SUM, in_parts, statistics_moved
 from ..passes.prune import masked
 from ..passes.ranks import added_up, in_pieces, over_ranks
 from ..passes.section import Section, begun, described, lowered, side_by_side, within
 from ..passes.share import shared
-from ..passes.units import check_members, over_units, split_by
+from ..passes.units import Units, check_members, over_units, parameters_of
 from .assemble import groups_of, rule_of
 from .augmentation import augmentations, views_of
 from .network import Network
@@ -58,68 +59,69 @@ class Composition:
     buckets: int = 1
     apart: bool = False
 
-    @property
-    def is_separate(self) -> bool:
-        """Whether the update is a section of its own."""
-        return self.apart or self.parts > 1 or self.bands > 1
-
-    def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
-        """The parameters that are trained at some time. Raises ConfigError for an empty group."""
-        return assign(self.rule, self.groups, parameters)
-
-    def layers_of(self, network: Network) -> tuple[Layer, ...]:
-        """The layers as one of the processes computes them."""
+    def computed(self, network: Network) -> Network:
+        """The network as one of the processes computes it."""
         if self.bands > 1:
-            return in_bands(network.layers, self.bands)
-        return over_units(network.layers, self.ranks) if self.ranks > 1 else network.layers
-
-    def gathered(
-        self, section: Section, name: str, layers: Sequence[Layer], mean: bool = True
-    ) -> tuple[Section | None, Section]:
-        """The section of a part, if the update is apart from it, and the update, called ``name``.
-
-        section: the plain one, of a part; mean: whether the loss is one over a batch. ``finished``
-        adds the rest to the update. Raises ConfigError for what ranks cannot split.
-        """
-        split = split_by(layers)
-        check_members(section, split, self.pruned, self.shared)
-        section = masked(shared(section, self.shared), self.pruned)
-        if not self.is_separate:
-            return None, side_by_side(section)
-        train, update = in_parts(section, name, self.parts, mean)
-        update = side_by_side(update, split)
-        if self.bands > 1:
-            update = added_up(update, banded_by(layers), self.bands)
-        train, update = statistics_moved(train, update, self.parts)
+            return network.computed_by(in_bands(network.layers, self.bands))
         if self.ranks > 1:
-            update = added_up(update, {m.owner.tensor for m in update.members} - split, self.ranks)
+            return network.computed_by(over_units(network.layers, self.ranks))
+        return network
+
+    def plain(self, graph: Graph, parameters: Sequence[Parameter], *length: int) -> Section:
+        """The plain section; ``length``: steps of the training and of an epoch.
+
+        Raises ConfigError for a group without parameters.
+        """
+        return described(graph, self.rule, assign(self.rule, self.groups, parameters), *length)
+
+    def composed(
+        self, section: Section, name: str, layers: Sequence[Layer] = (), mean: bool = True
+    ) -> tuple[Section | None, Section]:
+        """The section of a part, None if it updates the parameters itself; the one that does.
+
+        Averages and the rule are left to ``finished``. section: the plain one, of a part; ``name``:
+        of the update; ``layers``: what computes them; mean: whether the loss is one over a batch.
+        Raises ConfigError for what ranks cannot split.
+        """
+        split, train = parameters_of(Units, layers), None
+        check_members(section, split, self.pruned, self.shared)
+        update = masked(shared(section, self.shared), self.pruned)
+        if self.apart or self.parts > 1 or self.bands > 1:
+            train, update = in_parts(update, name, self.parts, self.parts // self.ranks, mean)
+        update = side_by_side(update, split)
+        if train is not None:
+            if self.bands > 1:
+                update = added_up(update, parameters_of(Band, layers), self.bands)
+            train, update = statistics_moved(train, update, self.parts)
+        if train is not None and self.ranks > 1:
+            alike = {m.owner.tensor for m in update.members} - split
+            update = added_up(update, alike, self.ranks)
             train, update = over_ranks(train, update, self.parts, self.ranks)
             train, update = in_pieces(train, update, self.buckets)
-        return train, update
-
-    def finished(
-        self, update: Section, values: Sequence[Tensor], split: frozenset[Tensor] = frozenset()
-    ) -> Graph:
-        """The update with clipping, averages of ``values``, and the rule."""
         if self.clip_norm is not None:
             update = clipped(update, self.clip_norm, split, self.ranks)
-        for kind in KINDS:
-            if kind in self.averages:
-                update = averaged(update, kind, values)
+        return train, update
+
+    def finished(self, update: Section, values: Sequence[Tensor]) -> Graph:
+        """The update with averages of ``values``, and the rule."""
+        for kind in (kind for kind in KINDS if kind in self.averages):
+            update = averaged(update, kind, values)
         return lowered(update)
 
 
-def composition(config: RunConfig) -> Composition:
-    """What a config's training is composed of on one rank; the plan sets rates and decays."""
-    chosen = config.optimizer
+def composition(config: RunConfig, ranks: int = 1, pieces: int = 1) -> Composition:
+    """What a config's training is composed of; the plan sets rates and decays."""
+    chosen, wanted = config.optimizer, config.parallel and config.parallel.buckets
     return Composition(
         rule_of(config),
         groups_of(config),
         chosen.clip_norm,
         tuple(kind for kind in KINDS if getattr(chosen, kind) is not None),
-        pruned=() if config.prune is None else config.prune.patterns,
-        shared={} if config.share is None else config.share.bits,
-        parts=config.train.accumulate,
+        () if config.prune is None else config.prune.patterns,
+        {} if config.share is None else config.share.bits,
+        config.train.accumulate,
+        ranks,
+        buckets=wanted or pieces,
         apart=config.is_asynchronous,
     )
 
@@ -142,44 +144,27 @@ class Step:
     seed: int = 0
     augment: Sequence[Augmentation] = ()
 
-    def computed(self) -> Network:
-        """The network as one of the processes computes it."""
-        return self.network.computed_by(self.composition.layers_of(self.network))
-
-    def plain_graph(self, name: str) -> Graph:
-        """A part of the batch, without an update."""
+    def plain_graph(self, name: str, network: Network) -> Graph:
+        """A part of the batch as the network computes it, without an update."""
         parts = self.composition.parts
         size, steps = self.batch_size // parts, self.steps_per_epoch * parts
         given = (self.source, self.count, steps, self.scaling, self.seed, self.augment)
-        return self.computed().plain_graph(name, size, *given)
+        return network.plain_graph(name, size, *given)
 
-    def plain(self, first_step: int = 0) -> Section:
-        """The plain section of the stretch that begins with ``first_step``; all are its members."""
-        graph = self.plain_graph(section_name("train", first_step))
-        every = self.composition.assigned(self.computed().parameters())
-        return described(
-            graph, self.composition.rule, every, self.total_steps, self.steps_per_epoch
-        )
+    def composed(self, first: int = 0) -> tuple[Section | None, Section, tuple[Tensor, ...]]:
+        """The sections of the stretch that begins with step ``first``, and what is averaged."""
+        chosen, network = self.composition, self.composition.computed(self.network)
+        graph = self.plain_graph(section_name("train", first), network)
+        plain = chosen.plain(graph, network.parameters(), self.total_steps, self.steps_per_epoch)
+        name, mean = section_name("update", first), network.loss.reduction == "mean"
+        found = chosen.composed(within(plain, first), name, network.layers, mean)
+        return (*found, (*begun(plain, first), *self.network.running()))
 
-    def gathered(self, plain: Section, first_step: int = 0) -> tuple[Section | None, Section]:
-        """See ``Composition.gathered``."""
-        name, layers = section_name("update", first_step), self.computed().layers
-        mean = self.network.loss.reduction == "mean"
-        return self.composition.gathered(within(plain, first_step), name, layers, mean)
-
-    def graphs(self, first_step: int = 0) -> tuple[Graph, Graph | None]:
+    def graphs(self, first: int = 0) -> tuple[Graph, Graph | None]:
         """The sections of the stretch: of a part, and of the update if it is apart."""
-        plain = self.plain(first_step)
-        train, update = self.gathered(plain, first_step)
-        values = (*begun(plain, first_step), *self.network.running())
-        graph = self.composition.finished(update, values, split_by(self.computed().layers))
+        train, update, values = self.composed(first)
+        graph = self.composition.finished(update, values)
         return (graph, None) if train is None else (lowered(train), graph)
-
-    def averages(self) -> dict[Tensor, Tensor]:
-        """What is trained, with the average that evaluation takes in its place."""
-        every = self.composition.assigned(self.computed().parameters())
-        values = (*(one.parameter.tensor for one in every), *self.network.running())
-        return in_evaluation(self.composition.averages, values)
 
 
 def section_name(kind: str, first_step: int) -> str:
@@ -187,28 +172,26 @@ def section_name(kind: str, first_step: int) -> str:
     return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
-def whole_update(
+def kept(
     chosen: Composition, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
-) -> Graph:
-    """The update, on one rank, of all that is trained at some time."""
-    chosen = replace(chosen, parts=1, ranks=1, bands=1, apart=True)
+) -> tuple[Tensor, ...]:
+    """``<family>/<tensor>``: state, masks, codes, centroids and averages.
+
+    That is all that the update, on one rank, keeps of what is trained at some time.
+    """
     graph = Graph("train", 1)
     graph.results["step"] = graph.tensor("step", (1,), "int64", "state")
-    plain = described(graph, chosen.rule, chosen.assigned(parameters), 1, 1)
-    _, update = chosen.gathered(plain, "update", ())
-    return chosen.finished(update, (*(m.owner.tensor for m in plain.members), *statistics))
-
-
-def kept(update: Graph) -> tuple[Tensor, ...]:
-    """What an update keeps, ``<family>/<tensor>``: state, masks, codes, centroids and averages."""
-    found = (t for t in update.tensors() if t.role in ("parameter", "state"))
+    plain = chosen.plain(graph, parameters, 1, 1)
+    _, update = replace(chosen, parts=1, apart=True).composed(plain, "update")
+    ended = chosen.finished(update, (*begun(plain, sys.maxsize), *statistics))
+    found = (t for t in ended.tensors() if t.role in ("parameter", "state"))
     return tuple(t for t in found if "/" in t.name and not t.name.startswith(f"{SUM}/"))
 
 
 def saved_tensors(config: RunConfig, network: Network) -> tuple[Tensor, ...]:
-    """What a checkpoint holds: what is learned, then what the update of all that keeps."""
-    update = whole_update(composition(config), network.parameters(), network.running())
-    return (*network.learned(), *kept(update))
+    """What a checkpoint holds: what is learned, then the optimizer's state."""
+    state = kept(composition(config), network.parameters(), network.running())
+    return (*network.learned(), *state)
 
 
 @dataclass(frozen=True)
@@ -238,67 +221,51 @@ def make_step(
     scaling: Preprocessing,
     plan: Plan,
     count: int,
-    share: Share = ALONE,
+    ranks: int = 1,
     pieces: int = 1,
 ) -> Step:
-    """The step of a training; see ``make_sections``."""
-    check_layers(network.layers, share.ranks)
-    chosen = replace(composition(config), ranks=share.ranks)
+    """The step of a training on ``count`` samples.
+
+    pieces: in how many ranks add up their gradients, unless the config says it. Raises ConfigError
+    for ranks that cannot share out the parts of a batch, ShapeError if they cannot a layer.
+    """
+    check_layers(network.layers, ranks)
+    chosen = composition(config, ranks, pieces)
     if stretch(network.layers):
         # Every rank computes all parts.
-        chosen = replace(chosen, ranks=1, bands=share.ranks)
+        chosen = replace(chosen, ranks=1, bands=ranks)
     check_ranks(chosen.parts, chosen.ranks)
-    wanted = None if config.parallel is None else config.parallel.buckets
-    return Step(
-        network,
-        plan.batch_size,
-        SOURCE,
-        count,
-        plan.steps_per_epoch,
-        plan.total_steps,
-        scaling,
-        replace(chosen, buckets=wanted or pieces),
-        config.seed,
-        augmentations(config, network.input_shape),
-    )
+    sizes = (plan.batch_size, SOURCE, count, plan.steps_per_epoch, plan.total_steps)
+    augment = augmentations(config, network.input_shape)
+    return Step(network, *sizes, scaling, chosen, config.seed, augment)
 
 
-def make_sections(
-    config: RunConfig,
-    network: Network,
-    scaling: Preprocessing,
-    plan: Plan,
-    count: int,
-    share: Share = ALONE,
-    pieces: int = 1,
-) -> Sections:
-    """The sections of a training on ``count`` samples, before rewrites.
+def make_sections(config: RunConfig, step: Step, plan: Plan, share: Share = ALONE) -> Sections:
+    """The sections of a training, before rewrites.
 
-    pieces: in how many ranks add up their gradients, unless the config says it.
-    Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
-    that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
+    Raises ConfigError for a group of parameters that is never trained.
     """
-    step = make_step(config, network, scaling, plan, count, share, pieces)
     chosen = step.composition
     own = share if chosen.bands == 1 else ALONE
-    firsts = stretches(chosen.groups, plan.steps_per_epoch, plan.total_steps)
-    found = tuple(Stretch(first, *step.graphs(first), chosen.parts, own) for first in firsts)
-    averages = step.averages()
-    renewal = None
+    length = step.steps_per_epoch, step.total_steps
+    starts = stretches(chosen.groups, *length)
+    found = tuple(Stretch(first, *step.graphs(first), chosen.parts, own) for first in starts)
+    # By then all that is averaged has begun.
+    averages = evaluated(found[-1].graphs())
+    # Each rank measures and evaluates whole pictures.
+    network, renewal = replace(chosen, bands=1).computed(step.network), None
     if config.optimizer.swa is not None:
-        first, _ = swa_steps(config.optimizer.swa, plan.steps_per_epoch)
-        alone = replace(step, composition=replace(chosen, bands=1))
-        steps = plan.steps_per_epoch * chosen.parts
-        renewal = make_renewal(alone.plain_graph(RENEW), averages, chosen.rule.kind, steps, first)
+        first, _ = swa_steps(config.optimizer.swa, step.steps_per_epoch)
+        plain, passes = step.plain_graph(RENEW, network), step.steps_per_epoch * chosen.parts
+        renewal = make_renewal(plain, averages, chosen.rule.kind, passes, first)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
     if not steps:
         return Sections(found, None, renewal)
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)
-    # Each rank evaluates whole pictures.
-    network = network.computed_by(replace(chosen, bands=1).layers_of(network))
-    evaluate = network.evaluate_graph(batch, SOURCE, count, steps, scaling, views)
-    return Sections(found, evaluate.substituted(averages), renewal)
+    pictures = (batch, step.source, step.count, steps, step.scaling, views)
+    evaluate = network.evaluate_graph(*pictures).substituted(averages)
+    return Sections(found, evaluate, renewal)
 
 
 def expected_sections(
@@ -311,7 +278,7 @@ def expected_sections(
     """The sections of a training before the data set is read.
 
     If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
-    Raises what ``make_plan`` and ``make_sections`` raise.
+    Raises what ``make_plan``, ``make_step`` and ``make_sections`` raise.
     """
     if config.loss.class_weights is not None:
         # Which they are does not matter to what is computed.
@@ -322,7 +289,8 @@ def expected_sections(
         count = samples_needed(config)
         whole = config.data.evaluation_batch_size
         plan = replace(make_plan(config, count), evaluation_batch_size=whole)
-    return make_sections(config, network, scaling, plan, count, share)
+    step = make_step(config, network, scaling, plan, count, share.ranks)
+    return make_sections(config, step, plan, share)
 
 
 def samples_needed(config: RunConfig) -> int:

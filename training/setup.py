@@ -45,18 +45,15 @@ class Setup:
     share: Share = ALONE
     chosen: Chosen | None = None
 
-    def step(self) -> Step:
-        """The plain step, and what this training adds to it."""
-        return make_step(self.config, self.network, self.scaling, self.plan, len(self.data))
-
-    def sections(self, pieces: int = 1) -> Sections:
-        """pieces: see ``make_sections``.
-
-        Raises ConfigError, also for weights of classes that do not fit the data.
-        """
+    def step(self, pieces: int = 1) -> Step:
+        """See ``make_step``. Raises ConfigError, also for weights of classes that do not fit."""
         self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
-        return make_sections(*given, self.share, pieces)
+        return make_step(*given, self.share.ranks, pieces)
+
+    def sections(self, pieces: int = 1) -> Sections:
+        """See ``make_sections``; pieces: see ``make_step``."""
+        return make_sections(self.config, self.step(pieces), self.plan, self.share)
 
     def fresh(self, pictures: FirstPictures | None = None) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.

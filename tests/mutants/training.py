@@ -189,7 +189,7 @@ TRAINING = (
     Mutant(
         "SWA: the variance of a batch is a biased one",
         "training/renewal.py",
-        "each.weight / each.momentum",
+        "weight / momentum",
         "1.0",
         (f"{_SWA}::test_the_average_is_equal_and_its_statistics_are_measured",),
     ),

@@ -16,7 +16,7 @@ from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.sections import Composition
+from dnnstack.training.sections import Composition, kept
 
 from ..support import composed
 from ..support.update_formulas import FORMULAS, AdagradUpdate, ByFormula
@@ -71,7 +71,7 @@ def trained(backend: Backend, options: Options, optimizer: Composition) -> dict[
     for step in range(STEPS):
         at = max(i for i, first in enumerate(starts) if first <= step)
         executable.run(list(sections)[at])
-    tensors = [*(p.tensor for p in parameters), *composed.state(optimizer, parameters)]
+    tensors = [*(p.tensor for p in parameters), *kept(optimizer, parameters, ())]
     return {tensor.name: executable.read(tensor) for tensor in tensors}
 
 

@@ -15,11 +15,11 @@ from dnnstack.graph.ops import AdamUpdate, Average, MuonUpdate, Reshape, SgdUpda
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
 from dnnstack.optimizers.adam import Adam, Adamw
-from dnnstack.optimizers.groups import Group, stretches
+from dnnstack.optimizers.groups import Group, assign, stretches
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.rules import Rule
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.sections import Composition
+from dnnstack.training.sections import Composition, kept
 
 from ..support import composed
 from ..support.update_formulas import AdadeltaUpdate, AdagradUpdate, ByFormula
@@ -79,7 +79,7 @@ def train(
             if given[first, p] in sections[f"train-{first}"].tensors():
                 executable.write(given[first, p], values)
         executable.run(f"train-{first}")
-    held = (*(p.tensor for p in parameters), *composed.state(optimizer, parameters))
+    held = (*(p.tensor for p in parameters), *kept(optimizer, parameters, ()))
     return {tensor.name: executable.read(tensor) for tensor in held}
 
 
@@ -217,7 +217,7 @@ def test_what_is_frozen_for_good_has_no_state() -> None:
     optimizer = Composition(
         Sgd(0.9), (Group(kinds=("bias",), freeze_after=0.0),), averages=("ema",)
     )
-    names = [tensor.name for tensor in composed.state(optimizer, DENSE)]
+    names = [tensor.name for tensor in kept(optimizer, DENSE, ())]
     assert names == ["momentum/dense_1.weight", "ema/dense_1.weight"]
 
 
@@ -226,9 +226,7 @@ def test_the_first_group_that_fits_counts() -> None:
         Group(names=("conv2d_*",), kinds=("kernel",), lr_factor=2.0),
         Group(kinds=("kernel",), lr_factor=3.0),
     )
-    found = {
-        a.parameter: a.lr_factor for a in Composition(Sgd(), groups).assigned((*DENSE, FILTER))
-    }
+    found = {a.parameter: a.lr_factor for a in assign(Sgd(), groups, (*DENSE, FILTER))}
     assert found == {FILTER: 2.0, WEIGHT: 3.0, BIAS: 1.0}
 
 
@@ -249,7 +247,7 @@ def test_the_first_group_that_fits_counts() -> None:
 )
 def test_an_empty_group_is_an_error(groups: tuple[Group, ...], wanted: str) -> None:
     with pytest.raises(ConfigError, match=wanted):
-        composed.state(Composition(Sgd(), groups), DENSE)
+        kept(Composition(Sgd(), groups), DENSE, ())
 
 
 def test_a_group_that_is_never_trained_is_an_error() -> None:
@@ -302,7 +300,7 @@ def test_of_many_parameters_the_likeliest_are_named() -> None:
     many = [parameter(f"residual_{n}.conv2d_{n}.weight", (1,), "kernel") for n in range(40)]
     groups = (Group(("residual_31.conv_31.*",)),)
     with pytest.raises(ConfigError) as caught:
-        Composition(Sgd(), groups).assigned(many)
+        assign(Sgd(), groups, many)
     text = str(caught.value)
     assert "the network has residual_31.conv2d_31.weight (kernel), " in text
     assert text.count("(kernel)") == 8

@@ -11,7 +11,7 @@ from dnnstack.graph.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpda
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.sections import Composition
+from dnnstack.training.sections import Composition, kept
 
 from ..support import composed
 
@@ -86,8 +86,8 @@ def test_update(optimizer: Composition) -> None:
 
 
 def test_momentum_is_state_by_the_parameters_name() -> None:
-    assert composed.state(Composition(Sgd()), PARAMETERS) == ()
-    buffers = composed.state(Composition(Sgd(momentum=0.9)), PARAMETERS)
+    assert kept(Composition(Sgd()), PARAMETERS, ()) == ()
+    buffers = kept(Composition(Sgd(momentum=0.9)), PARAMETERS, ())
     assert [b.name for b in buffers] == ["momentum/dense_1.weight", "momentum/dense_1.bias"]
     assert [b.shape for b in buffers] == [(3, 4), (3,)]
     assert {b.role for b in buffers} == {"state"}

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from dnnstack.graph.ops import Average, Mask
-from dnnstack.passes.average import EMA, LOOKAHEAD, SWA, averaged, in_evaluation
+from dnnstack.passes.average import EMA, LOOKAHEAD, SWA, averaged, evaluated
+from dnnstack.passes.section import lowered
 
 from .plain import WEIGHTS, kept, plain
 
@@ -36,6 +37,8 @@ def test_there_may_be_nothing_to_average() -> None:
 
 
 def test_evaluation_takes_ema_and_swa_alone() -> None:
-    assert in_evaluation((LOOKAHEAD,), WEIGHTS) == {}
+    slow = averaged(plain(), LOOKAHEAD, WEIGHTS)
+    assert evaluated([lowered(slow)]) == {}
     for kind in (EMA, SWA):
-        assert in_evaluation((LOOKAHEAD, kind), WEIGHTS) == {w: kept(kind, w) for w in WEIGHTS}
+        graph = lowered(averaged(slow, kind, WEIGHTS))
+        assert evaluated([lowered(slow), graph]) == {w: kept(kind, w) for w in WEIGHTS}

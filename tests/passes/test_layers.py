@@ -22,8 +22,8 @@ from dnnstack.layers.composite import backward_all, forward_all, walk
 from dnnstack.layers.layer import Layer
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.passes.bands import Band, banded_by, check_layers, in_bands, stretch
-from dnnstack.passes.units import Units, check_members, over_units, split_by
+from dnnstack.passes.bands import Band, check_layers, in_bands, stretch
+from dnnstack.passes.units import Units, check_members, over_units, parameters_of
 
 from .plain import WEIGHTS, plain
 
@@ -60,7 +60,7 @@ def test_units_of_a_dense_layer() -> None:
     ]
     assert {op.origin[0].layer for op in (*forward, *backward)} == {"dense_1"}
     assert [p.tensor.shape for p in layer.parameters()] == [(2, 3), (2,)]
-    assert split_by([layer]) == {p.tensor for p in layer.parameters()}
+    assert parameters_of(Units, [layer]) == {p.tensor for p in layer.parameters()}
 
 
 def test_a_frozen_layer_stays_frozen() -> None:
@@ -122,7 +122,7 @@ def test_bands_up_to_the_last_that_says_so_and_what_works_by_pixel() -> None:
         *((True, False), (False, False), (False, False), (False, True))
     ]
     banded = {p.tensor for layer in layers[:4] for p in layer.parameters()}
-    assert banded_by(found) == banded
+    assert parameters_of(Band, found) == banded
     assert len(banded) == 4
     assert [p for layer in found for p in layer.parameters()] == [
         p for layer in layers for p in layer.parameters()

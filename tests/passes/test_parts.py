@@ -28,7 +28,7 @@ STEP = Tensor("update.step", (1,), "int64", "state")
 
 def test_a_part_adds_up_gradients_and_the_update_reads_the_sums() -> None:
     section = plain()
-    train, update = in_parts(section, "update-3", 4, mean=True)
+    train, update = in_parts(section, "update-3", 4, 4, mean=True)
     assert train.after == (
         Accumulate(
             gradients=tuple(map(grad, WEIGHTS)),
@@ -59,14 +59,14 @@ def test_a_part_adds_up_gradients_and_the_update_reads_the_sums() -> None:
 
 @pytest.mark.parametrize(("parts", "mean", "scale"), [(3, True, 1 / 3), (3, False, 1.0)])
 def test_the_sum_is_a_mean_if_the_loss_is_one(parts: int, mean: bool, scale: float) -> None:
-    (add,) = in_parts(plain(), "update", parts, mean)[0].after
+    (add,) = in_parts(plain(), "update", parts, parts, mean)[0].after
     assert isinstance(add, Accumulate)
     assert (add.parts, add.scale, add.pending) == (parts, scale, ())
 
 
 def test_the_update_has_what_masks_and_centroids_do() -> None:
     section = masked(shared(plain(), {"dense_1.weight": 1}), ("conv2d_1.*",))
-    train, update = in_parts(section, "update", 2, mean=True)
+    train, update = in_parts(section, "update", 2, 2, mean=True)
     dense = WEIGHTS[3]
     centroids = parameter(f"centroids/{dense.name}", 2)
     mask, total = update.before
@@ -80,14 +80,25 @@ def test_the_update_has_what_masks_and_centroids_do() -> None:
     assert (add.gradients, add.sums) == (tuple(map(grad, WEIGHTS)), SUMS)
 
 
+def test_a_process_may_compute_some_of_the_parts() -> None:
+    whole, update = in_parts(plain(), "update", 8, 8, mean=True)
+    some, same = in_parts(plain(), "update", 8, 4, mean=True)
+    assert same == update
+    assert some.body == whole.body
+    pending = tuple(kept("accumulated.1", w) for w in WEIGHTS)
+    assert some.after == (replace(whole.after[0], parts=4, pending=pending),)  # type: ignore[call-arg]
+
+
 def test_a_stretch_that_trains_nothing_adds_nothing_up() -> None:
-    train, update = in_parts(within(plain((Group(freeze_until=1.0),)), 0), "update", 2, mean=True)
+    train, update = in_parts(
+        within(plain((Group(freeze_until=1.0),)), 0), "update", 2, 2, mean=True
+    )
     assert (train.after, update.members) == ((), ())
 
 
 def test_running_statistics_move_with_the_update() -> None:
     section = plain()
-    train, update = statistics_moved(*in_parts(section, "update", 2, mean=True), 2)
+    train, update = statistics_moved(*in_parts(section, "update", 2, 2, mean=True), 2)
     mean, var = number("batch_norm_1.mean", 2), number("batch_norm_1.var", 2)
     running = tuple(
         Tensor(f"batch_norm_1.running_{name}", (2,), "float32", "state") for name in ("mean", "var")
@@ -107,8 +118,10 @@ def test_running_statistics_move_with_the_update() -> None:
 
 
 def test_batch_norm_that_moves_nothing_leaves_nothing() -> None:
-    body, moved = statistics_left(plain().body)
-    assert len(moved) == 2
-    assert statistics_left(body) == (body, ())
-    train, update = in_parts(replace(plain(), body=body), "update", 2, mean=True)
+    body, keep, _ = statistics_left(plain().body, plain().step, "rows", 3)
+    assert len(keep.values) == 2
+    assert keep.kept == Tensor("rows", (3, 4), "float32", "state")
+    again, keep, move = statistics_left(body, plain().step, "rows", 3)
+    assert (again, keep.values, move.running) == (body, (), ())
+    train, update = in_parts(replace(plain(), body=body), "update", 2, 2, mean=True)
     assert statistics_moved(train, update, 2) == (train, update)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dnnstack.graph.graph import Graph, Tensor
-from dnnstack.graph.ops import Average
 from dnnstack.layers.layer import Parameter
-from dnnstack.optimizers.rules import Rule
-from dnnstack.passes.section import begun, described, within
+from dnnstack.optimizers.groups import assign
+from dnnstack.optimizers.rules import Rule, state_of
+from dnnstack.passes.section import begun, within
 from dnnstack.training.network import Network
-from dnnstack.training.sections import Composition, Step, kept, whole_update
+from dnnstack.training.sections import Composition, Step
 
 
 def step_of(network: Network, *given: Any, **more: Any) -> Step:
@@ -37,26 +37,21 @@ def updated(
     graph: Graph, chosen: Composition, parameters: Sequence[Parameter], total: int, epoch: int = 1
 ) -> Callable[[int], Graph]:
     """The section with the update of the stretch that begins with a step."""
-    plain = described(graph, chosen.rule, chosen.assigned(parameters), total, epoch)
+    plain = chosen.plain(graph, parameters, total, epoch)
 
     def of(first_step: int) -> Graph:
-        _, update = chosen.gathered(within(plain, first_step), "update", ())
+        _, update = chosen.composed(within(plain, first_step), "update")
         return chosen.finished(update, begun(plain, first_step))
 
     return of
-
-
-def state(
-    chosen: Composition, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
-) -> tuple[Tensor, ...]:
-    """What a checkpoint holds of the optimizer."""
-    return kept(whole_update(chosen, parameters, statistics))
 
 
 def averages(
     chosen: Composition, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
 ) -> dict[Tensor, Tensor]:
     """Every average, with what it is an average of."""
-    ops = whole_update(chosen, parameters, statistics).ops
-    pairs = (zip(op.averages, op.values, strict=True) for op in ops if isinstance(op, Average))
-    return {average: value for each in pairs for average, value in each}
+    values = (
+        *(one.parameter.tensor for one in assign(chosen.rule, chosen.groups, parameters)),
+        *statistics,
+    )
+    return {state_of(value, kind): value for kind in chosen.averages for value in values}

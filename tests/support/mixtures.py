@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -284,7 +284,10 @@ def _measured(sections: Sections) -> list[str]:
     if sections.renewal is None:
         return []
     renewed = sections.renewal
-    return [f"{replace(renewed, graph=None)}"]  # type: ignore[arg-type]
+    move = renewed.move
+    values = zip(move.spans(), move.weight, move.momentum, strict=True)
+    factors = [f"{average} {place} {weight / m}" for (average, place), weight, m in values]
+    return [f"{move.kept} {renewed.steps} {renewed.first}", *factors]
 
 
 def digest(seed: int) -> str:

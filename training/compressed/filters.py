@@ -22,7 +22,6 @@ from ...layers.conv import Conv2dLayer
 from ...layers.dense import Dense
 from ...layers.flatten import Flatten
 from ...layers.layer import Layer
-from ...passes.units import count_of
 from ..network import Network
 
 Arrays = Mapping[str, NDArray[np.float32]]
@@ -51,7 +50,8 @@ def _smaller(
     for layer, each in zip(layers, given, strict=True):
         changed: dict[str, Any] = {}
         if layer.name in counts and isinstance(layer, Conv2dLayer | Dense):
-            changed[count_of(layer)] = counts[layer.name]
+            count = "filters" if isinstance(layer, Conv2dLayer) else "units"
+            changed[count] = counts[layer.name]
         elif isinstance(layer, Sequential):
             changed["layers"] = _smaller(layer.children, each.layers, counts)
         elif isinstance(layer, Residual):

@@ -120,7 +120,7 @@ class Shard:
     def _update(self, server: int) -> Graph:
         """The update of the pieces; that of the first server moves the running statistics, too."""
         step = self._setup.step()
-        _, update = step.gathered(step.plain())
+        _, update, _ = step.composed()
         own = {parameter.tensor.name: parameter for parameter in self._parameters}
         members = tuple(
             _of_piece(m, own[m.tensor.name]) for m in update.members if m.tensor.name in own

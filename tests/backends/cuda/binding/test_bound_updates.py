@@ -16,6 +16,7 @@ from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.passes.average import evaluated
 from dnnstack.training.augmentation import views_of
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.renewal import RENEW, make_renewal
@@ -49,7 +50,7 @@ def graphs(sections):
         found = [graph for graphs in every for graph in graphs if graph is not None]
         views = views_of("mirror+translate", 0.25)
         evaluate = network.evaluate_graph(64, "data", COUNT, EPOCH, scaling, views)
-        found.append(evaluate.substituted(step.averages()))
+        found.append(evaluate.substituted(evaluated(found)))
         return {graph.name: rewritten(graph, CudaBackend.rewrites) for graph in found}
 
     return make
@@ -75,7 +76,7 @@ def test_what_measures_statistics_for_averages_is_bound(bound, sections, precisi
     given = (network, 64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
     step = composed.step_of(*given, augment=AUGMENT)
     train, _ = step.graphs()
-    renewal = make_renewal(step.plain_graph(RENEW), step.averages(), "sgd", EPOCH, 1)
+    renewal = make_renewal(step.plain_graph(RENEW, network), evaluated([train]), "sgd", EPOCH, 1)
     made = {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, renewal.graph)}
     read = {t.name for t in made["renew"].tensors() if t.role in ("parameter", "state")}
     names = ["conv2d_1.weight", "conv2d_1.bias", "conv2d_2.weight", "conv2d_2.bias"]

@@ -22,9 +22,10 @@ from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.rules import Rule
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.passes.average import evaluated
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.sections import Composition
+from dnnstack.training.sections import Composition, kept
 
 from ....support import composed
 
@@ -79,8 +80,8 @@ def trained(backend, rule, precision, residency="device", augment=()):
     for first in stretches(rule.groups, per_epoch, TOTAL):
         phases.append((first, *step.graphs(first)))
     evaluate = network.evaluate_graph(COUNT, "train", COUNT, 1, scaling)
-    evaluate = evaluate.substituted(step.averages())
     graphs = [graph for phase in phases for graph in phase[1:] if graph is not None]
+    evaluate = evaluate.substituted(evaluated(graphs))
     sections = {graph.name: graph for graph in (*graphs, evaluate)}
     executable = backend.compile(sections, Options(precision, tune=False, residency=residency))
     train = phases[0][1]
@@ -108,7 +109,7 @@ def trained(backend, rule, precision, residency="device", augment=()):
             executable.run(update.name)
         losses.append(float(executable.read(graph["loss"])[0]))
     executable.run(evaluate.name)
-    tensors = (*network.learned(), *composed.state(rule, parameters, statistics))
+    tensors = (*network.learned(), *kept(rule, parameters, statistics))
     found = {tensor.name: executable.read(tensor) for tensor in tensors}
     return losses, found, executable.read(evaluate["sums"]), executable, parameters
 
