@@ -14,7 +14,6 @@ from ..graph.graph import Graph, Shape, Tensor
 from .connections import Connections, connected
 from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
 from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
-from .parallel import BY_SPACE, PARALLEL, SplitFilters
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
@@ -35,14 +34,6 @@ def _divides_filters(groups: int, others: Mapping[str, Any]) -> None:
     filters = others.get("filters", groups)
     if filters % groups:
         raise OptionError(f"expected a number that divides filters, which is {filters}")
-
-
-def _whole_filters(parallel: str | None, others: Mapping[str, Any]) -> None:
-    if parallel == "filters" and (
-        others.get("groups", 1) != 1 or others.get("connections") is not None
-    ):
-        what = "groups" if others.get("groups", 1) != 1 else "connections"
-        raise OptionError(f"cannot be combined with {what}; leave one of them out")
 
 
 class Conv2dLayer(Layer):
@@ -82,11 +73,6 @@ class Conv2dLayer(Layer):
     use_bias: UseBias = True
     kernel_initializer: KernelInitializer = GLOROT_UNIFORM
     bias_initializer: BiasInitializer = ZEROS
-    parallel: Annotated[
-        SplitFilters | None,
-        f"{PARALLEL % ('filters', 'filters')} {BY_SPACE}",
-        Check(_whole_filters),
-    ] = None
 
     def build(self) -> None:
         channels, height, width = picture_shape(self.input_shape)

@@ -10,7 +10,6 @@ from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import BiasAdd, BiasGrad, MatMul
 from .initializers import GLOROT_UNIFORM, ZEROS
 from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
-from .parallel import PARALLEL, SplitUnits
 
 
 def flat_size(input_shape: Shape) -> int:
@@ -32,7 +31,6 @@ class Dense(Layer):
     use_bias: UseBias = True
     kernel_initializer: KernelInitializer = GLOROT_UNIFORM
     bias_initializer: BiasInitializer = ZEROS
-    parallel: Annotated[SplitUnits | None, PARALLEL % ("units", "units")] = None
 
     def build(self) -> None:
         self.output_shape = (self.units,)

@@ -62,8 +62,9 @@ class Layer(ABC):
     options; ``build`` works out the rest. A layer is complete when it is built: impossible geometry
     raises ShapeError then. ``forward`` and ``backward`` add operations to a graph and compute
     nothing. A layer that is not ``differentiable`` has no gradient to send to the layers before it.
-    A config can use all that are ``named``. ``children`` are the layers inside a composite. One is
-    ``by_pixel`` if each pixel of its output follows from the pixel at the same place alone.
+    A config can use all that are ``named``. ``children`` are the layers inside a composite.
+    ``parallel``: what ranks share out of it, see parallel.py. One is ``by_pixel`` if each pixel of
+    its output follows from the pixel at the same place alone.
     """
 
     kind: ClassVar[str]
@@ -81,6 +82,7 @@ class Layer(ABC):
         self.output_shape = self.input_shape
         self.children: tuple[Layer, ...] = ()
         self.frozen = False
+        self.parallel: str | None = None
         self._parameters: list[Parameter] = []
         self.build()
 

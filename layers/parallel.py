@@ -1,10 +1,14 @@
-"""The option that says what ranks share out of a layer: its units, or the rows of its pictures."""
+"""The option ``parallel`` of a layer: what ranks share out, its units or the rows of its pictures.
+
+What they make of it is in ``passes/units.py`` and ``passes/bands.py``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ..common.options import Form, OptionError
+from ..common.options import Check, Form, Option, OptionError
 
 SPACE = "space"
 
@@ -21,14 +25,36 @@ def _form(*ways: str) -> Form:
     return Form(read, lambda value: {"split": value}, {**kind, "additionalProperties": False})
 
 
-SplitUnits = Annotated[str, _form("units")]
-SplitFilters = Annotated[str, _form("filters", SPACE)]
-SplitSpace = Annotated[str, _form(SPACE)]
-PARALLEL = (
+def _whole_filters(parallel: str | None, others: Mapping[str, Any]) -> None:
+    if parallel == "filters" and (
+        others.get("groups", 1) != 1 or others.get("connections") is not None
+    ):
+        what = "groups" if others.get("groups", 1) != 1 else "connections"
+        raise OptionError(f"cannot be combined with {what}; leave one of them out")
+
+
+def _option(text: str, *ways: str) -> Option:
+    checks = (Check(_whole_filters),) if "filters" in ways else ()
+    return Option("parallel", Annotated[str, _form(*ways)] | None, checks, text, None)
+
+
+_UNITS = (
     "{split: %s}: with several ranks each has its share of the %s, and inputs and outputs are sent "
     "instead of gradients."
 )
-BY_SPACE = (
+_ROWS = (
     "{split: space}: with several ranks each computes a band of rows of every picture, from the "
     "first layer to the last that says so."
 )
+_OPTIONS = {
+    "dense": _option(_UNITS % ("units", "units"), "units"),
+    "conv2d": _option(f"{_UNITS % ('filters', 'filters')} {_ROWS}", "filters", SPACE),
+    "max_pool2d": _option(_ROWS, SPACE),
+    "avg_pool2d": _option(_ROWS, SPACE),
+}
+
+
+def split_options(layer: type) -> list[Option]:
+    """The option of a class of layers, none if ranks can share out nothing of it."""
+    kinds = (vars(each).get("kind", "") for each in layer.__mro__)
+    return [_OPTIONS[kind] for kind in kinds if kind in _OPTIONS][:1]

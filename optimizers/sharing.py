@@ -18,7 +18,6 @@ from ..graph.graph import Tensor
 from ..layers.initializers import Initializer
 from ..layers.layer import Parameter
 from .pruning import matches
-from .rules import state_of
 
 CODE, CENTROIDS = "code", "centroids"
 SharedStart = Literal["linear", "density", "random"]
@@ -36,11 +35,6 @@ def shared_parameter(parameter: Parameter, bits: Mapping[str, int]) -> Parameter
     name = f"{CENTROIDS}/{tensor.name}"
     centroids = Tensor(name, (1 << own,), "float32", "parameter")
     return replace(parameter, tensor=centroids, initializer=Initializer("zeros"))
-
-
-def code_of(tensor: Tensor) -> Tensor:
-    """The codes of a parameter, of its shape."""
-    return state_of(tensor, CODE)
 
 
 def cluster(

@@ -13,7 +13,7 @@ from ..graph.graph import Graph, Tensor
 from ..graph.ops import GatherBands, HaloExchange, HaloExchangeBackward, TakeBand, band_of
 from ..layers.composite import walk
 from ..layers.layer import Layer, Parameter
-from ..layers.parallel import SPACE
+from ..layers.parallel import SPACE, split_options
 from ..layers.pool import MaxPool2d
 from .units import check_units, count_of
 
@@ -169,7 +169,7 @@ def _check_layer(layer: Layer, last: Layer, ranks: int) -> None:
     if not (_says_so(layer) or layer.by_pixel):
         advice = (
             "give it parallel: {split: space} too"
-            if hasattr(layer, "parallel")
+            if split_options(type(layer))
             else "leave out 'parallel' of the layers behind it"
         )
         raise ShapeError(
@@ -210,7 +210,7 @@ def _sticks_out(layer: Layer, window: Window) -> bool:
 
 
 def _says_so(layer: Layer) -> bool:
-    return getattr(layer, "parallel", None) == SPACE
+    return layer.parallel == SPACE
 
 
 def _is_picture(layer: Layer) -> bool:

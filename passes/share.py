@@ -11,7 +11,8 @@ from dataclasses import replace
 from ..graph.graph import gradient_of
 from ..graph.ops import ShareWeights, SumShared
 from ..optimizers.groups import assigned_to
-from ..optimizers.sharing import code_of, shared_parameter
+from ..optimizers.rules import state_of
+from ..optimizers.sharing import CODE, shared_parameter
 from .section import Member, Section
 
 
@@ -30,7 +31,7 @@ def shared(section: Section, bits: Mapping[str, int]) -> Section:
     found = [(weights, centroids) for weights, centroids in pairs if not centroids.is_own]
     if not found:
         return section
-    codes = tuple(code_of(centroids.owner.tensor) for _, centroids in found)
+    codes = tuple(state_of(centroids.owner.tensor, CODE) for _, centroids in found)
     total = SumShared(
         gradients=tuple(weights.gradient for weights, _ in found),
         codes=codes,

@@ -34,7 +34,7 @@ class Units(Layer):
 
     def build(self) -> None:
         self.output_shape = self.layer.output_shape
-        own: Any = {count_of(self.layer): self.output_shape[0] // self.ranks, "parallel": None}
+        own: Any = {count_of(self.layer): self.output_shape[0] // self.ranks}
         self.inner = replace(self.layer, **own)
         self.inner.frozen = self.layer.frozen
 
@@ -76,8 +76,7 @@ def parameters_of(kind: type[Layer], layers: Sequence[Layer]) -> frozenset[Tenso
 
 def count_of(layer: Layer) -> str:
     """The option that says how many units a layer has, if ranks share these out, else ""."""
-    way = getattr(layer, "parallel", None)
-    return "" if way in (None, SPACE) else str(way)
+    return "" if layer.parallel in (None, SPACE) else str(layer.parallel)
 
 
 def check_units(layers: Sequence[Layer], ranks: int) -> None:
@@ -103,16 +102,18 @@ def check_members(
         if member.owner.tensor not in split:
             continue
         layer, _, name = member.tensor.name.rpartition(".")
-        is_masked = is_pruned(member.owner, pruned)
-        if is_masked or shared_parameter(member.owner, shared) is not None:
+        why, advice = "", ""
+        if is_pruned(member.owner, pruned):
+            why = f"its {name} is pruned"
+        elif shared_parameter(member.owner, shared) is not None:
+            why = f"its {name} is shared"
+        elif member.one.rule.needs_whole:
+            why = f"{member.one.rule.kind} updates its {name} as a whole"
+            advice = ", or use another optimizer"
+        if why:
             raise ConfigError(
-                f"layer '{layer}': its {name} is {'pruned' if is_masked else 'shared'}, so ranks "
-                "cannot share it out; leave out 'parallel' of this layer"
-            )
-        if member.one.rule.needs_whole:
-            raise ConfigError(
-                f"layer '{layer}': {member.one.rule.kind} updates its {name} as a whole, so ranks "
-                "cannot share it out; leave out 'parallel' of this layer, or use another optimizer"
+                f"layer '{layer}': {why}, so ranks cannot share it out; leave out 'parallel' of "
+                f"this layer{advice}"
             )
 
 

@@ -236,14 +236,14 @@ def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
     specs = []
     for layer in layers:
         options = layer.options()
-        name = options.pop("name", None) or ""
+        name, parallel = options.pop("name", None) or "", options.pop("parallel", None)
         for key, value in options.items():
             if key.endswith("_initializer"):
                 options[key] = _initializer(value)
             elif key in NESTED.get(layer.type, ()) and not isinstance(value, str):
                 nested = any(isinstance(item, tuple) for item in value)
                 options[key] = [_layer_specs(v) for v in value] if nested else _layer_specs(value)
-        specs.append(LayerSpec(layer.type, name, options, layer.place))
+        specs.append(LayerSpec(layer.type, name, options, layer.place, parallel))
     return specs
 
 

@@ -154,10 +154,11 @@ class Step:
     def composed(self, first: int = 0) -> tuple[Section | None, Section, tuple[Tensor, ...]]:
         """The sections of the stretch that begins with step ``first``, and what is averaged."""
         chosen, network = self.composition, self.composition.computed(self.network)
-        graph = self.plain_graph(section_name("train", first), network)
+        suffix = f"-{first}" if first else ""
+        graph = self.plain_graph(f"train{suffix}", network)
         plain = chosen.plain(graph, network.parameters(), self.total_steps, self.steps_per_epoch)
-        name, mean = section_name("update", first), network.loss.reduction == "mean"
-        found = chosen.composed(within(plain, first), name, network.layers, mean)
+        mean = network.loss.reduction == "mean"
+        found = chosen.composed(within(plain, first), f"update{suffix}", network.layers, mean)
         return (*found, (*begun(plain, first), *self.network.running()))
 
     def graphs(self, first: int = 0) -> tuple[Graph, Graph | None]:
@@ -165,11 +166,6 @@ class Step:
         train, update, values = self.composed(first)
         graph = self.composition.finished(update, values)
         return (graph, None) if train is None else (lowered(train), graph)
-
-
-def section_name(kind: str, first_step: int) -> str:
-    """The name of a training section in the stretch that begins with this step."""
-    return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
 def kept(

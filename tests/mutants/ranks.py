@@ -299,15 +299,15 @@ RANKS = (
     Mutant(
         "space: filters are updated with the gradient of the own rows",
         "training/sections.py",
-        "        if self.bands > 1:\n            update",
-        "        if self.bands > 9:\n            update",
+        "            if self.bands > 1:\n                update",
+        "            if self.bands > 9:\n                update",
         (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
     ),
     Mutant(
         "space: every rank also adds up what all have alike",
-        "passes/bands.py",
-        "    every = (layer for layer in layers if isinstance(layer, Band))\n",
-        "    every = layers\n",
+        "training/sections.py",
+        "parameters_of(Band, layers)",
+        "frozenset(m.owner.tensor for m in update.members)",
         (f"{_SPACE}::test_bands_on_the_ranks_change_roundings_alone",),
     ),
     Mutant(

@@ -217,8 +217,8 @@ TRAINING = (
     Mutant(
         "evaluation: the trained weights instead of their averages",
         "passes/average.py",
-        "for kind in (EMA, SWA)",
-        "for kind in ()",
+        "isinstance(op, Average) and not op.pull)",
+        "False)",
         (f"{_PHASES}::test_evaluation_takes_the_averages",),
     ),
     Mutant(

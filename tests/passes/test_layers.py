@@ -29,13 +29,12 @@ from .plain import WEIGHTS, plain
 
 
 def dense(split: bool = True, **options: Any) -> LayerSpec:
-    more = {"parallel": "units"} if split else {}
-    return LayerSpec("dense", options={"units": 4, **more, **options})
+    return LayerSpec("dense", options={"units": 4, **options}, parallel="units" if split else None)
 
 
 def conv(way: str | None = "filters", **options: Any) -> LayerSpec:
-    given = {"filters": 4, "kernel_size": 3, "padding": "same", "parallel": way}
-    return LayerSpec("conv2d", options={**given, **options})
+    given = {"filters": 4, "kernel_size": 3, "padding": "same"}
+    return LayerSpec("conv2d", options={**given, **options}, parallel=way)
 
 
 def ops_of(layers: Sequence[Layer], *shape: int) -> list[Op]:

@@ -59,7 +59,7 @@ def pieces(parameters: Sequence[Parameter], server: int, servers: int) -> tuple[
 def check(setup: Setup, servers: int) -> None:
     """Raise ConfigError for what servers cannot do that each hold a part of the parameters."""
     for layer in setup.network.every_layer():
-        if getattr(layer, "parallel", None) is not None:
+        if layer.parallel is not None:
             raise ConfigError(
                 f"parallel of '{layer.name}': workers of an asynchronous training compute whole "
                 "batches of their own; leave it out, or train without --async"
