@@ -105,7 +105,7 @@ def test_units_that_do_not_divide_are_refused() -> None:
     layers = build_layers([dense(units=6)], (3,))
     check_layers(layers, 3)
     with pytest.raises(
-        ShapeError, match="its 6 units cannot be shared out evenly over 4 ranks; use"
+        ShapeError, match="its 6 units cannot be shared out evenly over 4 ranks; use 2, 3, 6 ranks"
     ):
         check_layers(layers, 4)
     check_layers(build_layers([dense(split=False, units=6)], (3,)), 4)

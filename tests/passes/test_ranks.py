@@ -79,6 +79,9 @@ def test_there_are_no_pieces_where_a_rank_has_several_parts_or_nothing_is_added_
     assert in_pieces(train, update, 2) == (train, update)
     train, update = over_ranks(*parted(2), 2, 2)
     assert in_pieces(train, update, 2) == (train, update)
+    mask = Mask(masks=(kept("mask", WEIGHTS[0]),), values=(SUMS[0],))
+    masked = replace(update, before=(mask,))
+    assert in_pieces(train, masked, 2) == (train, masked)
 
 
 def test_what_ranks_have_alone_is_in_no_piece() -> None:
@@ -98,6 +101,7 @@ def test_what_ranks_have_alone_is_in_no_piece() -> None:
         ((1, 1, 1, 9), 2, [[3], [0, 1, 2]]),
         ((9, 1, 1, 1), 2, [[0, 1, 2, 3]]),
         ((5, 4, 3), 3, [[1, 2], [0]]),
+        ((1, 1, 1, 1, 1, 1), 3, [[4, 5], [2, 3], [0, 1]]),
         ((5,), 3, [[0]]),
     ],
 )
