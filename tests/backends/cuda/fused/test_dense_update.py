@@ -21,7 +21,6 @@ from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.groups import Group
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
@@ -182,7 +181,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
         return launch(kernel, stream, grid, block, arguments, shared)
 
     monkeypatch.setattr(kernels.Kernel, "launch", noted)
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", CHOICES | {SECOND: "e2-2-2-2"})
     binder = executable.binders()[0]
     parameters = binder.graph.ops[-2].parameters
@@ -203,7 +202,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
 @pytest.mark.parametrize("ending", ["tail", "batch", "tail,batch"])
 def test_only_the_last_update_takes_along(bound, ending):
     """Of two, with rates of their own, the one that the gradients of the end belong to."""
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", choices)
     assert [call.function for call in executable.calls("train")][-2:] == ["sgd_update", "step_end"]
