@@ -103,7 +103,6 @@ class _Painter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             encoding="utf-8",
             errors="surrogateescape",
             # A Ctrl-C is for the trainings; what is being drawn is soon done.

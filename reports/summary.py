@@ -198,7 +198,7 @@ def summarize(
         evaluation=_memory([rewritten(test, usual)], network),
         gpu=_gpu_memory(config, sections),
         ranks=ranks,
-        bands=first.train.bands,
+        bands=ranks if config.in_bands else 1,
         band_flops=first.own * _flops(first.train, "forward"),
         sent_bytes=sum(sent.values()),
         sent_by_phase=sent,

@@ -21,14 +21,13 @@ from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor
 from ..optimizers.groups import RATES
-from .assemble import saved_tensors
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
 from .records.formats.checkpoint import Checkpoint
 from .records.formats.state import Metrics, Snapshot
 from .renewal import ROWS
-from .sections import Sections
+from .sections import Sections, saved_tensors
 from .setup import Setup
 from .stretches import stretch_at
 

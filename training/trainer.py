@@ -13,16 +13,16 @@ from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
+from ..passes.bands import check_layers
 from . import interrupt
 from .alone import Alone, Company
 from .assemble import (
     Load,
+    assigned,
     build_network,
     describe_data,
     load_data,
-    optimizer,
     preprocessing,
-    saved_tensors,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -45,6 +45,7 @@ from .records.overridden import not_repeated, recorded
 from .records.resume import Resume, as_begun, check_config
 from .records.runs import CONFIG, Run, create_run
 from .records.saver import Saver, place_to_save
+from .sections import saved_tensors
 from .session import Session
 from .setup import Setup
 from .share import shared_out
@@ -108,7 +109,7 @@ def train(
                 # The samples are matched with the network's classes by name.
                 info = replace(info, classes=checkpoint.provenance.classes)
             network = build_network(config, info, file)
-            network.check_ranks(company.share.ranks)
+            check_layers(network.layers, company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
@@ -217,7 +218,7 @@ def _set_up(
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)
-    if network.parameters() and not optimizer(config).assigned(network.parameters()):
+    if network.parameters() and not assigned(config, network):
         which = "freeze" if config.freeze else "optimizer.groups"
         heard.notice(f"all parameters are frozen ({which}), so none is trained")
     if not config.data.normalize.measured:

@@ -20,6 +20,7 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.nets import conv2d_options, pictures
 
 
@@ -116,7 +117,9 @@ def test_trains_to_the_same_weights(make: Callable[[], Backend]) -> None:
         shape = (2, 6, 6)
         net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
         rule = Sgd(momentum=0.9, weight_decay=0.01)
-        graph = net.train_graph(4, "t", 8, 2, 10, Preprocessing((0.01,) * 2, (-1.0,) * 2), rule)
+        graph = composed.train_graph(
+            net, 4, "t", 8, 2, 10, Preprocessing((0.01,) * 2, (-1.0,) * 2), rule
+        )
         executable = make().compile({"train": graph}, Options("fp32", tune=False))
         rng = np.random.default_rng(2)
         executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))

@@ -29,7 +29,7 @@ def tree(terms: list[Numbers]) -> Numbers:
 
 
 def section(parts: int, scale: float) -> Graph:
-    graph = Graph("sum", 1, training=True, parts=parts)
+    graph = Graph("sum", 1, training=True)
     graph.results["step"] = graph.tensor("step", (1,), "int64", "state")
     weights = [Tensor(f"w{i}", shape, "float32", "parameter") for i, shape in enumerate(SHAPES)]
     given = [graph.tensor(f"g{i}", shape, "float32", "input") for i, shape in enumerate(SHAPES)]

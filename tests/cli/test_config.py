@@ -26,4 +26,7 @@ def test_the_output_is_an_equal_config(run: Run, tmp_path: Path, name: str) -> N
 def test_the_schema_is_json(run: Run) -> None:
     done = run("config", "--schema")
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(json.loads(done.stdout)["required"]) == {"data", "layers", "optimizer", "train"}
+    found = json.loads(done.stdout)
+    assert set(found["required"]) == {"data", "layers", "optimizer", "train"}
+    # For people, too: a line for each key.
+    assert done.stdout == f"{json.dumps(found, indent=2)}\n"

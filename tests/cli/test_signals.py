@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 
+from ..support import composed
+
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -135,7 +137,7 @@ def test_compiling_with_trials_can_be_interrupted() -> None:
     specs = [LayerSpec("conv2d", "", {"filters": 3, "kernel_size": 3})]
     specs += [LayerSpec("flatten"), LayerSpec("dense", "", {"units": 4})]
     network = Network(build_layers(specs, (1, 11, 13)), CrossEntropyLoss(), (1, 11, 13), 4)
-    graph = network.train_graph(5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
+    graph = composed.train_graph(network, 5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
     calls: list[int] = []
 
     def interrupt() -> None:

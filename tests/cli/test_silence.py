@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from dnnstack.cli import progress
 from dnnstack.training.listener import Progress
@@ -69,3 +72,15 @@ def test_quiet_stays_quiet(clock: _Clock, capsys: pytest.CaptureFixture[str]) ->
     lines.progressed(_at(8))
     lines.validating(8)
     assert capsys.readouterr().out == ""
+
+
+def test_dropped_output_leaves_no_file_open() -> None:
+    code = (
+        "import os\n"
+        "from dnnstack.cli.console import drop_output\n"
+        "before = sorted(os.listdir('/proc/self/fd'))\n"
+        "drop_output()\n"
+        "assert sorted(os.listdir('/proc/self/fd')) == before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

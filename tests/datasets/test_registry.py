@@ -58,3 +58,15 @@ def test_data_root_takes_the_first_that_is_set(
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("DNNSTACK_DATA")
     assert data_root(None, "~/sets") == Path("/home/somebody/sets")
+
+
+def test_what_decided_on_the_data_folder_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    with caplog.at_level("INFO", "dnnstack"):
+        data_root(None, str(tmp_path), "", "pictures")
+        data_root(tmp_path / "flag", str(tmp_path), "", "pictures")
+    own, flag = caplog.messages
+    assert own == f"data folder: {tmp_path}, by data.root of the config, with pictures"
+    assert flag.startswith(f"data folder: {tmp_path / 'flag'}, ")

@@ -42,6 +42,7 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.nets import stacks
 
 PICTURE, CLASSES, BATCH, COUNT = (2, 9, 9), 4, 3, 6
@@ -71,7 +72,7 @@ def network(specs: list[LayerSpec]) -> Network:
 def train_graph(net: Network) -> Graph:
     optimizer = Sgd(momentum=0.9, weight_decay=0.01)
     pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
-    return net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, optimizer)
+    return composed.train_graph(net, BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, optimizer)
 
 
 def trained(net: Network, graph: Graph, precision: Precision, seed: int) -> dict[str, Array]:

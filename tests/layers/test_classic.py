@@ -36,6 +36,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support import composed
 from ..support.by_hand import NINE, check, compute
 
 
@@ -159,7 +160,7 @@ def test_cut_connections_stay_exactly_zero(
     shape = (3, 5, 5)
     net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
     pixels = Preprocessing((0.01,) * 3, (-1.0,) * 3)
-    graph = net.train_graph(4, "t", 8, 2, 6, pixels, rule)
+    graph = composed.train_graph(net, 4, "t", 8, 2, 6, pixels, rule)
     filters = next(op.filters for op in graph.ops if isinstance(op, ConnectFilters))
     graph.results["filters"] = filters
     executable = make().compile({"train": graph}, Options("fp32", tune=False))

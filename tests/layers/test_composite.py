@@ -21,6 +21,7 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.nets import stacks
 from ..support.nets_composite import conv
 
@@ -202,7 +203,9 @@ def network(specs: list[LayerSpec]) -> Network:
 def trained(net: Network, backend: Backend, options: Options, seed: int) -> dict[str, Array]:
     """Everything that two steps leave behind."""
     pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
-    graph = net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, Sgd(momentum=0.9))
+    graph = composed.train_graph(
+        net, BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, Sgd(momentum=0.9)
+    )
     executable = backend.compile({"train": graph}, options)
     rng = np.random.default_rng(seed)
     executable.write(graph["images"], rng.integers(0, 256, (COUNT, *PICTURE)).astype(np.uint8))
@@ -264,7 +267,7 @@ def test_blocked_layouts_stay_between_blocks(onednn: Backend) -> None:
     ]
     net = network(specs)
     pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
-    graph = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd(momentum=0.9))
+    graph = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd(momentum=0.9))
     executable = onednn.compile({"train": graph}, Options(tune=False))
     calls = executable.calls("train")
     if not any("nChw" in str(call.arguments) for call in calls):
@@ -285,7 +288,7 @@ def test_blocked_layouts_stay_between_blocks(onednn: Backend) -> None:
 def test_the_end_of_a_block_becomes_one_operation() -> None:
     net = network([residual([conv(2)]), RELU, concat([conv(2)], []), RELU, FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     fused = rewritten(plain, {"add_activation": add_activation})
     add = next(op for op in fused.ops if isinstance(op, Add))
     assert add.activation == "relu"
@@ -297,7 +300,7 @@ def test_the_end_of_a_block_becomes_one_operation() -> None:
 def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> None:
     specs = [residual([conv(2, use_bias=False)], [conv(2, 1)]), FLATTEN, dense()]
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = network(specs).train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(network(specs), BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     fused = rewritten(plain, {"bias_grad": bias_grad})
     back = {op.dw.name: op for op in fused.ops if isinstance(op, Conv2dBackwardFilter)}
     shortcut = back["residual_1.conv2d_2.weight.grad"]
@@ -310,7 +313,7 @@ def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> Non
 def test_a_sum_that_backward_reads_is_not_fused() -> None:
     net = network([residual([conv(2)]), LayerSpec("gelu"), FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert rewritten(plain, {"add_activation": add_activation}).ops == plain.ops
     infer = rewritten(net.infer_graph(1), {"add_activation": add_activation})
     assert not [op for op in infer.ops if isinstance(op, Activation)]
@@ -325,7 +328,7 @@ def test_a_final_softmax_belongs_to_the_loss_wherever_it_stands(nested: bool) ->
     end = [FLATTEN, dense(), LayerSpec("softmax")]
     net = network([sequential(conv(2), sequential(*end))] if nested else [conv(2), *end])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    train = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    train = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert len([op for op in train.ops if isinstance(op, Softmax)]) == 1
     (softmax,) = [op for op in net.infer_graph(1).ops if isinstance(op, Softmax)]
     assert softmax.origin[0].layer.endswith("softmax_1")
@@ -334,5 +337,5 @@ def test_a_final_softmax_belongs_to_the_loss_wherever_it_stands(nested: bool) ->
 def test_a_sequential_softmax_with_another_loss_stays() -> None:
     net = network([sequential(FLATTEN, dense(), LayerSpec("softmax")), LayerSpec("tanh")])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    train = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    train = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert len([op for op in train.ops if isinstance(op, Softmax)]) == 2

@@ -17,6 +17,7 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.formulas import VARIANTS
 from ..support.gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from ..support.nets import DRAWN, layers
@@ -121,7 +122,7 @@ def check_net(
     freeze_layers(built, frozen)
     network = Network(built, loss, (2, 6, 6), 5)
     pixels = Preprocessing((1 / 255, 1 / 128), (-0.4, 0.1))
-    graph = network.train_graph(3, "toy", 6, 2, 2, pixels, Sgd())
+    graph = composed.train_graph(network, 3, "toy", 6, 2, 2, pixels, Sgd())
     tensors = [p.tensor for p in network.parameters() if not p.frozen]
     gradients = {tensor: graph.gradient(tensor) for tensor in tensors}
     graph.results.update({g.name: g for g in gradients.values()})

@@ -56,9 +56,9 @@ COMPRESSION = (
     ),
     Mutant(
         "pruning: gradients of pruned weights count in the norm",
-        "optimizers/optimizer.py",
-        "            graph.add(Mask(masks=tuple(masks), values=masked))\n",
-        "            pass\n",
+        "passes/prune.py",
+        "before=(before, *section.before), ",
+        "",
         (f"{_PRUNING}::test_gradients_of_pruned_weights_do_not_count_in_the_norm",),
     ),
     Mutant(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.optimizers.optimizer import lookahead_decays
 from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_steps
+from dnnstack.passes.average import lookahead_decays
 from dnnstack.training.rate_tables import make_schedule
 
 HEAD = """

@@ -13,7 +13,10 @@ from dnnstack.graph.graph import Graph, Op, Origin
 from dnnstack.graph.ops import Fused
 from dnnstack.graph.rewrites import LIBRARY_REWRITES, rewritten
 from dnnstack.reports.fusion import replacements, same_op
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.sections import composition
+
+from ..support import composed
 
 _STACKS = {
     "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "
@@ -29,7 +32,7 @@ def _plain(config: RunConfig) -> Graph:
     info = describe_data(config)
     network = build_network(config, info)
     scaling = preprocessing(config, info)
-    return network.train_graph(8, "train", 40, 5, 10, scaling, optimizer(config))
+    return composed.train_graph(network, 8, "train", 40, 5, 10, scaling, composition(config))
 
 
 def _config(layers: str) -> RunConfig:

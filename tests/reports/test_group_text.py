@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
-from dnnstack.training.groups.group import Group, Kind, create_group
+from dnnstack.training.groups.group import Group, Kind, Member, create_group
 from dnnstack.training.groups.journal import Journal, Trial
 from dnnstack.training.groups.statistics import report_group
 
@@ -69,3 +69,25 @@ def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path: Path) -> None
     with journal.alone():
         journal.end(Trial(0, {}, "failed", why="a config that does not fit"))
     assert report_group(path).planned == 0
+
+
+@pytest.mark.parametrize("kept", [("correct",), ("count",), (), ("correct", "count")])
+def test_samples_are_summed_up_only_where_all_folds_have_counted_them(
+    tmp_path: Path, kept: tuple[str, ...]
+) -> None:
+    """Logs of older versions have no counts."""
+    path = create_group(
+        tmp_path, "tiny-folds", Group("folds", "", members=(Member("run-1"), Member("run-2")))
+    )
+    for member in (1, 2):
+        counts = {"correct": 2 + member, "count": 5}
+        if member == 2:
+            counts = {key: counts[key] for key in kept}
+        line = {"event": "validation", "step": 9, "accuracy": 0.5, "loss": 1.0, "best": True}
+        lines = [{**line, **counts}, {"event": "end", "step": 9, "state": "finished"}]
+        run = path / f"run-{member}"
+        run.mkdir()
+        text = "".join(f"{json.dumps(each)}\n" for each in lines)
+        (run / "log.jsonl").write_text(text, encoding="utf-8")
+        (run / "config.yaml").write_text("name: run\n", encoding="utf-8")
+    assert report_group(path).together == ((7, 10) if len(kept) == 2 else None)

@@ -14,7 +14,10 @@ from dnnstack.reports import summary as summarizing
 from dnnstack.reports.summary import NetworkSummary, summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.reports.units import bytes_text
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.sections import composition
+
+from ..support import composed
 
 # The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
 KIB, MIB = 1024, 1024**2
@@ -292,7 +295,7 @@ def test_memory_is_what_the_reference_holds() -> None:
     info = describe_data(config)
     network = build_network(config, info)
     scaling = preprocessing(config, info)
-    graph = network.train_graph(8, "train", 8, 1, 1, scaling, optimizer(config))
+    graph = composed.train_graph(network, 8, "train", 8, 1, 1, scaling, composition(config))
     executable = ReferenceBackend(1).compile({"train": graph}, Options(fusion=False))
     for tensor, values in network.initial_values(0).items():
         executable.write(tensor, values)

@@ -10,7 +10,7 @@ from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import DatasetInfo
 from dnnstack.optimizers.groups import Assigned
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.training.assemble import assigned, build_network
 from dnnstack.training.plan import Plan, make_plan
 
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), tuple("0123456789"), 50_000, 10_000)
@@ -20,7 +20,7 @@ BOTH = ("cifar10-airbench.yaml", "cifar10-airbench-muon.yaml")
 def recipe(name: str) -> tuple[RunConfig, Plan, dict[str, Assigned]]:
     """Config, plan, and how each parameter that is trained is updated."""
     config = load_config(name).config
-    found = optimizer(config).assigned(build_network(config, CIFAR).parameters())
+    found = assigned(config, build_network(config, CIFAR))
     return config, make_plan(config, 50_000), {one.parameter.tensor.name: one for one in found}
 
 

@@ -13,15 +13,15 @@ from dnnstack.datasets import DatasetInfo, describe
 from dnnstack.graph.ops import CrossEntropy
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.assemble import (
+    assigned,
     build_network,
     describe_data,
     load_data,
-    optimizer,
     preprocessing,
 )
+from dnnstack.training.sections import Composition, composition
 
 MNIST = describe("mnist")
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
@@ -121,9 +121,9 @@ def test_loss_and_optimizer() -> None:
         "optimizer: {type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
         "weight_decay_on: weights, clip_norm: 5.0}\n"
     )
-    found = optimizer(parse_config(text, "x.yaml"))
-    assert found == Optimizer(
-        Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights", clip_norm=5.0)
+    found = composition(parse_config(text, "x.yaml"))
+    assert found == Composition(
+        Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights"), clip_norm=5.0
     )
 
 
@@ -183,7 +183,7 @@ def test_the_coefficient_of_a_subsampling_is_a_scale_and_does_not_decay_with_wei
         "            groups: [{kind: scale, lr_factor: 3}]}\ntrain: {epochs: 1}\n",
         "x.yaml",
     )
-    found = optimizer(made).assigned(build_network(made, MNIST).parameters())
+    found = assigned(made, build_network(made, MNIST))
     assert {one.parameter.tensor.name: (one.lr_factor, one.weight_decay) for one in found} == {
         "scaled_subsampling_1.weight": (3.0, 0.0),
         "scaled_subsampling_1.bias": (1.0, 0.0),

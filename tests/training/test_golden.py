@@ -18,6 +18,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support import composed
 from ..support.golden import golden_nets
 from ..support.golden.golden_nets import NETS
 
@@ -59,7 +60,8 @@ def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[floa
     loss = LOSSES[net.loss](**smoothing)
     network = Network(build_layers(specs, net.picture), loss, net.picture, golden_nets.CLASSES)
     channels = net.picture[0]
-    graph = network.train_graph(
+    graph = composed.train_graph(
+        network,
         golden_nets.BATCH,
         "golden",
         golden_nets.COUNT,

@@ -24,6 +24,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support import composed
+
 PICTURE, CLASSES = (1, 6, 6), 3
 PLAIN = Preprocessing((1 / 255,), (0.0,))
 
@@ -48,7 +50,7 @@ def network(specs: list[LayerSpec], loss: Loss | None = None) -> Network:
 
 def train_graph(net: Network, batch_size: int = 4, count: int = 8) -> Graph:
     steps = count // batch_size
-    return net.train_graph(batch_size, "toy", count, steps, 10, PLAIN, Sgd())
+    return composed.train_graph(net, batch_size, "toy", count, steps, 10, PLAIN, Sgd())
 
 
 # ---------------------------------------------------------------- building
@@ -256,7 +258,7 @@ def test_evaluation_counts_every_sample_once() -> None:
 
 def test_training_learns_four_pictures_by_heart() -> None:
     net = network([STACK[0], spec("tanh"), *STACK[2:]])
-    graph = net.train_graph(4, "toy", 4, 1, 300, PLAIN, Sgd(momentum=0.9))
+    graph = composed.train_graph(net, 4, "toy", 4, 1, 300, PLAIN, Sgd(momentum=0.9))
     executable = loaded(net, {"train": graph}, IMAGES[:4])
     executable.write(graph["order"], np.arange(4, dtype=np.int32))
     executable.write(graph["rates"], np.full(300, 0.1, np.float32))

@@ -16,13 +16,16 @@ from dnnstack.graph.ops import Dropout, SgdUpdate
 from dnnstack.reports.summary import summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener, Progress, Started, Summary
 from dnnstack.training.network import Network
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.resume import open_resume
+from dnnstack.training.sections import composition
 from dnnstack.training.trainer import train
+
+from ..support import composed
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
@@ -132,13 +135,13 @@ def test_the_seed_of_the_config_keys_dropout(
     normed: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs: list[Graph] = []
-    original = Network.train_graph
+    original = Network.plain_graph
 
     def spy(network: Network, *arguments: Any, **options: Any) -> Graph:
         graphs.append(original(network, *arguments, **options))
         return graphs[-1]
 
-    monkeypatch.setattr(Network, "train_graph", spy)
+    monkeypatch.setattr(Network, "plain_graph", spy)
     go(normed("train.max_steps=1", "seed=9"), reference)
     keys = [op.key for op in graphs[0].ops if isinstance(op, Dropout)]
     assert keys == [random.key(9, "dropout", f"dropout_{n}") for n in (1, 2)]
@@ -178,7 +181,7 @@ def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
     config = normed()
     info = describe_data(config)
     network, scaling = build_network(config, info), preprocessing(config, info)
-    train = network.train_graph(4, "train", 8, 2, 2, scaling, optimizer(config), seed=1)
+    train = composed.train_graph(network, 4, "train", 8, 2, 2, scaling, composition(config), seed=1)
     evaluate, infer = network.evaluate_graph(4, "train", 8, 2, scaling), network.infer_graph(4)
     both = backend.compile({"train": train, "evaluate": evaluate})
     draw = np.random.default_rng(3)
@@ -207,8 +210,10 @@ def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
         config = normed(f"optimizer.weight_decay_on={on}")
         info = describe_data(config)
         network = build_network(config, info)
-        rule = optimizer(config)
-        graph = network.train_graph(4, "train", 4, 1, 1, preprocessing(config, info), rule)
+        rule = composition(config)
+        graph = composed.train_graph(
+            network, 4, "train", 4, 1, 1, preprocessing(config, info), rule
+        )
         update = next(op for op in graph.ops if isinstance(op, SgdUpdate))
         decays = zip(update.parameters, update.weight_decay, strict=True)
         found = {p.name for p, decay in decays if not decay}

@@ -10,7 +10,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import describe
-from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.training.assemble import assigned, build_network
 from dnnstack.training.plan import make_plan
 from numpy.typing import NDArray
 
@@ -52,7 +52,7 @@ def rates(text: str) -> Rates:
     config = parse_config(HEAD + text, "x.yaml")
     plan = make_plan(config, 32)
     tables = {"rates": plan.rates, **plan.tables}
-    found = optimizer(config).assigned(build_network(config, describe("mnist")).parameters())
+    found = assigned(config, build_network(config, describe("mnist")))
     return {
         one.parameter.tensor.name: tables[one.rates].astype(np.float64) * one.lr_factor
         for one in found

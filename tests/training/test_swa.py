@@ -10,7 +10,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import epoch_order
-from dnnstack.optimizers.optimizer import swa_decays
+from dnnstack.passes.average import swa_decays
 from dnnstack.training import pace
 from dnnstack.training.assemble import load_data
 from dnnstack.training.inference.evaluate import evaluate, load_part

@@ -31,6 +31,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+
 LENET = (
     LayerSpec("conv2d", options={"filters": 20, "kernel_size": 5}),
     LayerSpec("max_pool2d"),
@@ -235,7 +237,7 @@ def _sections(name, batch=64, count=640, fusion=True, momentum=0.9, weight_decay
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.2] * shape[0])
     rule = Sgd(momentum=momentum, weight_decay=weight_decay)
     graphs = {
-        "train": network.train_graph(batch, "data", count, 10, 20, scaling, rule),
+        "train": composed.train_graph(network, batch, "data", count, 10, 20, scaling, rule),
         "evaluate": network.evaluate_graph(128, "data", count, 5, scaling),
     }
     rewrites = CudaBackend.rewrites if fusion else {}

@@ -10,10 +10,12 @@ from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
 
 SCALING = Preprocessing.standardize([0.5], [0.2])
 # 40 channels of 64 x 64, which are padded to 64.
@@ -32,8 +34,8 @@ def network(units: int = 10) -> Network:
 
 
 def train(batch: int, parts: int = 1, units: int = 10):
-    rule = Optimizer(Sgd(), parts=parts)
-    return network(units).train_graph(batch, "data", 10**6, 10, 20, SCALING, rule)
+    rule = Composition(Sgd(), parts=parts)
+    return composed.train_graph(network(units), batch, "data", 10**6, 10, 20, SCALING, rule)
 
 
 def test_the_largest_batch_that_is_named_does() -> None:

@@ -15,6 +15,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+
 COUNT, BATCH, STEPS = 48, 24, 3
 SHAPE = (3, 12, 12)
 
@@ -54,7 +56,7 @@ def train(backend, options):
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = Sgd(momentum=0.9, weight_decay=0.01)
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
     held_back = network.evaluate_graph(BATCH, "train", COUNT, COUNT // BATCH, scaling)
     executable = backend.compile({"train": graph, "evaluate": held_back}, options)
     draw = np.random.default_rng(3)
@@ -122,7 +124,7 @@ def test_an_operation_without_a_kernel_is_the_hosts(bound, monkeypatch):
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     monkeypatch.delitem(bind.KERNELS, BatchNorm)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    graph = network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, Sgd())
+    graph = composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, Sgd())
     executable, _ = bound({"train": graph})
     calls = [each for each in executable.calls("train") if isinstance(each.op, BatchNorm)]
     assert {each.library for each in calls} == {"numpy"}

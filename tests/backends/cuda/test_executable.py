@@ -17,6 +17,9 @@ from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
 
 pytestmark = pytest.mark.cuda
 
@@ -41,8 +44,10 @@ def train(backend, options, steps=STEPS, rule=None, total=50):
     shape = (3, 12, 12)
     network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    rule = rule or Sgd(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=2.0)
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule)
+    rule = rule or Composition(Sgd(momentum=0.9, nesterov=True, weight_decay=0.01), clip_norm=2.0)
+    graph = composed.train_graph(
+        network, BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule
+    )
     executable = backend.compile({"train": graph}, options)
     draw = np.random.default_rng(3)
     executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
@@ -98,7 +103,7 @@ def test_captured_step_is_bit_equal_to_eager_calls(cuda):
 RULES = {
     "momentum": Sgd(momentum=0.9, weight_decay=0.01),
     "plain": Sgd(),
-    "clipped": Sgd(momentum=0.9, nesterov=True, clip_norm=0.5),
+    "clipped": Composition(Sgd(momentum=0.9, nesterov=True), clip_norm=0.5),
     "adam": Adam(),
 }
 

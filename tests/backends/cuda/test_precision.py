@@ -24,6 +24,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+
 pytestmark = pytest.mark.cuda
 
 BATCH, COUNT, STEPS = 48, 192, 4
@@ -59,7 +61,7 @@ def make(backend, name, options):
     network = Network(build_layers([*layers, dense(10)], shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4] * shape[0], [0.3] * shape[0])
     rule = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights")
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
     executable = backend.compile({"train": graph}, options)
     draw = np.random.default_rng(3)
     executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))

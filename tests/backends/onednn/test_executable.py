@@ -10,9 +10,9 @@ from dnnstack.common.errors import BackendUnavailableError, DatasetError, DnnlEr
 from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
 PIXELS = Preprocessing((1 / 255,) * 3, (-0.5, 0.0, 0.25))
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
@@ -228,7 +228,7 @@ def test_measuring_changes_nothing(make):
 @pytest.mark.parametrize("rule", [Adam(), Adamw(weight_decay=0.1), Muon(Sgd())])
 def test_updates_run_over_the_arenas_without_reference_code(make, rule):
     """A dozen calls for all parameters together; Muon some more for each of the two filters."""
-    _, _, executable = make(rule=Optimizer(rule, ema=True))
+    _, _, executable = make(rule=Composition(rule, averages=("ema",)))
     calls = [c for c in executable.calls("train") if c.op.origin[0].phase == "update"]
     assert not [c for c in calls if c.implementation.startswith("ref")]
     updates = [c for c in calls if type(c.op).__name__ == "AdamUpdate"]

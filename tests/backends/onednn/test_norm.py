@@ -31,6 +31,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
 PICTURE = (3, 8, 8)
 STACK = [
@@ -50,7 +52,7 @@ def compiled(
     network = Network(build_layers(STACK, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     if training:
         scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
+        graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
     else:
         graph = network.infer_graph(4)
     executable = onednn.compile({graph.name: graph}, Options(fusion=fusion, tune=False))
@@ -226,7 +228,7 @@ def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> Non
     specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-    graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     executable = onednn.compile({"train": graph}, Options(tune=False))
     made = executable.calls("train")
     small = [at for at, call in enumerate(made) if "operations" in call.arguments]
@@ -285,7 +287,7 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBac
     specs = [*STACK[:3], *STACK[:3], *STACK[5:]]
     network = Network(build_layers(specs, (1, 8, 8)), CrossEntropyLoss(), (1, 8, 8), 5)
     scaling = Preprocessing((1 / 128,), (-1.0,))
-    train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     draw, ends = np.random.default_rng(3), []
     images = draw.integers(0, 256, (8, 1, 8, 8)).astype(np.uint8)
     for backend in (onednn, ReferenceBackend(1)):
@@ -323,7 +325,7 @@ def test_what_is_needed_later_is_not_written_over(
     ]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
-    train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     kinds = [type(op) for op in train.ops]
     if ActivationBackward in kinds and not relu:
         assert kinds.index(BatchNormBackward) < kinds.index(ActivationBackward)
@@ -360,7 +362,7 @@ def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBa
     for specs, name in ((plain, "dy"), (fused, "y"), ([STACK[0], around, *STACK[5:]], "x")):
         network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
         scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+        train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
         executable = onednn.compile({"train": train}, Options(tune=False))
         graph = executable.graphs["train"]
         back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))

@@ -25,7 +25,7 @@ from dnnstack.layers.backends.select import open_backend
 from dnnstack.layers.ops import Conv2dBackwardFilter
 from dnnstack.training import pace
 from dnnstack.training.checkpoint import read_checkpoint
-from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.listener import Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.trained import Trained

@@ -449,3 +449,7 @@ def test_what_a_further_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each[:2] for each in sent[2:]] == [(0, STATE)] * len(twin.layout)
     for (_, _, value), wanted in zip(sent[2:], twin.values().values(), strict=True):
         np.testing.assert_array_equal(value, wanted)
+
+
+def test_a_rank_that_ends_because_another_is_lost_says_which() -> None:
+    assert str(Lost(3)) == "rank 3 is lost"

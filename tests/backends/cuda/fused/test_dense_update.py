@@ -21,11 +21,12 @@ from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.groups import Group
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ....support import composed
 from .test_tensor_dense import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
@@ -105,7 +106,7 @@ def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     shape = (1, 28, 28)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5], [0.2])
-    graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+    graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
 
 
@@ -180,7 +181,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
         return launch(kernel, stream, grid, block, arguments, shared)
 
     monkeypatch.setattr(kernels.Kernel, "launch", noted)
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", CHOICES | {SECOND: "e2-2-2-2"})
     binder = executable.binders()[0]
     parameters = binder.graph.ops[-2].parameters
@@ -201,7 +202,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
 @pytest.mark.parametrize("ending", ["tail", "batch", "tail,batch"])
 def test_only_the_last_update_takes_along(bound, ending):
     """Of two, with rates of their own, the one that the gradients of the end belong to."""
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", choices)
     assert [call.function for call in executable.calls("train")][-2:] == ["sgd_update", "step_end"]
@@ -221,9 +222,9 @@ def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
     for rule, serves in (
         (Sgd(), True),
         (Sgd(momentum=0.9, nesterov=True), True),
-        (Sgd(momentum=0.9, clip_norm=1.0), False),
+        (Composition(Sgd(momentum=0.9), clip_norm=1.0), False),
     ):
-        graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+        graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
         executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
         assert (KEY in offered(executable)) == serves
         executable.close()

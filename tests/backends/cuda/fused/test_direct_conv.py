@@ -24,6 +24,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.op_draft import Draft
 
 NCHW = {"layout": "nchw"}
@@ -345,7 +346,7 @@ def losses(backend, options):
     shape, count = (3, 9, 9), 16
     network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    graph = network.train_graph(8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
+    graph = composed.train_graph(network, 8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, options)
     draw = np.random.default_rng(3)
     pictures = draw.integers(0, 256, (count, *shape), dtype=np.uint8)

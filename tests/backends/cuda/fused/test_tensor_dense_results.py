@@ -17,6 +17,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.tensor_convs import computed
 from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
@@ -62,7 +63,7 @@ def network():
     found = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.5], [0.25])
     rule = Sgd(momentum=0.9)
-    return found, found.train_graph(BATCH, "train", COUNT, 2, 500, scaling, rule)
+    return found, composed.train_graph(found, BATCH, "train", COUNT, 2, 500, scaling, rule)
 
 
 def compiled_with(backend, graphs, precision, choices):

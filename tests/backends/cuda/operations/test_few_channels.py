@@ -23,6 +23,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+
 COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)
 
 
@@ -40,7 +42,7 @@ def train_graph(filters, stride):
     network = Network(build_layers(specs, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     rule = Sgd(momentum=0.9)
-    return network, network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, rule)
+    return network, composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, rule)
 
 
 def losses(backend, options, filters, stride):

@@ -11,10 +11,11 @@ from ..common.errors import ShapeError
 from ..graph.geometry import Window
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import GatherBands, HaloExchange, HaloExchangeBackward, TakeBand, band_of
-from .composite import walk
-from .layer import Layer
-from .parallel import SPACE, Splittable
-from .pool import MaxPool2d
+from ..layers.composite import walk
+from ..layers.layer import Layer, Parameter
+from ..layers.parallel import SPACE, split_options
+from ..layers.pool import MaxPool2d
+from .units import check_units, count_of
 
 # Less than any number of a picture, also in bfloat16, and finite.
 _LOWEST = -3e38
@@ -70,6 +71,9 @@ class Band(Layer):
         inner.input_shape = (self.input_shape[0], input_rows, self.input_shape[2])
         self.inner: Layer = inner
 
+    def parameters(self) -> tuple[Parameter, ...]:
+        return self.layer.parameters()
+
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         if self.halo is not None:
             count, step, before, fill = self.halo
@@ -121,7 +125,7 @@ def stretch(layers: Sequence[Layer]) -> int:
 
 
 def in_bands(layers: Sequence[Layer], ranks: int) -> tuple[Layer, ...]:
-    """The layers as one of so many ranks computes them; see Band. ``check_space`` comes before."""
+    """The layers as one of so many ranks computes them; see Band. ``check_layers`` comes before."""
     count = stretch(layers)
     bands = (
         Band(
@@ -137,8 +141,9 @@ def in_bands(layers: Sequence[Layer], ranks: int) -> tuple[Layer, ...]:
     return (*bands, *layers[count:])
 
 
-def check_space(layers: Sequence[Layer], ranks: int) -> None:
-    """Raise ShapeError where so many ranks cannot compute the layers in bands."""
+def check_layers(layers: Sequence[Layer], ranks: int) -> None:
+    """Raise ShapeError where so many ranks cannot share out units or rows of the layers."""
+    check_units(layers, ranks)
     if ranks == 1:
         return
     last = next((layer for layer in reversed(layers) if _says_so(layer)), None)
@@ -151,10 +156,10 @@ def check_space(layers: Sequence[Layer], ranks: int) -> None:
     if last is None:
         return
     for layer in walk(layers):
-        if isinstance(layer, Splittable) and layer.parallel == layer.count:
+        if count_of(layer):
             raise ShapeError(
-                f"{_named(layer)}: ranks share out either {layer.count} or the rows of pictures "
-                f"(split: space), as in '{last.name}', but not both; leave out one"
+                f"{_named(layer)}: ranks share out either {count_of(layer)} or the rows of "
+                f"pictures (split: space), as in '{last.name}', but not both; leave out one"
             )
     for layer in layers[: stretch(layers)]:
         _check_layer(layer, last, ranks)
@@ -164,7 +169,7 @@ def _check_layer(layer: Layer, last: Layer, ranks: int) -> None:
     if not (_says_so(layer) or layer.by_pixel):
         advice = (
             "give it parallel: {split: space} too"
-            if hasattr(layer, "parallel")
+            if split_options(type(layer))
             else "leave out 'parallel' of the layers behind it"
         )
         raise ShapeError(
@@ -205,7 +210,7 @@ def _sticks_out(layer: Layer, window: Window) -> bool:
 
 
 def _says_so(layer: Layer) -> bool:
-    return getattr(layer, "parallel", None) == SPACE
+    return layer.parallel == SPACE
 
 
 def _is_picture(layer: Layer) -> bool:
