@@ -14,6 +14,7 @@ from dnnstack.cli import main as entrance
 from dnnstack.configs import load_config
 from dnnstack.configs.find import packaged_configs
 
+from ..support.stored import stored
 from .conftest import TINY
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -22,48 +23,16 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("trian", "did you mean 'dnnstack train'?"),
-        ("Evaluate", "did you mean 'dnnstack eval'?"),
-        ("resume", "did you mean 'dnnstack train --resume'?"),
-        ("help", "did you mean 'dnnstack --help'?"),
-        ("lenet.yaml", "did you mean 'dnnstack train --config lenet.yaml'?"),
+        *stored(__file__, "usage.txt"),
         ("frobnicate", "No such command 'frobnicate'\n"),
-        ("train --confg lenet.yaml", "did you mean '--config'?"),
-        ("train --gpu", "did you mean '--device cuda'?"),
-        ("train --epochs 3", "it is a key of the config: --set train.epochs=5"),
-        ("eval --config lenet.yaml", "name the network with --run or --checkpoint"),
-        ("eval --measure", "it is an option of explain"),
         ("train --frobnicate", "No such option '--frobnicate'\n"),
-        ("--quiet train", "it comes after the command, as in 'dnnstack train --quiet'"),
-        ("train", "Missing option '--config' / '-c'; name a YAML file, as in"),
         ("summary", "name a YAML file, as in dnnstack summary --config digits.yaml\n"),
         ("config", "name a YAML file, as in dnnstack config --config digits.yaml\n"),
         ("sweep", "name a YAML file, as in dnnstack sweep --config lenet-search.yaml\n"),
-        ("predict", "name pictures, as in dnnstack predict 5.png"),
-        ("new", "name a folder with a folder for each class, as in dnnstack new flowers"),
-        ("compare", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
-        ("compare digits", "name two runs or checkpoints, as in dnnstack compare digits digits-2"),
-        ("report", "name a sweep or a compression, as in dnnstack report lenet-sweep"),
-        ("weights", "name a run or a file, as in dnnstack weights digits"),
-        (
-            "eval --run a --checkpoint b.safetensors",
-            "--run and --checkpoint cannot be used together",
-        ),
-        (
-            "train --config lenet.yaml --resume --init-from runs/a",
-            "--resume and --init-from cannot be used together",
-        ),
-        ("predict --min-probability 95x a.png", "expected a number from 0 to 1, or 0% to 100%"),
-        ("predict --min-probability 150% a.png", "expected a number from 0 to 1, or 0% to 100%"),
-        ("predict --min-probability nan a.png", "expected a number from 0 to 1, or 0% to 100%"),
-        ("compress lenet", "a file with stages; int8.yaml, lenet-300-100.yaml, lenet.yaml ship"),
-        ("summary lenet.yaml", "did you mean 'dnnstack summary --config lenet.yaml'?"),
-        ("config mine.yml", "did you mean 'dnnstack config --config mine.yml'?"),
         ("summary lenet", "name a run or a checkpoint with --checkpoint\n"),
         ("runs lenet", "with --runs-dir, a group of runs with --group\n"),
         ("compress lenet other", "Got unexpected extra argument (other)\n"),
         ("train --config lenet.yaml --device gpu", "'cuda'; did you mean 'cuda'?\n"),
-        ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )
 def test_what_was_meant_is_named(
@@ -177,65 +146,13 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["tr"], ["plain,train"]),
-        (["train", "--resu"], ["plain,--resume"]),
-        (["eval", "--split", "v"], ["plain,validation"]),
-        (
-            ["train", "--config", "le"],
-            [
-                f"plain,lenet{rest}.yaml"
-                for rest in ("-300-100", "-best", "-space", "", "5-1998", "5")
-            ],
-        ),
-        (["train", "--config", "t"], ["plain,tiny.yaml"]),
-        (["report", "t"], ["file,t"]),
-        (["train", "--config", "../x"], ["file,../x"]),
-        (["eval", "--run", "t"], ["plain,tiny"]),
-        (["train", "--resume", "x/"], ["dir,x/"]),
-        (["train", "--resume", ""], ["plain,auto", "plain,tiny"]),
-        (["sweep", "--resume", "au"], ["plain,auto"]),
-        (["train", "--init-from", "t"], ["plain,tiny"]),
-        (["train", "--init-from", "resnet"], ["file,resnet"]),
-        (["train", "--set", "init_fr"], ["plain,init_from.skip=", "plain,init_from.source="]),
-        (["compress", "--config", "lenet-"], ["plain,lenet-300-100.yaml"]),
-        (
-            ["compress", "--config", "lenet.yaml", "--set", "stages.4.prune"],
-            ["plain,stages.4.prune.keep=", "plain,stages.4.prune.sensitivity="],
-        ),
-        (["compress", "--set", "gap"], ["plain,gap_bits="]),
-        (["predict", "di"], ["file,di"]),
-        (["eval", "--checkpoint", "ch"], ["file,ch"]),
-        (["eval", "--data", "cifar1"], ["plain,cifar10", "plain,cifar100"]),
-        (["eval", "--data", "image"], ["file,image"]),
-        (["eval", "--data", "./x"], ["file,./x"]),
-        (["train", "--set", "train.ep"], ["plain,train.epochs="]),
-        (["train", "--set", "optimizer.nest"], ["plain,optimizer.nesterov="]),
-        (["train", "--set", "optimizer.mom"], ["plain,optimizer.momentum="]),
-        (["train", "--set", "layers"], ["plain,layers="]),
-        (["train", "--set", "optimizer.gr"], ["plain,optimizer.groups="]),
-        (
-            ["train", "--config", "tiny.yaml", "--set", "layers.dense_1.u"],
-            ["plain,layers.dense_1.units=", "plain,layers.dense_1.use_bias="],
-        ),
-        (["train", "--config", "tiny.yaml", "--set", "optimizer.bet"], ["file,optimizer.bet"]),
-        (
-            [
-                *("train", "--config", "tiny.yaml", "--set", "optimizer", "=", "adam"),
-                "--set",
-                "optimizer.bet",
-            ],
-            ["plain,optimizer.betas="],
-        ),
-        (["train", "--set", "loss", "=", "cross"], ["plain,cross_entropy"]),
-        (["train", "--set", "run.device", "=", "n"], ["plain,numpy"]),
-        (["train", "--set", "run.fusion", "=", ""], ["plain,false", "plain,true"]),
-        (["train", "--set", "loss.foc"], ["plain,loss.focusing="]),
-        (["train", "--set", "run.threads", "=", "2", "--set", "data.root", "=", "di"], ["file,di"]),
-        (["train", "--set", "data.root=di"], ["file,di"]),
+        *stored(__file__, "tab_key.txt"),
+        ("train --resume ", "plain,auto plain,tiny"),
+        ("train --set run.fusion = ", "plain,false plain,true"),
     ],
 )
-def test_the_tab_key(complete: Complete, words: list[str], offered: list[str]) -> None:
-    assert complete(*words) == offered
+def test_the_tab_key(complete: Complete, words: str, offered: str) -> None:
+    assert complete(*words.split(" ")) == offered.split(" ")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -7,6 +7,8 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.configs.schema.layers import layer_names
 
+from ..support.stored import stored
+
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 BLOCKS = """\
 blocks:
@@ -69,11 +71,7 @@ layers:
         "",
     )
     text = effective_yaml(config).partition("layers:\n")[2].partition("loss:")[0]
-    assert text.splitlines()[:3] == [
-        "  - residual:",
-        "      name: a",
-        "      body:",
-    ]
+    assert text.splitlines()[:3] == ["  - residual:", "      name: a", "      body:"]
     assert text.splitlines()[3].startswith("        - conv2d: {filters: 8, kernel_size: 3, ")
     assert text.splitlines()[-3:] == [
         "        - relu",
@@ -142,162 +140,20 @@ layers:
     assert config.layers[6].kernel_initializer.type == "he_normal"
 
 
-@pytest.mark.parametrize(
-    ("layers", "expected"),
-    [
-        (
-            "layers: [{basic: {filters: four}}]",
-            "x.yaml:18:28: layer 1 (basic): filters: expected a whole number (got 'four') "
-            "(for $filters in block 'basic')",
-        ),
-        (
-            "layers: [{basic: {filters: 4, strid: 2}}]",
-            "x.yaml:18:31: layer 1 (basic): strid: block 'basic' has no parameter 'strid'; "
-            "did you mean 'stride'?",
-        ),
-        (
-            "layers: [{basic: {units: 4, filters: 4}}]",
-            "x.yaml:18:19: layer 1 (basic): units: block 'basic' has no parameter 'units'; "
-            "it takes filters, stride, shortcut",
-        ),
-        ("layers: [basic]", "x.yaml:18:10: layer 1 (basic): block 'basic' needs the parameter"),
-        (
-            "layers: [{basic: 4}]",
-            "x.yaml:18:18: layer 1 (basic): expected the parameters of block 'basic' as a mapping",
-        ),
-        (
-            "layers: [{basik: {filters: 4}}]",
-            "x.yaml:18:11: layer 1: unknown layer 'basik'; did you mean 'basic'?",
-        ),
-        (
-            "layers: [{stage: {filters: 4, count: no}}]",
-            "x.yaml:18:38: layer 1 (stage): "
-            "count: expected a whole number of at least 1 (got 'no') "
-            "(for $count in block 'stage')",
-        ),
-        (
-            "layers: [{stage: {filters: x, count: 2}}]",
-            "x.yaml:18:28: layer 1 (stage): filters: expected a whole number (got 'x') "
-            "(for $filters in block 'stage')",
-        ),
-        (
-            "layers: [{repeat: {times: 0, layers: [relu]}}]",
-            "x.yaml:18:27: layer 1 (repeat): times: expected a whole number of at least 1 (got 0)",
-        ),
-        (
-            "layers: [{repeat: {time: 2, layers: [relu]}}]",
-            "x.yaml:18:20: layer 1 (repeat): time: unknown key; did you mean 'times'?",
-        ),
-        ("layers: [{repeat: {times: 2}}]", "x.yaml:18:11: layer 1 (repeat): layers: required key"),
-        ("layers: [repeat]", "x.yaml:18:10: layer 1 (repeat): expected times and layers, as in"),
-        (
-            "layers: [{repeat: {times: 9, layers: [{repeat: {times: 9999, layers: [relu]}}]}}]",
-            "x.yaml:18:71: layer 1.layers.1.layers.1: more than 10000 layers",
-        ),
-        (
-            "layers: [{repeat: {times: 2, layers: [{relu: {name: a}}]}}]",
-            "x.yaml:18:9: layers: 2 layers are called 'a'; give each its own name, or none",
-        ),
-        (
-            "layers: [{dense: {units: $filters}}]",
-            "x.yaml:18:26: layer 1 (dense): units: '$filters': parameters exist only in the",
-        ),
-        (
-            "layers: [{residual: {body: [dens]}}]",
-            "x.yaml:18:29: layer 1.body.1: unknown layer 'dens'; did you mean 'dense'?",
-        ),
-        (
-            "layers: [{residual: {body: [relu], shortcut: skip}}]",
-            "x.yaml:18:46: layer 1 'residual_1' (residual): "
-            "shortcut: expected identity, projection, padding or a",
-        ),
-        (
-            "layers: [{concat: {branches: [[relu]]}}]",
-            "x.yaml:18:30: layer 1 'concat_1' (concat): "
-            "branches: expected a list of at least two lists of",
-        ),
-        (
-            "layers: [{concat: {branches: [[relu], [{dense: {unit: 3}}]]}}]",
-            "x.yaml:18:49: layer 1.branches.2.1 'concat_1.dense_1' (dense): "
-            "unit: unknown key; did you mean",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("layers", "expected"), stored(__file__, "block_uses.txt"))
 def test_mistakes_in_uses(layers: str, expected: str) -> None:
     found = errors(layers + "\n")
     assert found[0].startswith(expected), found
     assert len(found) == 1, found
 
 
-@pytest.mark.parametrize(
-    ("block", "use", "expected"),
-    [
-        (
-            "  b: {parameters: {n: }, layers: [{dense: {units: $m}}]}",
-            "b: {n: 1}",
-            [
-                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used; write $n in the",
-                "x.yaml:5:51: blocks.b: layer 1 (dense): units: block 'b' has no parameter 'm'; "
-                "it has n",
-            ],
-        ),
-        (
-            "  b: {layers: [{dense: {units: 3, bias: no}}]}",
-            "b",
-            [
-                "x.yaml:5:35: blocks.b: layer 1 (dense): "
-                "bias: unknown key; did you mean 'use_bias'? "
-                "(in block 'b', used at x.yaml:6:10)",
-            ],
-        ),
-        (
-            "  b: {parameters: {n: many}, layers: [{dense: {units: $n}}]}",
-            "b",
-            [
-                "x.yaml:5:23: blocks.b.parameters.n: expected a whole number (got 'many') "
-                "(in block 'b', used at x.yaml:6:10)",
-            ],
-        ),
-        (
-            "  b: {parameters: {n: }, layers: [{dense: {units: 2$n}}]}",
-            "b: {n: 1}",
-            [
-                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used",
-                "x.yaml:5:51: blocks.b: layer 1 (dense): units: expected a parameter alone, such",
-            ],
-        ),
-        (
-            "  b: {layers: [{c: {}}]}\n  c: {layers: [relu, b]}",
-            "b",
-            ["x.yaml:6:22: blocks.c: layer 2 (b): a block cannot use itself (b -> c -> b)"],
-        ),
-        (
-            "  b: {layer: [relu]}",
-            "b",
-            [
-                "x.yaml:5:3: blocks.b.layers: required key is missing",
-                "x.yaml:5:7: blocks.b.layer: unknown key; did you mean 'layers'?",
-            ],
-        ),
-        ("  b: {layers: []}", "b", ["x.yaml:5:15: blocks.b.layers: expected a list of at least"]),
-        ("  b: relu", "relu", ["x.yaml:5:6: blocks.b: expected a mapping with parameters and"]),
-        (
-            "  b: {parameters: [n], layers: [relu]}",
-            "b",
-            ["x.yaml:5:19: blocks.b.parameters: expected a mapping of names to defaults"],
-        ),
-        (
-            "  relu: {layers: [tanh]}",
-            "relu",
-            ["x.yaml:5:3: blocks.relu: expected a word of letters, digits and '_' as a block's"],
-        ),
-    ],
-)
-def test_mistakes_in_blocks(block: str, use: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("given", "expected"), stored(__file__, "blocks.txt"))
+def test_mistakes_in_blocks(given: str, expected: str) -> None:
+    """The blocks, and in the last line what uses them."""
+    block, _, use = given.rpartition("\n")
     layers = f"layers: [{{{use}}}]\n" if ":" in use else f"layers: [{use}]\n"
     found = errors(layers, f"blocks:\n{block}\n")
-    assert len(found) == len(expected), found
-    for line, start in zip(found, expected, strict=True):
+    for line, start in zip(found, expected.split("\n"), strict=True):
         assert line.startswith(start), found
 
 

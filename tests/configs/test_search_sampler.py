@@ -10,6 +10,7 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs.overrides import exclude_each_other
 from dnnstack.configs.search import Search, load_search
 
+from ..support.stored import stored
 from .test_search import HEAD, ONE, START, load
 
 KEYS = "  trials: 2\n  keys: {optimizer.lr: [0.1]}\n"
@@ -40,64 +41,12 @@ def test_a_word_or_a_mapping(
     assert options(load(tmp_path, f"  sampler: {written}\n{KEYS}")) == expected
 
 
-@pytest.mark.parametrize(
-    ("written", "column", "message"),
-    [
-        (
-            "nsgaii",
-            12,
-            "sampler: expected tpe, random, nsga2 or grid (got 'nsgaii'; did you mean 'nsga2'?)",
-        ),
-        ("cma", 12, "sampler: expected tpe, random, nsga2 or grid (got 'cma')"),
-        ("[tpe]", 12, "sampler: expected tpe, random, nsga2 or grid (got ['tpe'])"),
-        ("{population: 9}", 13, "sampler.population: is an option of nsga2, not of tpe"),
-        (
-            "{type: tbe}",
-            19,
-            "sampler.type: expected tpe, random, nsga2 or grid (got 'tbe'; did you mean 'tpe'?)",
-        ),
-        ("{type: [tpe]}", 19, "sampler.type: expected tpe, random, nsga2 or grid"),
-        (
-            "{type: nsga2, popluation: 9}",
-            26,
-            "sampler.popluation: unknown key; did you mean 'population'?",
-        ),
-        (
-            "{type: tpe, gamma: 9}",
-            24,
-            "sampler.gamma: unknown key; expected one of type, startup_trials, multivariate, pop",
-        ),
-        ("{type: tpe, population: 9}", 24, "sampler.population: is an option of nsga2, not of tpe"),
-        (
-            "{type: random, startup_trials: 9}",
-            27,
-            "sampler.startup_trials: is an option of tpe, not of random",
-        ),
-        (
-            "{type: nsga2, population: 1}",
-            38,
-            "sampler.population: expected a whole number of at least 2 (got 1)",
-        ),
-        (
-            "{type: nsga2, population: 10000000000000000000000}",
-            38,
-            "sampler.population: expected a whole number of at least 2 and below 2^63",
-        ),
-        (
-            "{type: tpe, startup_trials: 2.5}",
-            40,
-            "sampler.startup_trials: expected a whole number of at least 1 (got 2.5)",
-        ),
-        (
-            "{type: tpe, multivariate: 1}",
-            38,
-            "sampler.multivariate: expected true or false (got 1)",
-        ),
-    ],
-)
-def test_mistakes_have_their_place(tmp_path: Path, written: str, column: int, message: str) -> None:
+@pytest.mark.parametrize(("written", "said"), stored(__file__, "sampler_errors.txt"))
+def test_mistakes_have_their_place(tmp_path: Path, written: str, said: str) -> None:
+    """In the column that is told first."""
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, f"  sampler: {written}\n{KEYS}")
+    column, _, message = said.partition(": ")
     assert f"{tmp_path / 's.yaml'}:{START}:{column}: search.{message}" in str(caught.value)
 
 

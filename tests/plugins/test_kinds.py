@@ -24,6 +24,7 @@ from dnnstack.training.trainer import train
 
 from ..support.plugin_files import EVERYTHING, PLUGINS, SWISH
 from ..support.resuming import NOWHERE, Ear, assert_equal, go, records
+from ..support.stored import stored
 from ..support.trainings import end_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
@@ -137,33 +138,7 @@ def test_the_activation_has_the_gradient_of_its_value() -> None:
 
 
 @pytest.mark.usefixtures("everything")
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        (
-            "layers.1={swish: {beta: -1}}",
-            "layer 2 'swish_1' (swish): beta: expected a number above 0 (got -1)",
-        ),
-        ("layers.1=swisch", "layer 2: unknown layer 'swisch'; did you mean 'swish'?"),
-        (
-            "layers.1={swish: {betta: 1}}",
-            "layer 2 'swish_1' (swish): betta: unknown key; did you mean 'beta'?",
-        ),
-        ("loss=log_cos", "loss: unknown loss 'log_cos'; did you mean 'log_cosh'?"),
-        ("optimizer.momentum=1", "optimizer.momentum: expected a number below 1 (got 1)"),
-        ("schedule={type: triangle}", "schedule.period: required key is missing"),
-        ("data.dataset=stipes", "data.dataset: unknown dataset 'stipes'; did you mean 'stripes'?"),
-        (
-            "data.augment=[{contrast: {strength: 1}}]",
-            "data.augment.0.contrast.strength: expected a number below 1 (got 1)",
-        ),
-        (
-            "data.augment=[contrast, random_flip]",
-            "data.augment: 'random_flip' moves pixels, and 'contrast' of a plugin changes them; "
-            "put those of plugins last",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("override", "message"), stored(__file__, "kind_errors.txt"))
 def test_mistakes_are_explained_as_those_of_our_kinds(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(EVERYTHING, "all.yaml", [override])
