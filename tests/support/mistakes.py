@@ -55,6 +55,29 @@ def config(content: str | bytes) -> Prepare:
     return lambda patch: Path("tiny.yaml").write_bytes(data)
 
 
+def stored_mistakes(name: str) -> list[Mistake]:
+    """Those of a file beside this one, parted by empty lines.
+
+    A name, then lines by their first sign: "$" the command line, "-" and "+" what changes in
+    ``tiny.yaml``, "|" all of it, ">" a piece of the answer and "." its next line, "?" the status.
+    """
+    mistakes = []
+    for block in Path(__file__).with_name(name).read_text("utf-8").rstrip("\n").split("\n\n"):
+        title, *lines = block.split("\n")
+        found: dict[str, list[str]] = {sign: [] for sign in "$-+|>?"}
+        for line in lines:
+            sign, _, text = line.partition(" ")
+            if sign == ".":
+                found[">"][-1] += f"\n{text}"
+            else:
+                found[sign].append(text)
+        old, new, whole = ("\n".join(found[sign]) for sign in "-+|")
+        prepare = changed(old, new) if old else config(f"{whole}\n") if whole else None
+        (line,), status = found["$"], int(*found["?"] or [1])
+        mistakes.append(Mistake(title, line, tuple(found[">"]), status, prepare))
+    return mistakes
+
+
 TRAIN = "train --config tiny.yaml --device numpy"
 EVAL = "eval --device numpy"
 PREDICT = "predict --device numpy"

@@ -1,9 +1,9 @@
 """What the version of commit 8798903 has written is read, evaluated and gone on with.
 
-The runs, broken off in the middle, and what that version made of them are in ``support/older``,
-with the script that wrote them. Later versions round less, and another processor rounds otherwise,
-so its figures are met to within roundings. To the bit are met the figures of ``digests.json``,
-where libraries and processor are those that it names. After a change of the numbers that is meant:
+The runs, broken off in the middle, and what that version made of them are in ``support/older``.
+Later versions round less, and another processor rounds otherwise, so its figures are met to within
+roundings. To the bit are met the figures of ``digests.json``, where libraries and processor are
+those that it names. After a change of the numbers that is meant:
 
     python -m tests.training.records.test_older_version
 """
