@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from .support.ran import ran
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
@@ -58,9 +60,7 @@ def _modules() -> list[str]:
 
 def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter away from the checkout, whose folders would be on its path otherwise."""
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300
-    )
+    return ran([sys.executable, *arguments], cwd=cwd)
 
 
 def test_every_code_folder_is_a_listed_typed_package() -> None:
@@ -172,13 +172,10 @@ json.dump([places, circles], sys.stdout)
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], list[str]]:
     """Module -> file that a fresh interpreter loads for it, and the modules in circles."""
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-W", "error", "-c", _IMPORT_EACH],
         input=json.dumps(_modules()),
         cwd=tmp_path_factory.mktemp("elsewhere"),
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     places, circles = json.loads(done.stdout)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support.ran import ran
 from ..support.training_fixtures import TINY
 
 # What the cells of a notebook would do; each ends in a state that the next one relies on.
@@ -86,15 +87,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(text, encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env=_environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return ran([sys.executable, "script.py"], cwd=folder, env=_environment(folder), check=False)
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Options
-from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 from dnnstack.layers.build import LayerSpec, build_layers
 
 from ..support.activation_points import POINTS, RIGHT, assert_right
 from ..support.op_draft import ALPHA, Draft
+from ..support.opened import NAMES, opened
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "numpy": lambda: ReferenceBackend(1),
-    "cpu": onednn,
-    "cuda": cuda,
-}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
+@pytest.fixture(params=NAMES, scope="module")
 def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+    return opened(request.param)
 
 
 def results(backend: Backend, draft: Draft) -> list[np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
@@ -11,12 +10,12 @@ import pytest
 from dnnstack.backends.base import Array, Backend, Executable, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.reference.linear import conv2d
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Tensor
 
 from ..support.op_cases import CASES
 from ..support.op_draft import Draft
+from ..support.opened import NAMES, opened
 from ..support.operations import OPERATIONS
 
 # What tensor cores compute, and what works on its results in less precision.
@@ -38,30 +37,9 @@ def reference() -> Backend:
     return ReferenceBackend(1)
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    # One thread: for operations this small two would mostly wait for each other.
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": reference, "cpu": onednn, "cuda": cuda}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
+@pytest.fixture(params=NAMES, scope="module")
 def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+    return opened(request.param)
 
 
 @pytest.fixture
@@ -131,10 +109,7 @@ def test_operation(name: str, backend: Backend) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batch_norm")])
 def test_batch_norm_by_onednn(name: str) -> None:
     """As of many values; otherwise NumPy computes cases this small."""
-    try:
-        test_operation(name, onednn())
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    test_operation(name, opened("cpu"))
 
 
 def rounded(values: Array, bits: int) -> Array:
@@ -200,10 +175,7 @@ def excess(
 @pytest.mark.parametrize("precision", NUMBERS)
 def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
     """Operands that TF32 or bfloat16 holds exactly: only results are rounded."""
-    try:
-        backend = cuda()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    backend = opened("cuda")
     bits, _, _ = NUMBERS[precision]
     tried = 0
     for name, make in CASES.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ..support.forking import Commands
+from ..support.ran import ran
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]
@@ -59,19 +61,18 @@ def command() -> list[str]:
     return [sys.executable, "-W", "error", "-m", "dnnstack.cli"]
 
 
+def ended(done: Result, status: int | None) -> Result:
+    """The same, with the status that is asked for."""
+    assert status in (None, done.returncode), done.stderr
+    return done
+
+
 @pytest.fixture(scope="session")
 def start_in(environment: dict[str, str], command: list[str]) -> Run:
     """Run the command in a folder, as a process that imports what it needs."""
 
-    def run(folder: Path, *arguments: str) -> Result:
-        return subprocess.run(
-            [*command, *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
+        return ended(ran([*command, *arguments], cwd=folder, env=environment), status)
 
     return run
 
@@ -80,7 +81,11 @@ def start_in(environment: dict[str, str], command: list[str]) -> Run:
 def run_in(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Run the command in a folder, as a child of a process that has imported everything."""
     with closing(Commands(environment, tmp_path_factory.mktemp("commands"))) as commands:
-        yield lambda folder, *arguments: commands.run(folder, arguments, environment)
+
+        def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
+            return ended(commands.run(folder, arguments, environment), status)
+
+        yield run
 
 
 @pytest.fixture
@@ -88,10 +93,7 @@ def run(run_in: Run, tmp_path: Path) -> Run:
     """Run the command in this test's folder, which holds ``tiny.yaml``."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
 
-    def here(*arguments: str) -> Result:
-        return run_in(tmp_path, *arguments)
-
-    return here
+    return functools.partial(run_in, tmp_path)
 
 
 @dataclass(frozen=True)

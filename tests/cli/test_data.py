@@ -22,8 +22,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_a_table_json_and_a_sheet(run: Run, tmp_path: Path) -> None:
-    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png")
-    assert done.returncode == 0, done.stderr
+    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png", status=0)
     assert done.stderr == "dnnstack: contact sheet written to sheet.png\n"
     totals = next(line for line in done.stdout.splitlines() if line.startswith("total"))
     assert totals.split() == ["total", "416", "64", "100"]
@@ -48,15 +47,13 @@ def test_the_sheet_is_drawn_unasked(run: Run, tmp_path: Path) -> None:
     done = run("data", "--config", "tiny.yaml", "--set", "name=mine", "--no-sheet")
     assert (done.returncode, done.stderr) == (0, "")
     assert not list(tmp_path.glob("*.png"))
-    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png")
-    assert done.returncode == 2
+    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png", status=2)
     assert "--save and --no-sheet contradict each other" in done.stderr
 
 
 def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine-samples.png").mkdir()
-    done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
-    assert done.returncode == 1
+    done = run("data", "--config", "tiny.yaml", "--set", "name=mine", status=1)
     assert "error: mine-samples.png" in done.stderr
     assert "--save PNG chooses another file, --no-sheet draws none" in done.stderr
     assert "train  validation  test" in done.stdout
@@ -66,16 +63,14 @@ def test_wrong_places_for_the_sheet(run: Run) -> None:
     done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
     assert (done.returncode, done.stdout) == (2, "")
     assert "sheet.jpg: the contact sheet is a PNG" in done.stderr
-    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png")
-    assert done.returncode == 1
+    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png", status=1)
     assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr
 
 
 @pytest.mark.parametrize("switch", [("--offline",), ()])
 def test_offline_the_way_out_is_named(run: Run, switch: tuple[str, ...], tmp_path: Path) -> None:
     # The environment of these tests says DNNSTACK_OFFLINE=1 already.
-    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch)
-    assert done.returncode == 1
+    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch, status=1)
     for piece in (
         "MNIST is not in d/mnist: missing train-images-idx3-ubyte.gz, ",
         "--offline or DNNSTACK_OFFLINE",

@@ -42,23 +42,18 @@ EVAL = ("eval", "--device", "numpy", "--split", "train", "--no-plots")
 
 
 def test_an_evaluation_finds_the_data_of_its_run(run_in: Run, folder: Path) -> None:
-    done = run_in(folder, *TRAIN, "--data-dir", "data")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *TRAIN, "--data-dir", "data", status=0)
     assert "next        dnnstack eval\n" in done.stdout
-    done = run_in(folder, *EVAL)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *EVAL, status=0)
     (folder / "elsewhere").mkdir()
-    done = run_in(folder / "elsewhere", *EVAL, "--runs-dir", "../runs")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder / "elsewhere", *EVAL, "--runs-dir", "../runs", status=0)
 
 
 def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
-    done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume", status=0)
     # What the config says now comes before what was.
-    done = run_in(folder, *TRAIN, "--set", "data.root=gone", "--resume")
-    assert done.returncode == 1
+    done = run_in(folder, *TRAIN, "--set", "data.root=gone", "--resume", status=1)
     assert "--set data.root=gone" not in done.stderr
     assert "two.yaml:3:35: data.dataset.image_folder.train: there is no folder 'set'" in done.stderr
     assert f"from the data folder, which is {folder / 'gone'}. summary" in done.stderr
@@ -67,8 +62,7 @@ def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
 def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None:
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     (folder / "data").rename(folder / "moved")
-    done = run_in(folder, *EVAL)
-    assert done.returncode == 1
+    done = run_in(folder, *EVAL, status=1)
     assert str(folder / "data") not in done.stderr
     assert "set: cannot be read, as there is no such folder" in done.stderr
     assert run_in(folder, *EVAL, "--data-dir", "moved").returncode == 0
@@ -82,8 +76,7 @@ def test_a_moved_folder_of_pictures_is_named_as_the_config_has_it(
     assert run_in(folder, *TRAIN).returncode == 0
     (folder / "set").rename(folder / "moved")
     monkeypatch.setitem(environment, "DNNSTACK_DATA", "shelf")
-    done = run_in(folder, *TRAIN)
-    assert done.returncode == 1
+    done = run_in(folder, *TRAIN, status=1)
     expected = "two.yaml:3:35: data.dataset.image_folder.train: there is no folder 'set'. If the "
     assert done.stderr.startswith(f"dnnstack: error: {expected}pictures were moved, write where")
     assert "from the data folder, which is shelf. summary and explain need no" in done.stderr
@@ -105,8 +98,7 @@ def test_an_empty_class_comes_before_advice_about_the_network(
     (pictures / "a" / "0.png").rename(pictures / "c" / "0.png")
     if hidden:
         (pictures / "b" / ".DS_Store").write_bytes(b"")
-    done = run_in(folder, *TRAIN, "--data-dir", "data", "--set", "layers.1.units=3")
-    assert done.returncode == 1
+    done = run_in(folder, *TRAIN, "--data-dir", "data", "--set", "layers.1.units=3", status=1)
     assert "data/set/b: no picture in this folder" in done.stderr
     assert "units" not in done.stderr
 
@@ -115,8 +107,7 @@ def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in: Run, folde
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     renamed = folder / "data" / "renamed"
     (folder / "data" / "set").rename(renamed)
-    done = run_in(folder, *EVAL)
-    assert done.returncode == 1
+    done = run_in(folder, *EVAL, status=1)
     assert "data/set: cannot be read, as there is no such folder; the network was" in done.stderr
     assert "give it its name again, or make a link of that name to it" in done.stderr
     assert "the config" not in done.stderr
@@ -128,12 +119,10 @@ def test_the_environment_comes_first(
     run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(environment, "DNNSTACK_DATA", "nowhere")
-    done = run_in(folder, *TRAIN, "--data-dir", "data")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *TRAIN, "--data-dir", "data", status=0)
     # Without the option the evaluation would not find it.
     assert "next        dnnstack eval --data-dir data\n" in done.stdout
-    done = run_in(folder, *EVAL)
-    assert done.returncode == 1
+    done = run_in(folder, *EVAL, status=1)
     assert "nowhere/set: cannot be read" in done.stderr
 
 
@@ -143,13 +132,13 @@ def test_a_file_from_elsewhere_names_no_folder(run_in: Run, folder: Path) -> Non
     (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
     saved.rename(folder / "gift.safetensors")
     line = (*EVAL, "--checkpoint", "gift.safetensors")
-    done = run_in(folder, *line)
-    assert done.returncode == 1
+    done = run_in(folder, *line, status=1)
     assert f"the data folder that it names, '{folder / 'data'}', is not used" in done.stderr
     assert "give it with --data-dir" in done.stderr
     assert run_in(folder, *line, "--data-dir", "data").returncode == 0
-    done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume", "gift.safetensors")
-    assert done.returncode == 1
+    done = run_in(
+        folder, *TRAIN, "--set", "train.epochs=2", "--resume", "gift.safetensors", status=1
+    )
     assert "is not used" in done.stderr
 
 
@@ -159,8 +148,7 @@ def test_nor_pictures_outside_the_data_folder(run_in: Run, folder: Path) -> None
     (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
     assert run_in(folder, *EVAL).returncode == 0
     saved.rename(folder / "gift.safetensors")
-    done = run_in(folder, *EVAL, "--checkpoint", "gift.safetensors")
-    assert done.returncode == 1
+    done = run_in(folder, *EVAL, "--checkpoint", "gift.safetensors", status=1)
     assert f"names pictures in '{folder / 'data' / 'set'}'" in done.stderr
 
 
@@ -172,19 +160,14 @@ def test_pictures_beside_the_config_are_found_from_anywhere(
     (folder / "two.yaml").rename(folder / "data" / "two.yaml")
     train = ("train", "--config", "../data/two.yaml", "--device", "numpy")
     (folder / "work").mkdir()
-    done = run_in(folder / "work", *train)
-    assert done.returncode == 0, done.stderr
+    run_in(folder / "work", *train, status=0)
     for line in (EVAL, (*train, "--set", "train.epochs=2", "--resume")):
-        done = run_in(folder / "work", *line)
-        assert done.returncode == 0, done.stderr
-    done = run_in(folder, *EVAL, "--runs-dir", "work/runs")
-    assert done.returncode == 0, done.stderr
-    done = run_in(folder / "work", "data", "--config", "../data/two.yaml", "--no-sheet")
-    assert done.returncode == 0, done.stderr
+        run_in(folder / "work", *line, status=0)
+    run_in(folder, *EVAL, "--runs-dir", "work/runs", status=0)
+    run_in(folder / "work", "data", "--config", "../data/two.yaml", "--no-sheet", status=0)
     # Pictures that were moved with everything else.
     (folder / "data").rename(folder / "moved")
-    done = run_in(folder / "work", *EVAL, "--data-dir", "../moved")
-    assert done.returncode == 0, done.stderr
+    run_in(folder / "work", *EVAL, "--data-dir", "../moved", status=0)
 
 
 def test_a_run_trained_on_other_pictures_keeps_to_them(run_in: Run, folder: Path) -> None:
@@ -195,6 +178,5 @@ def test_a_run_trained_on_other_pictures_keeps_to_them(run_in: Run, folder: Path
         EVAL,
         (*TRAIN, "--set", "train.epochs=2", "--resume"),
     ):
-        done = run_in(folder, *line)
-        assert done.returncode == 0, done.stderr
+        run_in(folder, *line, status=0)
     assert "not a picture" in run_in(folder, *TRAIN).stderr

@@ -21,8 +21,7 @@ def test_a_machine_that_is_ready(run: Run, tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_and_is_the_exit_status(run: Run, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    done = run("doctor")
-    assert done.returncode == 1
+    done = run("doctor", status=1)
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("X "))
     assert line.split()[:2] == ["X", "runs"]
     assert line.endswith("cannot be written")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +15,8 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import Downloads
 from dnnstack.training import assemble
+
+from ..support.ran import ran
 
 
 @pytest.fixture
@@ -135,7 +136,5 @@ from pydantic.plugin import _loader
 print(_loader._plugins)
 """
     environment = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", code], env=environment, check=True)
     assert done.stdout == "None\n"

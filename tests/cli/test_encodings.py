@@ -46,8 +46,7 @@ def flowers(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = NAMES[number % 3]
         paint(folder / "fl\xfcrs \u7d2b" / name / f"{number // 3}.png", number, (8, 8))
     for _ in range(2):
-        done = start_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY)
-        assert done.returncode == 0, done.stderr
+        start_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY, status=0)
     return folder
 
 

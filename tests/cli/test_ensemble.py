@@ -32,8 +32,9 @@ def test_several_names_in_three_ways(run_in: Run, trained: Path) -> None:
 def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
     Image.new("L", (28, 28), 40).save(tmp_path / "dark.png")
     chosen = ["--ensemble", ",".join(FILES), "--combine", "votes", "--device", "numpy"]
-    done = run_in(trained, "predict", "--json", *chosen, "--top", "10", str(tmp_path / "dark.png"))
-    assert done.returncode == 0, done.stderr
+    done = run_in(
+        trained, "predict", "--json", *chosen, "--top", "10", str(tmp_path / "dark.png"), status=0
+    )
     shares = [each["probability"] for each in json.loads(done.stdout)["top"]]
     assert sum(shares) == pytest.approx(1)
     assert set(shares) <= {0.0, 0.5, 1.0}
@@ -52,14 +53,14 @@ def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(run_in: Run, trained: Path, arguments: list[str], message: str) -> None:
-    done = run_in(trained, "eval", *arguments)
-    assert done.returncode == 2
+    done = run_in(trained, "eval", *arguments, status=2)
     assert message in done.stderr
 
 
 def test_a_file_that_is_missing_is_called_a_file(run_in: Run, trained: Path) -> None:
-    done = run_in(trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors")
-    assert done.returncode == 1
+    done = run_in(
+        trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors", status=1
+    )
     assert "no.safetensors: no such file; a run's checkpoints are in" in done.stderr
 
 

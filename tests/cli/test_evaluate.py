@@ -35,8 +35,7 @@ KEYS = [
 
 
 def _json(run_in: Run, folder: Path, *arguments: str) -> dict[str, Any]:
-    done = run_in(folder, "eval", "--json", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, "eval", "--json", *arguments, status=0)
     assert done.stdout.count("\n") == 1
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -123,8 +122,7 @@ def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
 
 
 def test_the_run_that_is_taken_is_named_on_stderr(run_in: Run, trained: Path) -> None:
-    done = run_in(trained, "eval", "--device", "numpy")
-    assert done.returncode == 0
+    done = run_in(trained, "eval", "--device", "numpy", status=0)
     assert "using runs/tiny, the latest run: step-" in done.stderr
     assert "taking" not in done.stdout
 
@@ -154,8 +152,7 @@ def own(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_plots_go_into_the_run_folder(run_in: Run, own: Path) -> None:
-    done = run_in(own, "eval", "--device", "numpy", "--split", "validation", "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_in(own, "eval", "--device", "numpy", "--split", "validation", "--json", status=0)
     folder = f"runs/{RUN}/eval-validation"
     assert _files(own) == {f"{folder}/confusion.png", f"{folder}/errors.png"}
     # Beside JSON the paths are on stderr.
@@ -189,16 +186,14 @@ def test_another_data_set_has_a_folder_of_its_own(own: Path, dataset: str, name:
 def test_a_checkpoint_of_no_run_draws_where_it_is_told(run_in: Run, own: Path) -> None:
     (own / "alone.safetensors").write_bytes((own / CHECKPOINT).read_bytes())
     shutil.rmtree(own / "runs")
-    done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy")
-    assert done.returncode == 0, done.stderr
+    done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy", status=0)
     assert "is not in the folder of a run, so no plots are drawn" in done.stderr
     assert _files(own) == set()
 
 
 def test_plots_that_fail_are_said_and_do_not_fail_the_evaluation(run_in: Run, own: Path) -> None:
     (own / "runs" / RUN / "eval-test").touch()
-    done = run_in(own, "eval", "--device", "numpy")
-    assert done.returncode == 0
+    done = run_in(own, "eval", "--device", "numpy", status=0)
     assert "accuracy  " in done.stdout
     assert "the plots were not drawn: " in done.stderr
 
@@ -214,12 +209,12 @@ def test_plots_are_not_drawn_through_a_link(run_in: Run, own: Path) -> None:
     (own / "elsewhere").mkdir()
     (own / "elsewhere" / "errors.png").write_bytes(b"precious")
     (own / "runs" / RUN / "eval-test").symlink_to(own / "elsewhere")
-    done = run_in(own, "eval", "--device", "numpy")
-    assert done.returncode == 1
+    done = run_in(own, "eval", "--device", "numpy", status=1)
     assert "accuracy  " in done.stdout
     assert f"error: runs/{RUN}/eval-test: is a symbolic link; replace it" in done.stderr
     assert [path.read_bytes() for path in (own / "elsewhere").iterdir()] == [b"precious"]
     # One that the user names may be a link.
-    done = run_in(own, "eval", "--device", "numpy", "--plots-dir", f"runs/{RUN}/eval-test")
-    assert done.returncode == 0, done.stderr
+    done = run_in(
+        own, "eval", "--device", "numpy", "--plots-dir", f"runs/{RUN}/eval-test", status=0
+    )
     assert (own / "elsewhere" / "confusion.png").exists()

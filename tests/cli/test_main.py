@@ -16,6 +16,7 @@ from dnnstack.cli import main as entrance
 from dnnstack.common.errors import ConfigError, UsageError
 
 from ..support.picture_folders import paint
+from ..support.ran import ran
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -48,13 +49,7 @@ json.dump([status, text.getvalue(), sorted(heavy)], sys.stdout)
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)])
 def test_help_is_complete_and_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _HELP, *arguments, "--help"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran([sys.executable, "-c", _HELP, *arguments, "--help"], cwd=tmp_path)
     status, text, heavy = json.loads(done.stdout)
     assert (status, heavy, done.stderr) == (0, [], "")
     assert "Examples:\n    dnnstack " in text
@@ -240,14 +235,7 @@ def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
         "main(['config', '--config', 'digits.yaml'])\n"
     )
     for wish, found in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env={**environment, **wish},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = ran([sys.executable, "-c", program], cwd=tmp_path, env={**environment, **wish})
         assert f"numpy with {found}" in done.stdout.splitlines(), done.stderr
 
 
@@ -282,12 +270,9 @@ sys.exit(run())
 def test_ctrl_c_during_the_imports_of_a_start_is_no_traceback(
     environment: dict[str, str], name: str
 ) -> None:
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", _AT_IMPORT.format(name=f"dnnstack.cli.{name}"), "--version"],
         env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "dnnstack: error: interrupted\n"

@@ -35,26 +35,21 @@ def work(tmp_path: Path) -> Path:
 
 
 def test_two_commands_to_an_evaluation(run_in: Run, work: Path) -> None:
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", status=0)
     assert "pictures    33 of 3 classes, in flowers" in done.stdout
     assert "\nnext        dnnstack train --config flowers.yaml\n" in done.stdout
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
-    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
+    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy", status=0)
     # A fifth of 10, 12 and 11.
     assert json.loads(done.stdout)["count"] == 6
 
 
 def test_the_config_can_lie_anywhere(run_in: Run, work: Path) -> None:
     (work / "configs" / "deep").mkdir(parents=True)
-    done = run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml")
-    assert done.returncode == 0, done.stderr
+    run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml", status=0)
     (work / "elsewhere").mkdir()
     line = ("train", "--config", "../configs/deep/mine.yaml", *QUICK)
-    done = run_in(work / "elsewhere", *line)
-    assert done.returncode == 0, done.stderr
+    run_in(work / "elsewhere", *line, status=0)
 
 
 @pytest.mark.parametrize("name", ["aster/2.png", "aster/3.png", "rose/4.png"])
@@ -70,8 +65,7 @@ def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(
 
 
 def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> None:
-    done = run_in(work, "new", "flowers", "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", "--json", status=0)
     found = json.loads(done.stdout)
     assert found["config"] == "flowers.yaml"
     assert (found["classes"], found["counts"]) == (["aster", "rose", "tulip"], [10, 12, 11])
@@ -91,8 +85,7 @@ def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> Non
 def test_parts_for_training_and_testing(run_in: Run, work: Path) -> None:
     shutil.move(work / "flowers", work / "all" / "train")
     draw(work / "all" / "val", {"aster": 2, "rose": 3, "tulip": 2})
-    done = run_in(work, "new", "all", "--output", "mine.yaml")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "all", "--output", "mine.yaml", status=0)
     assert "tulip     11     2\n" in done.stdout
     assert load_config(work / "mine.yaml").config.data.dataset.options()["test"] == "all/val"
     assert run_in(work, "train", "--config", "mine.yaml", *QUICK).returncode == 0
@@ -102,8 +95,7 @@ def test_parts_for_training_and_testing(run_in: Run, work: Path) -> None:
 
 def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
     (work / "flowers.yaml").write_text("mine")
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 1
+    done = run_in(work, "new", "flowers", status=1)
     assert done.stderr == (
         "dnnstack: error: flowers.yaml: exists already; choose another name with --output FILE, or "
         "replace it with --overwrite\n"
@@ -114,8 +106,7 @@ def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
     done = run_in(work, "new", "flowers", "--output", "flowers")
     assert (done.returncode, done.stdout) == (1, "")
     assert "flowers: is a folder" in done.stderr
-    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml")
-    assert done.returncode == 1
+    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml", status=1)
     assert "gone/mine.yaml: cannot be written: No such file or directory" in done.stderr
 
 
@@ -123,8 +114,7 @@ def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> No
     (work / "flowers" / "rose" / "3.png").write_text("not a picture")
     (work / "flowers" / "rose" / "4.png").write_text("")
     draw(work / "flowers" / "aster" / "speck", {"": 1}, (3, 3))
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", status=0)
     assert "unreadable  flowers/rose/3.png: is not a picture" in done.stdout
     assert "unreadable  flowers/rose/4.png: is empty, 0 bytes" in done.stdout
     assert "tiny        a side of less than 8 pixels: aster/speck/0.png; look" in done.stdout
@@ -132,8 +122,7 @@ def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> No
         ["rose", "10"]
     ]
     assert done.stdout.startswith("pictures    32 of 3 classes")
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
 
 
 def test_what_is_passed_over_is_told(run_in: Run, work: Path) -> None:
@@ -144,17 +133,14 @@ def test_what_is_passed_over_is_told(run_in: Run, work: Path) -> None:
     draw(rose / "@eaDir", {"4.png": 3})
     others = {"folder later without pictures": 1, "folders @eaDir": 1, "other files (.txt)": 1}
     told = "passed over: " + ", ".join(f"{key}: {count}" for key, count in others.items())
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", status=0)
     assert f"\nothers      {told}\n" in done.stdout
     assert "pictures    33 of 3 classes" in done.stdout
     done = run_in(work, "new", "flowers", "--overwrite", "--json")
     assert json.loads(done.stdout)["passed_over"] == others
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
     assert f"dnnstack: warning: {work / 'flowers'}: {told}\n" in done.stderr
-    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose", status=0)
     assert len(done.stdout.splitlines()) == 13
     told = "passed over: folders @eaDir: 1, other files (.txt): 1"
     assert f"dnnstack: warning: flowers/rose: {told}\n" in done.stderr
@@ -203,8 +189,7 @@ def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, wor
     assert len(found["doubts"]) == 2
     assert run_in(work, *data).stdout.count("doubtful") == 2
     for line in ((), ("-q",), ("--seeds", "2")):
-        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line)
-        assert done.returncode == 0, done.stderr
+        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line, status=0)
         assert done.stderr.count(several) == done.stderr.count(both) == 1
 
 
@@ -212,27 +197,23 @@ def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, wor
 def test_any_name_that_a_config_can_hold(run_in: Run, tmp_path: Path, name: str) -> None:
     draw(tmp_path / name / "all", {"猫": 3, "собака": 3, "a: b #c": 4})
     folder = f"./{name}/all"
-    done = run_in(tmp_path, "new", folder, "--output", f"./{name}.yaml")
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "new", folder, "--output", f"./{name}.yaml", status=0)
     assert "猫" in done.stdout
     if name.isalnum():
         assert f'train: "{name}/all"' in (tmp_path / f"{name}.yaml").read_text(encoding="utf-8")
-    done = run_in(tmp_path, "train", "--config", f"./{name}.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "train", "--config", f"./{name}.yaml", *QUICK, status=0)
 
 
 def test_a_name_that_no_config_can_hold(run_in: Run, tmp_path: Path) -> None:
     draw(tmp_path / "two\nlines", {"a": 3, "b": 3})
-    done = run_in(tmp_path, "new", "two\nlines")
-    assert done.returncode == 1
+    done = run_in(tmp_path, "new", "two\nlines", status=1)
     assert "'two\\nlines': the name has control characters" in done.stderr
     assert not list(tmp_path.glob("*.yaml"))
 
 
 def test_wrong_folders_are_told_in_a_line(run_in: Run, work: Path) -> None:
     for folder in ("nowhere", "flowers/rose", "flowers/rose/0.png"):
-        done = run_in(work, "new", folder)
-        assert done.returncode == 1
+        done = run_in(work, "new", folder, status=1)
         assert done.stderr.startswith("dnnstack: error: flowers" if "/" in folder else "dnnstack:")
         assert done.stderr.count("\n") == 1
     assert run_in(work, "new", "").returncode == 2
@@ -241,11 +222,9 @@ def test_wrong_folders_are_told_in_a_line(run_in: Run, work: Path) -> None:
 
 def test_two_pictures_of_a_class_are_enough_to_begin(run_in: Run, tmp_path: Path) -> None:
     draw(tmp_path / "few", {"a": 2, "b": 2})
-    done = run_in(tmp_path, "new", "few")
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "new", "few", status=0)
     assert "few         pictures in a (2), b (2); what is learned" in done.stdout
-    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK, status=0)
 
 
 @pytest.mark.parametrize(

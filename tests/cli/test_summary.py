@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ..support.ran import ran
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -48,13 +50,7 @@ def test_neither_data_nor_a_backend_is_touched(tmp_path: Path) -> None:
         "print([m for m in sys.modules if m in ('cupy', 'cudnn', 'onednn')"
         " or m.startswith('dnnstack.backends.onednn')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran([sys.executable, "-c", program], cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -77,16 +73,13 @@ def test_figures_of_bands_are_called_so(run: Run) -> None:
 
 
 def test_a_run_is_named_as_for_eval(run: Run, run_in: Run, trained: Path) -> None:
-    wanted = run_in(trained, "summary", "--checkpoint", "runs/tiny", "--json")
-    assert wanted.returncode == 0, wanted.stderr
+    wanted = run_in(trained, "summary", "--checkpoint", "runs/tiny", "--json", status=0)
     assert "using runs/tiny: step-" in wanted.stderr
     for name in ("tiny", "latest"):
         assert run_in(trained, "summary", "--checkpoint", name, "--json").stdout == wanted.stdout
-    named = run_in(trained, "eval", "--checkpoint", "tiny", "--json", "--device", "numpy")
-    assert named.returncode == 0, named.stderr
+    named = run_in(trained, "eval", "--checkpoint", "tiny", "--json", "--device", "numpy", status=0)
     assert json.loads(named.stdout)["checkpoint"] == json.loads(wanted.stdout)["config"]
-    wrong = run_in(trained, "summary", "--checkpoint", "tinny")
-    assert wrong.returncode == 1
+    wrong = run_in(trained, "summary", "--checkpoint", "tinny", status=1)
     assert "tinny: no such file or run; did you mean 'tiny'? Runs in runs: tiny" in wrong.stderr
     wrong = run_in(trained, "summary", "--checkpoint", "runs")
     assert "runs: is a folder, but not that of a run" in wrong.stderr

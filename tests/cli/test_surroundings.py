@@ -17,6 +17,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.reports.drawings import Drawings
 from dnnstack.training.ranks import world
 
+from ..support.ran import ran
 from ..support.ranks import needs_launcher
 from .conftest import TINY, Result
 
@@ -44,14 +45,11 @@ def hostile(folder: Path) -> Path:
 
 def by_name(environment: dict[str, str], folder: Path, *words: str) -> Result:
     """Run the command by its name, in a folder."""
-    return subprocess.run(
+    return ran(
         [str(Path(sys.executable).with_name("dnnstack")), *words],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
 
 
@@ -170,13 +168,7 @@ def test_a_picture_that_may_not_grow_is_told_quietly_too(
     environment: dict[str, str], folder: Path
 ) -> None:
     command = shlex.join([sys.executable, "-m", "dnnstack.cli", *TRAIN, "-q"])
-    done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 40; exec {command}"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = ran(["bash", "-c", f"ulimit -f 40; exec {command}"], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
         "dnnstack: warning: runs/tiny/curves.png: the curves were not drawn (File too large)\n"

@@ -31,6 +31,7 @@ from dnnstack.datasets import Downloads
 
 from ..support.mnist_files import write
 from ..support.own_group import in_own_group
+from ..support.ran import ran
 from .conftest import TINY
 
 Child = Callable[..., Any]
@@ -238,8 +239,7 @@ def test_processes_started_by_hand_share_the_trials(
 
 def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [5, 40]}\n"
-    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP, status=0)
     assert "trial-1: accuracy " in done.stdout
     assert "trial-2: failed: " in done.stdout
     assert "runs/tiny-sweep: 2 trials, 1 complete, 1 failed" in done.stdout
@@ -265,8 +265,7 @@ def test_a_sweep_goes_on_with_its_own_config_only(
     assert run_in(folder, *SWEEP).returncode == 0
     text = (folder / "tiny.yaml").read_text("utf-8")
     (folder / "tiny.yaml").write_text(text.replace(*change, 1), encoding="utf-8")
-    done = run_in(folder, *SWEEP, "--resume")
-    assert done.returncode == 1
+    done = run_in(folder, *SWEEP, "--resume", status=1)
     assert message in done.stderr
 
 
@@ -306,8 +305,7 @@ def test_every_objective_and_budget(
 
 def test_a_mistake_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "bad", SEARCH.replace("high: 0.3", "high: 0.001"))
-    done = run_in(folder, *SWEEP)
-    assert done.returncode == 1
+    done = run_in(folder, *SWEEP, status=1)
     assert "tiny.yaml:19:19: search.keys.optimizer.lr: the range is empty" in done.stderr
     assert not (folder / "runs").exists()
 
@@ -326,9 +324,7 @@ def test_a_config_from_a_pipe_is_read_once(
         "train --config <(cat plain.yaml) --seeds 2",
     ):
         script = f"{shlex.join(command)} {line} {rest}"
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
-        )
+        done = ran(["bash", "-c", script], cwd=folder, env=environment)
         assert done.returncode == 0, done.stderr
 
 
@@ -337,8 +333,7 @@ def test_a_missing_gpu_is_told_before_anything_is_written(run_in: Run, tmp_path:
     """Also where each worker opens the device for itself."""
     folder = folder_of(tmp_path, "one")
     words = ("sweep", "--config", "tiny.yaml", "--device", "cuda", "--workers", "2")
-    done = run_in(folder, *words)
-    assert done.returncode == 1, done.stderr
+    done = run_in(folder, *words, status=1)
     assert done.stderr.startswith("dnnstack: error: device 'cuda'")
     assert not (folder / "runs").exists()
 
@@ -348,8 +343,7 @@ def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path
     search = SEARCH.replace("  prune: {after_trials: 2, after_validations: 0}\n", "")
     search = search.replace("trials: 5", "trials: 2\n  objective: [accuracy, seconds]")
     folder = folder_of(tmp_path, "one", search)
-    done = run_in(folder, *SWEEP, "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *SWEEP, "--json", status=0)
     trials = json.loads(done.stdout)["trials"]
     assert [trial["state"] for trial in trials] == ["complete"] * 2
     assert all(trial["values"][1] == trial["seconds"] > 0 for trial in trials)
@@ -357,8 +351,7 @@ def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path
 
 def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {run.precision: [bf16, fp32]}\n"
-    done = run_in(folder_of(tmp_path, "one", search), *SWEEP)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, status=0)
     assert "trial-1: failed: precision 'bf16'" in done.stdout
     assert "trial-2: accuracy " in done.stdout
 
@@ -377,8 +370,7 @@ def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None
 
 def test_a_sweep_of_failures_alone_fails(run_in: Run, tmp_path: Path) -> None:
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [39, 40]}\n"
-    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
-    assert done.returncode == 1
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP, status=1)
     assert done.stderr.endswith("dnnstack: error: runs/tiny-sweep: every trial failed\n")
 
 
@@ -389,6 +381,5 @@ def test_the_test_set_is_not_read(run_in: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "mnist").glob("t10k*"))
     search = "search:\n  sampler: grid\n  keys: {optimizer.lr: [0.1, 0.2]}\n"
     words = ("--set", "data.dataset=mnist", "--data-dir", str(tmp_path), "--set", SHORT)
-    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, *words)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, *words, status=0)
     assert "2 trials, 2 complete" in done.stdout

@@ -58,7 +58,6 @@ def test_kills_of_workers_lose_no_trial_of_a_generation(
 def test_a_search_of_one_generation_is_told_that_it_is_random(run_in: Run, tmp_path: Path) -> None:
     for trials, told in ((2, True), (3, False)):
         search = GENETIC.replace("trials: 5", f"trials: {trials}")
-        done = run_in(folder_of(tmp_path, f"of-{trials}", search), *SWEEP)
-        assert done.returncode == 0, done.stderr
+        done = run_in(folder_of(tmp_path, f"of-{trials}", search), *SWEEP, status=0)
         words = "nsga2 draws the first 2 trials at random, so all 2 of this search; use more"
         assert (words in done.stderr) == told

@@ -14,6 +14,7 @@ from dnnstack.cli import main as entrance
 from dnnstack.configs import load_config
 from dnnstack.configs.find import packaged_configs
 
+from ..support.ran import ran
 from ..support.stored import stored
 from .conftest import TINY
 
@@ -124,7 +125,7 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
 
     def offered(*words: str) -> list[str]:
         given = " ".join(("dnnstack", *words))
-        done = subprocess.run(
+        done = ran(
             command,
             cwd=trained,
             env={
@@ -133,9 +134,6 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
                 "COMP_CWORD": str(len(words)),
                 "_DNNSTACK_COMPLETE": "bash_complete",
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()
@@ -160,30 +158,20 @@ def test_the_completion_script_is_produced(
     shell: str, command: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     if shell == "bash":
-        version = subprocess.run(
+        version = ran(
             ["bash", "-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"],
-            capture_output=True,
-            text=True,
             env=dict(os.environ),
         )
         if version.returncode or int(version.stdout) < 404:
             pytest.skip("completion needs bash 4.4 or later")
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**environment, "_DNNSTACK_COMPLETE": f"{shell}_source"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran(command, cwd=tmp_path, env={**environment, "_DNNSTACK_COMPLETE": f"{shell}_source"})
     assert (done.returncode, done.stderr) == (0, "")
     assert f"_DNNSTACK_COMPLETE={shell}_complete" in done.stdout
 
 
 @pytest.mark.parametrize("option", ["--data-dir", "--runs-dir"])
 def test_an_empty_folder_is_none(run: Run, tmp_path: Path, option: str) -> None:
-    done = run("train", "--config", "tiny.yaml", option, "")
-    assert done.returncode == 2
+    done = run("train", "--config", "tiny.yaml", option, "", status=2)
     assert f"'{option}': the value is empty; give a path, or leave the option out" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from ..support.ran import ran
 
 _SCRIPT = r"""
 import os, signal, sys, time
@@ -56,13 +57,7 @@ with StopSignals() as stop:
 
 
 def _ended(work: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _SCRIPT, work],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = ran([sys.executable, "-W", "error", "-c", _SCRIPT, work], cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

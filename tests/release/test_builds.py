@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pytest
+
+from ..support.ran import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
@@ -68,14 +69,11 @@ def _built(sources: Path, umask: int = 0o022, **environment: str) -> Built:
     target = sources.parent / f"{sources.name} built"
     target.mkdir()
     outer = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", _BUILD, target],
         cwd=sources,
         env={**outer, **environment},
         umask=umask,
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")

@@ -9,15 +9,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
-from dnnstack.graph.ops import (
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BatchNormInferenceBackward,
-    BiasGrad,
-    Conv2dBackwardFilter,
-    MatMul,
-)
+from dnnstack.graph import ops
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
@@ -64,11 +56,11 @@ def test_gradients_of_frozen_parameters_are_not_computed(tiny: Make, reference: 
     def kinds(graph: object) -> list[type]:
         return [type(op) for op in graph.ops]  # type: ignore[attr-defined]
 
-    assert Conv2dBackwardFilter not in kinds(first)
-    assert kinds(first).count(BiasGrad) == 2
-    assert kinds(second).count(BiasGrad) == 1
+    assert ops.Conv2dBackwardFilter not in kinds(first)
+    assert kinds(first).count(ops.BiasGrad) == 2
+    assert kinds(second).count(ops.BiasGrad) == 1
     # Of the three matrix products the one for the gradient of dense's input is gone too.
-    assert (kinds(first).count(MatMul), kinds(second).count(MatMul)) == (3, 2)
+    assert (kinds(first).count(ops.MatMul), kinds(second).count(ops.MatMul)) == (3, 2)
 
 
 def test_both_backends_agree_on_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
@@ -194,8 +186,8 @@ def test_frozen_statistics_are_used_in_training(tiny: Make, reference: Backend) 
     frozen = tiny(FREEZE, "freeze=['*']", "data.batch_size=1")
     session = session_of(frozen, reference)
     graph = session.graph("train")
-    assert not [op for op in graph.ops if isinstance(op, (BatchNorm, BatchNormBackward))]
-    assert sum(isinstance(op, BatchNormInference) for op in graph.ops) == 2
+    assert not [op for op in graph.ops if isinstance(op, (ops.BatchNorm, ops.BatchNormBackward))]
+    assert sum(isinstance(op, ops.BatchNormInference) for op in graph.ops) == 2
     session.run(1)
     session.close()
 
@@ -204,13 +196,13 @@ def test_what_only_a_frozen_beginning_needs_is_not_computed(tiny: Make, referenc
     session = session_of(tiny(FREEZE, "freeze=[conv2d_1, bn, tail]"), reference)
     kinds = [type(op) for op in session.graph("train").ops]
     session.close()
-    assert BatchNormInferenceBackward not in kinds
-    assert Conv2dBackwardFilter not in kinds
+    assert ops.BatchNormInferenceBackward not in kinds
+    assert ops.Conv2dBackwardFilter not in kinds
     session = session_of(tiny(FREEZE, "freeze=[bn, tail]"), reference)
     kinds = [type(op) for op in session.graph("train").ops]
     session.close()
-    assert kinds.count(BatchNormInferenceBackward) == 2
-    assert kinds.count(Conv2dBackwardFilter) == 1
+    assert kinds.count(ops.BatchNormInferenceBackward) == 2
+    assert kinds.count(ops.Conv2dBackwardFilter) == 1
 
 
 def test_both_backends_agree_on_frozen_layers(

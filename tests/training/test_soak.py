@@ -8,7 +8,6 @@ import importlib.util
 import json
 import mmap
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..support.ran import ran
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "soak.py"
 _SPEC = importlib.util.spec_from_file_location("soak", SCRIPT)
@@ -32,11 +33,8 @@ def test_nothing_grows(scenario: str, device: str, request: pytest.FixtureReques
     if device == "cuda":
         request.getfixturevalue("cuda")
     command = [sys.executable, SCRIPT, "--small"]
-    done = subprocess.run(
+    done = ran(
         [*command, "--scenario", scenario, "--device", device],
-        capture_output=True,
-        text=True,
-        timeout=300,
         env={**os.environ, soak.SHARED: os.environ.get("PYTEST_XDIST_WORKER", "")},
     )
     found = json.loads(done.stdout)

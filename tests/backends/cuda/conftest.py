@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans, tuner
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launches import Stream
@@ -213,6 +214,22 @@ def fake_cuda(monkeypatch):
 
 
 @pytest.fixture
+def searched(fake_cuda):
+    """What a search chooses among the candidates of sections, each given as a binder's tables."""
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    tables = ("products", "convolutions", "either", "variants", "at_once", "tails", "spared")
+
+    def search(*sections, options=None, seconds=1.0, rivals=None):
+        nothing = {key: {} for key in tables} | {"together": []}
+        binders = [SimpleNamespace(**nothing | each) for each in sections]
+        trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
+        options = options or Options("tf32")
+        return timed_plans.timed_plans(lambda choices: trial, {}, options, seconds, rivals)
+
+    return search
+
+
+@pytest.fixture
 def no_collection():
     """What refers to itself in circles stays."""
     gc.disable()
@@ -337,7 +354,11 @@ class FakeConvolution(Silent):
 
 @pytest.fixture
 def bound(fake_cuda, monkeypatch):
-    """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
+    """Binds sections on the stand-in for a device; gives the bytes that were allocated, too.
+
+    What it has bound is closed at the end.
+    """
+    made = []
     fake_cuda.Module = FakeModule
     fake_cuda.driver.allow_shared = lambda *_: None
     monkeypatch.setattr(modules, "toolchain", FakeToolchain)
@@ -374,9 +395,12 @@ def bound(fake_cuda, monkeypatch):
             streamed=streamed,
             pictures=pictures,
         )
+        made.append(executable)
         return executable, fake_cuda.allocated - before
 
     # What is compiled for the stand-in is no kernel.
     kernels._module.cache_clear()
     yield bind
+    for executable in made:
+        executable.close()
     kernels._module.cache_clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 
 from ...support.op_cases_norm import batch_norm_both
 from ...support.op_draft import Draft
+from ...support.ran import ran
 
 ROOT = Path(__file__).parents[3]
 # Fails where the variable had no effect.
@@ -80,12 +80,10 @@ def test_what_numpy_computes_is_in_float64(onednn: OneDnnBackend) -> None:
 def test_precision_without_avx512() -> None:
     """Batch norm keeps within PyTorch's errors with the kernels of other processors, too."""
     arguments = ["-q", "-n0", "-p", "no:cacheprovider", "tests/backends/test_precision.py"]
-    child = subprocess.run(
+    child = ran(
         [sys.executable, "-c", CHILD, *arguments, "-k", "batch_norm and cpu"],
         cwd=ROOT,
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
         check=False,
     )
     assert child.returncode == 0, child.stdout + child.stderr

@@ -16,6 +16,7 @@ import pytest
 from dnnstack.training.ranks.world import launcher
 
 from ...support.picture_folders import paint
+from ...support.ran import ran
 from ...support.ranks import (
     LIMIT,
     NET,
@@ -49,11 +50,7 @@ class Training:
     """A training by two ranks that is under way: it has saved a checkpoint."""
 
     def __init__(
-        self,
-        folder: Path,
-        own_launcher: bool = True,
-        machines: Sequence[str] = (),
-        **environ: str,
+        self, folder: Path, own_launcher: bool = True, machines: Sequence[str] = (), **environ: str
     ) -> None:
         given = ("--config", "net.yaml")
         words = command(2, *given, own_launcher=own_launcher, machines=machines)
@@ -280,15 +277,7 @@ WRONG = {
 def beside(folder: Path, first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
     """Two ranks that are started by different words."""
     words = [str(launcher()), "-n", "1", *first, ":", "-n", "1", *second]
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    return ran(words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, timeout=LIMIT)
 
 
 def refused(done: subprocess.CompletedProcess[str], *texts: str) -> None:
@@ -383,9 +372,7 @@ def test_missing_data_is_named(folder: Path, lacking: int) -> None:
 
 def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder: Path) -> None:
     words = [str(launcher()), "-n", "2", *command(3, "--config", "net.yaml")]
-    done = subprocess.run(
-        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT
-    )
+    done = ran(words, cwd=folder, env=environment(), timeout=LIMIT)
     assert done.stderr.count("--ranks 3: the launcher has started 2 processes") == 1
     assert done.returncode == 2
     assert BANNER not in done.stderr
