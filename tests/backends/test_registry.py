@@ -9,7 +9,6 @@ from importlib import import_module
 import pytest
 from dnnstack.backends.cuda import executable as cuda_executable  # its import enters the kernels
 from dnnstack.backends.cuda.binding import bind as cuda
-from dnnstack.backends.cuda.binding.early_updates import EarlyUpdate
 from dnnstack.backends.cuda.fused import dense_tail, first_conv, pattern, residual
 from dnnstack.backends.onednn import bind as onednn
 from dnnstack.backends.onednn import executable as onednn_executable
@@ -25,8 +24,6 @@ from ..support.operations import OPERATIONS
 REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
 # Only a GPU's kernels unite several operations; the reference takes them apart.
 LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
-# What a device puts into its own list of a step's operations.
-OWN = {"cuda": {EarlyUpdate}}
 # Only a CPU computes with integers.
 INTEGERS = {ops.Quantize, ops.QuantizedConv2d, ops.QuantizedMatMul}
 CUDA = tuple(
@@ -60,11 +57,7 @@ def test_every_operation_has_a_kernel(device: str) -> None:
 
 @pytest.mark.parametrize("device", REGISTRIES)
 def test_no_kernel_is_for_an_operation_that_there_is_not(device: str) -> None:
-    assert not {kind.__name__ for kind in _own(device) - OPERATIONS}
-
-
-def _own(device: str) -> set[type[Op]]:
-    return set(REGISTRIES[device]) - OWN.get(device, set())
+    assert not {kind.__name__ for kind in set(REGISTRIES[device]) - OPERATIONS}
 
 
 def test_every_kind_of_united_operations_has_a_kernel() -> None:
