@@ -14,7 +14,7 @@ from ..support.opened import NAMES, opened
 
 
 @pytest.fixture(params=NAMES, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     return opened(request.param)
 
 
@@ -32,12 +32,12 @@ def results(backend: Backend, draft: Draft) -> list[np.ndarray]:
     return found
 
 
-def test_every_activation_is_tried() -> None:
+def test_every_activation_is_tried():
     assert set(RIGHT) == set(ops.ACTIVATIONS)
 
 
 @pytest.mark.parametrize("kind", RIGHT)
-def test_values_and_slopes(backend: Backend, kind: str) -> None:
+def test_values_and_slopes(backend, kind):
     d, alpha = Draft(np.random.default_rng(1), "normal"), ALPHA.get(kind, 0.0)
     x, shape = d.given("x", POINTS[None]), (1, POINTS.size)
     y, dx, dy = d.out("y", *shape), d.out("dx", *shape), d.given("dy", np.ones(shape, np.float32))
@@ -48,7 +48,7 @@ def test_values_and_slopes(backend: Backend, kind: str) -> None:
     assert_right(kind, value_there, slope, flushed=backend.name == "cuda")
 
 
-def test_prelu_has_its_slope_at_zero(backend: Backend) -> None:
+def test_prelu_has_its_slope_at_zero(backend):
     """That of leaky ReLU, as in PyTorch; none of its own slope's gradient comes from 0."""
     # A GPU may take subnormal numbers for 0.
     some = slice(4 if backend.name == "cuda" else 6)

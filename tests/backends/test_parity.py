@@ -38,12 +38,12 @@ def reference() -> Backend:
 
 
 @pytest.fixture(params=NAMES, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     return opened(request.param)
 
 
 @pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+def poison(monkeypatch):
     """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows.
 
     The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
@@ -87,7 +87,7 @@ def assert_close(got: Array, want: Array, length: int, name: str) -> None:
 
 @pytest.mark.usefixtures("poison")
 @pytest.mark.parametrize("name", CASES)
-def test_operation(name: str, backend: Backend) -> None:
+def test_operation(name, backend):
     rng = np.random.default_rng(len(name))
     executable = None
     for law in ("normal", "ties", "zeros"):
@@ -107,7 +107,7 @@ def test_operation(name: str, backend: Backend) -> None:
 
 @pytest.mark.usefixtures("poison", "norms_by_onednn")
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batch_norm")])
-def test_batch_norm_by_onednn(name: str) -> None:
+def test_batch_norm_by_onednn(name):
     """As of many values; otherwise NumPy computes cases this small."""
     test_operation(name, opened("cpu"))
 
@@ -173,7 +173,7 @@ def excess(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", NUMBERS)
-def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
+def test_less_precision_loses_no_more_than_it_must(precision):
     """Operands that TF32 or bfloat16 holds exactly: only results are rounded."""
     backend = opened("cuda")
     bits, _, _ = NUMBERS[precision]
@@ -193,7 +193,7 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ops.ACTIVATIONS)
-def test_what_tf32_loses_in_a_second_product_is_known(kind: str) -> None:
+def test_what_tf32_loses_in_a_second_product_is_known(kind):
     """Cut to TF32's ten bits nothing is beyond the bound, cut to seven it is."""
     draft = CASES[f"conv2d-blocks-{kind}"](np.random.default_rng(1), "normal")
     for tensor, value in draft.values.items():
@@ -208,7 +208,7 @@ def test_what_tf32_loses_in_a_second_product_is_known(kind: str) -> None:
         assert (excess(draft, got, want, "tf32")[second.y] <= 0.0) == fine
 
 
-def test_every_operation_has_a_case() -> None:
+def test_every_operation_has_a_case():
     rng = np.random.default_rng(0)
     tried = {type(op) for make in CASES.values() for op in make(rng, "normal").graph.ops}
     # Fused has its own tests: it means what its parts mean.

@@ -86,13 +86,13 @@ BACKENDS = ["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cu
 
 
 @pytest.fixture(params=BACKENDS, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     name, _, threads = request.param.partition("-")
     return opened(name, int(threads or 1))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_error(name: str, backend: Backend) -> None:
+def test_error(name, backend):
     """At most MOST times PyTorch's, or half a unit in the last place, row by row."""
     check(name, backend, fusion=False)
 
@@ -101,7 +101,7 @@ def test_error(name: str, backend: Backend) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in CASES if name.startswith(("activated_sums", "bias_grad", "Lrn"))]
 )
-def test_error_of_kernels_that_fusion_takes(name: str) -> None:
+def test_error_of_kernels_that_fusion_takes(name):
     """Sums on the way and local normalisation by kernels of ours."""
     check(name, opened("cuda"), fusion=True)
 
@@ -130,7 +130,7 @@ def check(name: str, backend: Backend, fusion: bool) -> None:
         assert not over, f"{tensor.name}: {'; '.join(over)}"
 
 
-def test_every_operation_that_pytorch_has_is_measured() -> None:
+def test_every_operation_that_pytorch_has_is_measured():
     drafts = [make() for name, make in CASES.items() if name != "batch_norm-mnist"]
     every = [op for draft in drafts for op in draft.graph.ops]
     tried = {type(op).__name__ for op in every}

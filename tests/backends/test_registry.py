@@ -33,7 +33,7 @@ CUDA = tuple(
 assert onednn_executable
 
 
-def test_ops_gives_every_operation_of_its_modules() -> None:
+def test_ops_gives_every_operation_of_its_modules():
     """All but what operations are only derived from."""
     for module in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
         import_module(module.name)
@@ -49,24 +49,24 @@ def test_ops_gives_every_operation_of_its_modules() -> None:
 
 
 @pytest.mark.parametrize("device", REGISTRIES)
-def test_every_operation_has_a_kernel(device: str) -> None:
+def test_every_operation_has_a_kernel(device):
     registry = REGISTRIES[device]
     lacking = {kind for kind in OPERATIONS if registry.find(kind) is None}
     assert {kind.__name__ for kind in lacking} == {kind.__name__ for kind in LACKING[device]}
 
 
 @pytest.mark.parametrize("device", REGISTRIES)
-def test_no_kernel_is_for_an_operation_that_there_is_not(device: str) -> None:
+def test_no_kernel_is_for_an_operation_that_there_is_not(device):
     assert not {kind.__name__ for kind in set(REGISTRIES[device]) - OPERATIONS}
 
 
-def test_every_kind_of_united_operations_has_a_kernel() -> None:
+def test_every_kind_of_united_operations_has_a_kernel():
     kinds = {first_conv.FORWARD, first_conv.BACKWARD, dense_tail.TAIL, dense_tail.GRADIENTS}
     kinds |= {residual.NORM_ADD, residual.GRADIENT}
     assert set(pattern.LAUNCHES) == kinds
 
 
-def test_what_onednn_has_not_numpy_computes() -> None:
+def test_what_onednn_has_not_numpy_computes():
     """And only there: a GPU that fell back to the host would be slow without a word."""
     for kind in (ops.Rbf, ops.Views):
         assert kind not in onednn.KERNELS
@@ -80,7 +80,7 @@ def test_what_onednn_has_not_numpy_computes() -> None:
     assert all(kernel.__module__.startswith(CUDA) for kernel in cuda.KERNELS.values())
 
 
-def test_of_an_operation_its_own_kernel_comes_first() -> None:
+def test_of_an_operation_its_own_kernel_comes_first():
     registry: Registry[str] = Registry("abacus")
     registry[ops.Scale] = "own"
     registry.fall_back("default", {ops.Scale, ops.Softmax})

@@ -30,7 +30,7 @@ Describe = Callable[[Draft], Tensor]
 
 
 @pytest.fixture(params=NAMES, scope="module")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     return opened(request.param)
 
 
@@ -138,7 +138,7 @@ def decayed(kind: str, decay: float) -> Array:
 
 @pytest.mark.parametrize("away", [1e-7, 1e-9])
 @pytest.mark.parametrize("kind", RULES)
-def test_weights_decay(backend: Backend, kind: str, away: float) -> None:
+def test_weights_decay(backend, kind, away):
     """away: rate times weight decay."""
     if kind == "sign" and away < 1e-7:
         pytest.skip("all of its moves are of one size and are rounded alike")
@@ -150,7 +150,7 @@ def test_weights_decay(backend: Backend, kind: str, away: float) -> None:
 
 @pytest.mark.parametrize("away", [1e-2, 1e-4, 1e-5, 1e-6])
 @pytest.mark.parametrize("pull", [False, True])
-def test_averages_follow(backend: Backend, away: float, pull: bool) -> None:
+def test_averages_follow(backend, away, pull):
     start = averaged(draft := Draft(np.random.default_rng(1), "normal"), away, pull)
     want = right(partial(averaged, away=away, pull=pull, exact=True))
     moved = (want - draft.values[start]).mean()
@@ -161,9 +161,7 @@ def test_averages_follow(backend: Backend, away: float, pull: bool) -> None:
 @pytest.mark.usefixtures("norms_by_onednn")
 @pytest.mark.parametrize("momentum", [0.1, 1e-3, 1e-4, 1e-5])
 @pytest.mark.parametrize("describe", [tracked, tracked_by_parts])
-def test_running_statistics_follow(
-    backend: Backend, describe: Callable[[Draft, float], Tensor], momentum: float
-) -> None:
+def test_running_statistics_follow(backend, describe, momentum):
     if describe is tracked_by_parts and not isinstance(backend, ReferenceBackend):
         pytest.skip("rows are not given from outside; oneDNN has the reference's function")
     start = describe(draft := Draft(np.random.default_rng(1), "normal"), momentum)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +41,13 @@ train: {epochs: 2, log_every: 5}
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory):
     """One cache for all processes: drawn pictures and tuning tables."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="session")
-def environment(cache: Path) -> dict[str, str]:
+def environment(cache):
     """Nothing of the user's own, and no network; output is buffered as usual."""
     # COLUMNS is that of pytest's workers, not of a terminal.
     own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED", "COLUMNS", "LINES")
@@ -56,7 +56,7 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def command() -> list[str]:
+def command():
     """How a process begins; a warning of any library is an error."""
     return [sys.executable, "-W", "error", "-m", "dnnstack.cli"]
 
@@ -68,7 +68,7 @@ def ended(done: Result, status: int | None) -> Result:
 
 
 @pytest.fixture(scope="session")
-def start_in(environment: dict[str, str], command: list[str]) -> Run:
+def start_in(environment, command):
     """Run the command in a folder, as a process that imports what it needs."""
 
     def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
@@ -78,7 +78,7 @@ def start_in(environment: dict[str, str], command: list[str]) -> Run:
 
 
 @pytest.fixture(scope="session")
-def run_in(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run_in(environment, tmp_path_factory):
     """Run the command in a folder, as a child of a process that has imported everything."""
     with closing(Commands(environment, tmp_path_factory.mktemp("commands"))) as commands:
 
@@ -89,7 +89,7 @@ def run_in(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def run(run_in: Run, tmp_path: Path) -> Run:
+def run(run_in, tmp_path):
     """Run the command in this test's folder, which holds ``tiny.yaml``."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
 
@@ -109,7 +109,7 @@ Child = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+def child(environment, tmp_path_factory):
     """Run a command line in a forked child, numpy alone; options are those of ``children.py``."""
     out = tmp_path_factory.mktemp("child") / "out.txt"
     with subprocess.Popen(
@@ -136,7 +136,7 @@ def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def trained(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(start_in, tmp_path_factory):
     """A folder with ``tiny.yaml`` and its finished run, to be read and not written."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ train: {epochs: 1}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A config, and pictures of two classes in data/set."""
     (tmp_path / "two.yaml").write_text(CONFIG)
     drawn = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
@@ -41,7 +40,7 @@ TRAIN = ("train", "--config", "two.yaml", "--device", "numpy")
 EVAL = ("eval", "--device", "numpy", "--split", "train", "--no-plots")
 
 
-def test_an_evaluation_finds_the_data_of_its_run(run_in: Run, folder: Path) -> None:
+def test_an_evaluation_finds_the_data_of_its_run(run_in, folder):
     done = run_in(folder, *TRAIN, "--data-dir", "data", status=0)
     assert "next        dnnstack eval\n" in done.stdout
     done = run_in(folder, *EVAL, status=0)
@@ -49,7 +48,7 @@ def test_an_evaluation_finds_the_data_of_its_run(run_in: Run, folder: Path) -> N
     done = run_in(folder / "elsewhere", *EVAL, "--runs-dir", "../runs", status=0)
 
 
-def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
+def test_so_does_a_resume(run_in, folder):
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume", status=0)
     # What the config says now comes before what was.
@@ -59,7 +58,7 @@ def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
     assert f"from the data folder, which is {folder / 'gone'}. summary" in done.stderr
 
 
-def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None:
+def test_a_folder_that_is_gone_does_not_count(run_in, folder):
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     (folder / "data").rename(folder / "moved")
     done = run_in(folder, *EVAL, status=1)
@@ -69,8 +68,8 @@ def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None
 
 
 def test_a_moved_folder_of_pictures_is_named_as_the_config_has_it(
-    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run_in, folder, environment, monkeypatch
+):
     """The data folder, in which they never were, comes last."""
     (folder / "data" / "set").rename(folder / "set")
     assert run_in(folder, *TRAIN).returncode == 0
@@ -88,9 +87,7 @@ def test_a_moved_folder_of_pictures_is_named_as_the_config_has_it(
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_an_empty_class_comes_before_advice_about_the_network(
-    run_in: Run, folder: Path, hidden: bool
-) -> None:
+def test_an_empty_class_comes_before_advice_about_the_network(run_in, folder, hidden):
     pictures = folder / "data" / "set"
     for path in (pictures / "b").iterdir():
         path.unlink()
@@ -103,7 +100,7 @@ def test_an_empty_class_comes_before_advice_about_the_network(
     assert "units" not in done.stderr
 
 
-def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in: Run, folder: Path) -> None:
+def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in, folder):
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     renamed = folder / "data" / "renamed"
     (folder / "data" / "set").rename(renamed)
@@ -115,9 +112,7 @@ def test_a_renamed_folder_of_pictures_is_named_with_a_way_out(run_in: Run, folde
     assert run_in(folder, *EVAL).returncode == 0
 
 
-def test_the_environment_comes_first(
-    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_comes_first(run_in, folder, environment, monkeypatch):
     monkeypatch.setitem(environment, "DNNSTACK_DATA", "nowhere")
     done = run_in(folder, *TRAIN, "--data-dir", "data", status=0)
     # Without the option the evaluation would not find it.
@@ -126,7 +121,7 @@ def test_the_environment_comes_first(
     assert "nowhere/set: cannot be read" in done.stderr
 
 
-def test_a_file_from_elsewhere_names_no_folder(run_in: Run, folder: Path) -> None:
+def test_a_file_from_elsewhere_names_no_folder(run_in, folder):
     """Anybody may have written it: its folders are shown, not used."""
     assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
     (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
@@ -142,7 +137,7 @@ def test_a_file_from_elsewhere_names_no_folder(run_in: Run, folder: Path) -> Non
     assert "is not used" in done.stderr
 
 
-def test_nor_pictures_outside_the_data_folder(run_in: Run, folder: Path) -> None:
+def test_nor_pictures_outside_the_data_folder(run_in, folder):
     outside = f"data.dataset.image_folder.train={folder / 'data' / 'set'}"
     assert run_in(folder, *TRAIN, "--set", outside).returncode == 0
     (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
@@ -153,8 +148,8 @@ def test_nor_pictures_outside_the_data_folder(run_in: Run, folder: Path) -> None
 
 
 def test_pictures_beside_the_config_are_found_from_anywhere(
-    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run_in, folder, environment, monkeypatch
+):
     """Also where the environment names the folder of other data sets, and by what comes later."""
     monkeypatch.setitem(environment, "DNNSTACK_DATA", "nowhere")
     (folder / "two.yaml").rename(folder / "data" / "two.yaml")
@@ -170,7 +165,7 @@ def test_pictures_beside_the_config_are_found_from_anywhere(
     run_in(folder / "work", *EVAL, "--data-dir", "../moved", status=0)
 
 
-def test_a_run_trained_on_other_pictures_keeps_to_them(run_in: Run, folder: Path) -> None:
+def test_a_run_trained_on_other_pictures_keeps_to_them(run_in, folder):
     shutil.copytree(folder / "data" / "set", folder / "set")
     next((folder / "set").glob("a/*.png")).write_text("not a picture")
     for line in (

@@ -40,7 +40,7 @@ OPTIONS = [
 
 
 @pytest.fixture
-def here(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(cache, tmp_path, monkeypatch):
     """An empty folder on a machine with little memory, so that a test that fails takes little."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -63,9 +63,7 @@ def with_layer(here: Path, layer: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
 @pytest.mark.parametrize(("kind", "option"), OPTIONS)
-def test_any_option_of_any_layer(
-    kind: str, option: str, device: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_option_of_any_layer(kind, option, device, here, capsys):
     # What is refused before a device is asked is the same on both.
     for number in HUGE if device == "numpy" else HUGE[1:2]:
         options = {**least_options(LAYERS[kind]), option: number}
@@ -98,9 +96,7 @@ def test_any_option_of_any_layer(
         ("flatten: {}\n  - dense: {units: N}", "units: N"),
     ],
 )
-def test_the_key_and_its_place_are_named(
-    layer: str, key: str, device: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_key_and_its_place_are_named(layer, key, device, here, capsys):
     number = 2**31 - 1
     words = with_layer(here, layer.replace("N", str(number)))
     status, text = said(capsys, words, device)
@@ -122,9 +118,7 @@ def leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", HUGE)
-def test_any_other_key(
-    number: int, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_other_key(number, here, capsys, monkeypatch):
     def stopped(loop: Loop, *given: object) -> None:
         raise Interrupted("the training begins")
 
@@ -151,12 +145,8 @@ def test_any_other_key(
     ],
 )
 def test_memory_that_runs_out_is_blamed_on_what_takes_most(
-    layer: str,
-    blamed: bool,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    layer, blamed, here, capsys, monkeypatch
+):
     def full(loop: Loop, *given: object) -> None:
         raise MemoryError("9 GiB")
 

@@ -22,7 +22,7 @@ KEYS = ["path", "label", "index", "probability", "top", "preprocessing", "sure",
 
 
 @pytest.fixture(scope="module")
-def pictures(trained: Path) -> list[str]:
+def pictures(trained):
     """Three pictures of the test set as PNG, and one dark on a light page as JPEG."""
     options = {"train_count": 480, "test_count": 100}
     images = load("strokes", "test", root=trained, options=options).images
@@ -37,14 +37,14 @@ def pictures(trained: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(cache: Path) -> None:
+def _cache(cache):
     """The pictures are drawn in this process, by the same cache as in the others."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DNNSTACK_CACHE", str(cache))
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_json_lines(run_in: Run, trained: Path, pictures: list[str], device: str) -> None:
+def test_json_lines(run_in, trained, pictures, device):
     done = run_in(
         trained, "predict", "--json", "--top", "2", "--device", device, *pictures, status=0
     )
@@ -60,9 +60,7 @@ def test_json_lines(run_in: Run, trained: Path, pictures: list[str], device: str
     assert "crop_to_ink" in found[3]["preprocessing"]
 
 
-def test_an_answer_does_not_depend_on_its_neighbours(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     arguments = ("predict", "--json", "--device", "numpy", "--top", "10")
     together = run_in(trained, *arguments, *pictures).stdout.splitlines()
     alone = run_in(trained, *arguments, pictures[1]).stdout.splitlines()
@@ -70,9 +68,7 @@ def test_an_answer_does_not_depend_on_its_neighbours(
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
 
 
-def test_text_shows_the_picture_beside_a_chart(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_text_shows_the_picture_beside_a_chart(run_in, trained, pictures):
     done = run_in(trained, "predict", "--device", "numpy", *pictures, status=0)
     assert "using runs/tiny, the latest run" in done.stderr
     assert "\x1b" not in done.stdout
@@ -95,7 +91,7 @@ def test_text_shows_the_picture_beside_a_chart(
     assert sum("█" in line[:28] for line in lines) > 20
 
 
-def test_top_names_the_best_first(run_in: Run, trained: Path, pictures: list[str]) -> None:
+def test_top_names_the_best_first(run_in, trained, pictures):
     done = run_in(trained, "predict", "--device", "numpy", "--top", "2", pictures[0])
     rows = [line for line in done.stdout.splitlines() if re.search(r"\d\.\d%", line)]
     assert len(rows) == 3
@@ -104,9 +100,7 @@ def test_top_names_the_best_first(run_in: Run, trained: Path, pictures: list[str
     assert shares == sorted(shares, reverse=True)
 
 
-def test_a_line_for_each_picture_of_a_folder(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_a_line_for_each_picture_of_a_folder(run_in, trained, pictures):
     (trained / "several").mkdir()
     for name in pictures:
         shutil.copy(trained / name, trained / "several")
@@ -118,9 +112,7 @@ def test_a_line_for_each_picture_of_a_folder(
     assert (both.returncode, "--short and --csv cannot be used together" in both.stderr) == (2, 1)
 
 
-def test_text_without_block_characters(
-    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str]
-) -> None:
+def test_text_without_block_characters(command, environment, trained, pictures):
     """A terminal that knows ASCII alone gets ASCII alone, and no error."""
     done = subprocess.run(
         [*command, "predict", "--device", "numpy", pictures[0]],
@@ -133,7 +125,7 @@ def test_text_without_block_characters(
     assert b"##" in done.stdout
 
 
-def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
+def test_csv(run_in, trained, pictures):
     done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures, status=0)
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     classes = [f"probability:{digit}" for digit in range(10)]
@@ -154,14 +146,7 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
 @pytest.mark.parametrize("plain", [False, True])
-def test_csv_has_the_bytes_of_a_path(
-    trained: Path,
-    pictures: list[str],
-    command: list[str],
-    environment: dict[str, str],
-    name: bytes,
-    plain: bool,
-) -> None:
+def test_csv_has_the_bytes_of_a_path(trained, pictures, command, environment, name, plain):
     odd = Path(trained, os.fsdecode(name))
     odd.write_bytes(Path(trained, pictures[0]).read_bytes())
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"} if plain else {}
@@ -177,7 +162,7 @@ def test_csv_has_the_bytes_of_a_path(
     assert done.stdout.splitlines()[1].startswith(name + b",")
 
 
-def test_csv_quotes_a_path_with_a_line_end(run_in: Run, trained: Path, pictures: list[str]) -> None:
+def test_csv_quotes_a_path_with_a_line_end(run_in, trained, pictures):
     odd = Path(trained, "one\nfile, really.png")
     odd.write_bytes(Path(trained, pictures[0]).read_bytes())
     done = run_in(trained, "predict", "--csv", "--device", "numpy", odd.name)
@@ -188,7 +173,7 @@ def test_csv_quotes_a_path_with_a_line_end(run_in: Run, trained: Path, pictures:
     assert row["index"].isdigit()
 
 
-def test_json_and_csv_exclude_each_other(run_in: Run, trained: Path) -> None:
+def test_json_and_csv_exclude_each_other(run_in, trained):
     done = run_in(trained, "predict", "--csv", "--json", "0.png")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--json and --csv cannot be used together" in done.stderr
@@ -198,7 +183,7 @@ def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [json.loads(line)["path"] for line in done.stdout.splitlines()]
 
 
-def test_folders_and_quoted_patterns(run_in: Run, trained: Path, pictures: list[str]) -> None:
+def test_folders_and_quoted_patterns(run_in, trained, pictures):
     (trained / "scans" / "sub").mkdir(parents=True, exist_ok=True)
     for name, copy in (("1.png", "scans/b.png"), ("2.png", "scans/sub/a.png")):
         shutil.copy(trained / name, trained / copy)
@@ -211,9 +196,7 @@ def test_folders_and_quoted_patterns(run_in: Run, trained: Path, pictures: list[
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", "\r\n"])
-def test_paths_on_standard_input(
-    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str], end: str
-) -> None:
+def test_paths_on_standard_input(command, environment, trained, pictures, end):
     done = subprocess.run(
         [*command, "predict", "--json", "--device", "numpy", pictures[2], "-", pictures[0]],
         cwd=trained,
@@ -226,9 +209,7 @@ def test_paths_on_standard_input(
     assert found == [pictures[2], pictures[1], pictures[3], pictures[0]]
 
 
-def test_a_picture_in_standard_input_is_no_list(
-    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str]
-) -> None:
+def test_a_picture_in_standard_input_is_no_list(command, environment, trained, pictures):
     done = subprocess.run(
         [*command, "predict", "--device", "numpy", "-"],
         input=(trained / pictures[0]).read_bytes(),
@@ -240,15 +221,13 @@ def test_a_picture_in_standard_input_is_no_list(
     assert b"standard input is a picture" in done.stderr
 
 
-def test_an_empty_standard_input_is_an_error(run_in: Run, trained: Path) -> None:
+def test_an_empty_standard_input_is_an_error(run_in, trained):
     done = run_in(trained, "predict", "--device", "numpy", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "standard input has no paths" in done.stderr
 
 
-def test_a_name_that_is_no_text_is_shown_and_written(
-    command: list[str], environment: dict[str, str], trained: Path, tmp_path: Path
-) -> None:
+def test_a_name_that_is_no_text_is_shown_and_written(command, environment, trained, tmp_path):
     name = os.fsencode(tmp_path) + b"/\xff\x1b5.png"
     Image.new("L", (28, 28)).save(tmp_path / "a.png")
     os.rename(tmp_path / "a.png", name)
@@ -265,9 +244,7 @@ def test_a_name_that_is_no_text_is_shown_and_written(
             assert b"/\\udcff\\x1b5.png: " in done.stdout
 
 
-def test_views_change_the_probabilities_alone(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_views_change_the_probabilities_alone(run_in, trained, pictures):
     """Those of dnnstack.load with the same views."""
     predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--tta")
     plain, viewed = (
@@ -283,9 +260,7 @@ def test_views_change_the_probabilities_alone(
     assert "mirror+translate" in refused.stderr
 
 
-def test_raw_and_invert_change_what_is_seen(
-    run_in: Run, trained: Path, tmp_path: Path, pictures: list[str]
-) -> None:
+def test_raw_and_invert_change_what_is_seen(run_in, trained, tmp_path, pictures):
     predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--save-input")
     steps = {}
     for options in ((), ("--raw",), ("--raw", "--invert"), ("--invert",)):
@@ -308,9 +283,7 @@ def test_raw_and_invert_change_what_is_seen(
         assert picture.getpixel((0, 0)) > 200
 
 
-def test_a_folder_for_inputs_that_cannot_be_made(
-    run_in: Run, trained: Path, tmp_path: Path, pictures: list[str]
-) -> None:
+def test_a_folder_for_inputs_that_cannot_be_made(run_in, trained, tmp_path, pictures):
     (tmp_path / "file").touch()
     done = run_in(
         trained, "predict", "--device", "numpy", "0.png", "--save-input", str(tmp_path / "file/x")
@@ -320,9 +293,7 @@ def test_a_folder_for_inputs_that_cannot_be_made(
     assert "choose another folder with --save-input" in done.stderr
 
 
-def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(run_in, trained, pictures):
     done = run_in(trained, "predict", "--device", "numpy", "missing.png")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "dnnstack: error: missing.png: no such file\n"
@@ -332,9 +303,7 @@ def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(
     assert second.startswith("dnnstack: using runs/tiny, the latest run: ")
 
 
-def test_a_bad_picture_does_not_stop_the_rest(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_a_bad_picture_does_not_stop_the_rest(run_in, trained, pictures):
     (trained / "words.png").write_text("not a picture", encoding="utf-8")
     paths = [pictures[0], "words.png", "missing.png", pictures[1]]
     done = run_in(trained, "predict", "--json", "--device", "numpy", *paths, status=1)
@@ -346,9 +315,7 @@ def test_a_bad_picture_does_not_stop_the_rest(
     assert len(wrong) == 2
 
 
-def test_an_answer_that_is_not_likely_enough_is_not_sure(
-    run_in: Run, trained: Path, pictures: list[str]
-) -> None:
+def test_an_answer_that_is_not_likely_enough_is_not_sure(run_in, trained, pictures):
     """Its classes are given all the same; the exit status is 3 if a limit was asked for."""
     line = ("predict", "--device", "numpy", pictures[0])
     found = json.loads(run_in(trained, *line, "--json").stdout)
@@ -368,9 +335,7 @@ def test_an_answer_that_is_not_likely_enough_is_not_sure(
     assert (done.returncode, json.loads(done.stdout)["doubt"]) == (3, "less than 100%")
 
 
-def test_two_digits_are_not_answered_plainly(
-    run_in: Run, trained: Path, pictures: list[str], tmp_path: Path
-) -> None:
+def test_two_digits_are_not_answered_plainly(run_in, trained, pictures, tmp_path):
     with Image.open(trained / pictures[0]) as one, Image.open(trained / pictures[1]) as other:
         page = Image.new("L", (80, 40))
         page.paste(one, (6, 6))
@@ -383,7 +348,7 @@ def test_two_digits_are_not_answered_plainly(
     assert json.loads(run_in(trained, *line, "--json", "--raw").stdout)["sure"]
 
 
-def test_a_letter_is_not_answered_plainly(run_in: Run, trained: Path, tmp_path: Path) -> None:
+def test_a_letter_is_not_answered_plainly(run_in, trained, tmp_path):
     page = Image.new("L", (200, 200), 255)
     ImageDraw.Draw(page).text((100, 100), "W", font_size=110, anchor="mm")
     page.save(tmp_path / "letter.png")

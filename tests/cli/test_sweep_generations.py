@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from .test_sweep import SWEEP, WORKERS, folder_of, kill_some, killed_often, lines_of
@@ -24,15 +23,13 @@ search:
 """
 
 
-def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
+def test_killed_at_random_it_makes_the_same_trials(child, tmp_path):
     whole, _ = killed_often(child, tmp_path, GENETIC, 11)
     begun = [line["generation"] for line in lines_of(whole) if line["event"] == "begin"]
     assert begun == [0, 0, 1, 1, 2]
 
 
-def test_kills_of_workers_lose_no_trial_of_a_generation(
-    child: Child, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_kills_of_workers_lose_no_trial_of_a_generation(child, environment, tmp_path):
     """Which are the parents depends on the order of the ends."""
     folder = folder_of(tmp_path, "one", GENETIC.replace("trials: 5", "trials: 8"), epochs=5)
     with subprocess.Popen(
@@ -55,7 +52,7 @@ def test_kills_of_workers_lose_no_trial_of_a_generation(
     assert begun[7] >= 2
 
 
-def test_a_search_of_one_generation_is_told_that_it_is_random(run_in: Run, tmp_path: Path) -> None:
+def test_a_search_of_one_generation_is_told_that_it_is_random(run_in, tmp_path):
     for trials, told in ((2, True), (3, False)):
         search = GENETIC.replace("trials: 5", f"trials: {trials}")
         done = run_in(folder_of(tmp_path, f"of-{trials}", search), *SWEEP, status=0)

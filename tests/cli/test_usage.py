@@ -36,9 +36,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("train --config lenet.yaml --device gpu", "'cuda'; did you mean 'cuda'?\n"),
     ],
 )
-def test_what_was_meant_is_named(
-    line: str, hint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_was_meant_is_named(line, hint, capsys, tmp_path):
     assert entrance.main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -48,9 +46,7 @@ def test_what_was_meant_is_named(
 
 
 @pytest.mark.parametrize("columns", [70, 80, 100])
-def test_help_breaks_no_name(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_breaks_no_name(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     for command in ("train", "sweep", "predict"):
         assert entrance.main([command, "--help"]) == 0
@@ -62,7 +58,7 @@ def test_help_breaks_no_name(
     assert {f"{name}," for name in packaged_configs()[:-1]} <= set(words)
 
 
-def test_an_example_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_fits_a_terminal(capsys):
     """Each is a line to copy; one that the terminal breaks is two commands to a shell."""
     assert entrance.main(["--help"]) == 0
     listed = capsys.readouterr().out.split("Commands:\n")[1].split("\n\n")[0]
@@ -78,9 +74,7 @@ def test_an_example_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
             assert wide, name
 
 
-def test_the_end_of_the_input_ends_the_line_of_a_question(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_the_input_ends_the_line_of_a_question(capsys, monkeypatch):
     for answer, allowed in (("", False), ("y", True), ("y\n", True)):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         assert console.confirm("A plugin.", "May it run?") == allowed
@@ -89,9 +83,7 @@ def test_the_end_of_the_input_ends_the_line_of_a_question(
         assert asked == "May it run? [y/N] " + "\n" * (answer != "y\n")
 
 
-def test_a_picture_in_the_place_of_a_command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_in_the_place_of_a_command(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("5.png").touch()
     assert entrance.main(["5.png"]) == 2
@@ -99,16 +91,14 @@ def test_a_picture_in_the_place_of_a_command(
 
 
 @pytest.mark.parametrize("option", sorted(usage.KEYS))
-def test_the_keys_named_for_options_are_keys(option: str) -> None:
+def test_the_keys_named_for_options_are_keys(option):
     load_config("digits.yaml", [usage.KEYS[option]])
 
 
 Complete = Callable[..., list[str]]
 
 
-def test_the_question_ends_its_line_at_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_question_ends_its_line_at_ctrl_c(monkeypatch, capsys):
     class Interrupted:
         def readline(self) -> str:
             raise KeyboardInterrupt
@@ -120,7 +110,7 @@ def test_the_question_ends_its_line_at_ctrl_c(
 
 
 @pytest.fixture
-def complete(command: list[str], environment: dict[str, str], trained: Path) -> Complete:
+def complete(command, environment, trained):
     """What bash is offered for the last word, in a folder with ``tiny.yaml`` and its run."""
 
     def offered(*words: str) -> list[str]:
@@ -149,14 +139,12 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         ("train --set run.fusion = ", "plain,false plain,true"),
     ],
 )
-def test_the_tab_key(complete: Complete, words: str, offered: str) -> None:
+def test_the_tab_key(complete, words, offered):
     assert complete(*words.split(" ")) == offered.split(" ")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_is_produced(
-    shell: str, command: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_completion_script_is_produced(shell, command, environment, tmp_path):
     if shell == "bash":
         version = ran(
             ["bash", "-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"],
@@ -170,13 +158,13 @@ def test_the_completion_script_is_produced(
 
 
 @pytest.mark.parametrize("option", ["--data-dir", "--runs-dir"])
-def test_an_empty_folder_is_none(run: Run, tmp_path: Path, option: str) -> None:
+def test_an_empty_folder_is_none(run, tmp_path, option):
     done = run("train", "--config", "tiny.yaml", option, "", status=2)
     assert f"'{option}': the value is empty; give a path, or leave the option out" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
-def test_an_empty_config_is_none(run: Run) -> None:
+def test_an_empty_config_is_none(run):
     done = run("train", "--config", "")
     assert (done.returncode, done.stderr) == (
         1,
@@ -184,7 +172,7 @@ def test_an_empty_config_is_none(run: Run) -> None:
     )
 
 
-def test_standard_input_is_a_file(run: Run) -> None:
+def test_standard_input_is_a_file(run):
     done = run("train", "--config", "-")
     assert "-: no such file; a config is not read from standard input by this name" in done.stderr
 
@@ -197,9 +185,7 @@ def test_standard_input_is_a_file(run: Run) -> None:
         *("summary --checkpoint", "train --config tiny.yaml --resume", "compress --config"),
     ],
 )
-def test_a_name_that_is_too_long_is_told(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_too_long_is_told(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     assert entrance.main([*line.split(), "a" * 300]) == 1
@@ -208,5 +194,5 @@ def test_a_name_that_is_too_long_is_told(
     assert "aaaa" in told
 
 
-def test_an_empty_name_of_a_group(run: Run) -> None:
+def test_an_empty_name_of_a_group(run):
     assert "an empty name: no such group of runs" in run("runs", "--group", "").stderr

@@ -52,7 +52,7 @@ def errors(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()) -
     return lines if len(lines) == 1 else lines[1:]
 
 
-def test_blocks_and_repeat_are_what_they_stand_for() -> None:
+def test_blocks_and_repeat_are_what_they_stand_for():
     short = read("layers: [{stage: {filters: 8, count: 2}}, flatten]\n")
     long = read(WRITTEN_OUT, "")
     assert short == long
@@ -61,7 +61,7 @@ def test_blocks_and_repeat_are_what_they_stand_for() -> None:
     assert parse_config(effective_yaml(short), "x.yaml") == short
 
 
-def test_composites_are_written_as_a_person_would_nest_them() -> None:
+def test_composites_are_written_as_a_person_would_nest_them():
     config = read(
         """\
 layers:
@@ -80,7 +80,7 @@ layers:
     ]
 
 
-def test_names_count_over_the_whole_net_and_join_with_dots() -> None:
+def test_names_count_over_the_whole_net_and_join_with_dots():
     config = read(
         """\
 layers:
@@ -107,7 +107,7 @@ layers:
     ]
 
 
-def test_layers_tell_where_they_were_written() -> None:
+def test_layers_tell_where_they_were_written():
     config = read("layers:\n  - relu\n  - basic: {filters: 3}\n  - flatten\n")
     relu, residual, _ = config.layers
     assert relu.place == "x.yaml:19:5"
@@ -117,7 +117,7 @@ def test_layers_tell_where_they_were_written() -> None:
     assert read("layers: [relu]\n", "") == read("layers:\n  - relu\n", "")
 
 
-def test_a_parameter_may_be_a_layer_or_layers() -> None:
+def test_a_parameter_may_be_a_layer_or_layers():
     blocks = """\
 blocks:
   with:
@@ -141,14 +141,14 @@ layers:
 
 
 @pytest.mark.parametrize(("layers", "expected"), stored(__file__, "block_uses.txt"))
-def test_mistakes_in_uses(layers: str, expected: str) -> None:
+def test_mistakes_in_uses(layers, expected):
     found = errors(layers + "\n")
     assert found[0].startswith(expected), found
     assert len(found) == 1, found
 
 
 @pytest.mark.parametrize(("given", "expected"), stored(__file__, "blocks.txt"))
-def test_mistakes_in_blocks(given: str, expected: str) -> None:
+def test_mistakes_in_blocks(given, expected):
     """The blocks, and in the last line what uses them."""
     block, _, use = given.rpartition("\n")
     layers = f"layers: [{{{use}}}]\n" if ":" in use else f"layers: [{use}]\n"
@@ -157,24 +157,24 @@ def test_mistakes_in_blocks(given: str, expected: str) -> None:
         assert line.startswith(start), found
 
 
-def test_a_mistake_in_a_block_is_told_once_however_often_it_is_used() -> None:
+def test_a_mistake_in_a_block_is_told_once_however_often_it_is_used():
     block = "blocks:\n  b: {layers: [{dense: {unit: 3}}]}\n"
     assert len(errors("layers: [b, {repeat: {times: 5, layers: [b]}}]\n", block)) == 1
 
 
-def test_a_misspelt_blocks() -> None:
+def test_a_misspelt_blocks():
     assert errors("layers: [relu]\n", "block: {b: {layers: [relu]}}\n") == [
         "x.yaml:4:1: block: unknown key; did you mean 'blocks'?"
     ]
 
 
-def test_an_override_of_blocks_that_are_not_there() -> None:
+def test_an_override_of_blocks_that_are_not_there():
     (found,) = errors("layers: [relu]\n", "", ("blocks.a.parameters.b=1",))
     assert found.endswith("the config has no blocks")
 
 
 @pytest.mark.parametrize("blocks", ["", "blocks: {b: {layers: [tanh]}}\n"])
-def test_blocks_as_a_whole_are_no_override(blocks: str) -> None:
+def test_blocks_as_a_whole_are_no_override(blocks):
     change = "blocks={a: {layers: [relu]}}"
     assert errors("layers: [relu]\n", blocks, (change,)) == [
         f"--set {change}: blocks: cannot be set as a whole, because blocks are expanded first; "
@@ -182,7 +182,7 @@ def test_blocks_as_a_whole_are_no_override(blocks: str) -> None:
     ]
 
 
-def test_what_is_written_out_can_be_read_again() -> None:
+def test_what_is_written_out_can_be_read_again():
     """Blocks nest deeper than their text; the effective config must not be too deep for YAML."""
     levels = "".join(
         f"  b{n}: {{layers: [{{concat: {{branches: [[b{n + 1}], [relu]]}}}}]}}\n" for n in range(7)
@@ -197,7 +197,7 @@ def test_what_is_written_out_can_be_read_again() -> None:
 LAST = "  b8: {layers: [{residual: {body: [relu]}}]}\n"
 
 
-def test_overrides_of_what_was_written_out() -> None:
+def test_overrides_of_what_was_written_out():
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     change = "layers.residual_2.body.conv2d_2.filters=5"
     assert [layer.body[0].filters for layer in read(use, overrides=(change,)).layers[:3]] == [
@@ -224,7 +224,7 @@ def test_overrides_of_what_was_written_out() -> None:
         ("layers.residual_2.body.conv2d_2.filter=5", "unknown key; did you mean 'filters'?"),
     ],
 )
-def test_mistakes_in_overrides(override: str, expected: str) -> None:
+def test_mistakes_in_overrides(override, expected):
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     (found,) = errors(use, overrides=(override,))
     assert found.startswith(f"--set {override}")

@@ -28,14 +28,14 @@ def config(dataset: str) -> RunConfig:
         '{table: {inputs: [[0], [1]], targets: [0, 1], classes: ["no", "a: b"]}}',
     ],
 )
-def test_what_is_written_back_reads_as_the_same(dataset: str) -> None:
+def test_what_is_written_back_reads_as_the_same(dataset):
     first = config(dataset)
     again = parse_config(effective_yaml(first), "again.yaml")
     assert again == first
     assert effective_yaml(again) == effective_yaml(first)
 
 
-def test_a_long_table_is_broken_into_lines() -> None:
+def test_a_long_table_is_broken_into_lines():
     rows = ", ".join(f"[{a}, {b}, {a * b}]" for a in range(10) for b in range(10))
     targets = ", ".join("0" for _ in range(100))
     first = config(f"{{table: {{inputs: [{rows}], targets: [{targets}]}}}}")
@@ -45,13 +45,13 @@ def test_a_long_table_is_broken_into_lines() -> None:
 
 
 @pytest.mark.parametrize(("dataset", "message"), stored(__file__, "dataset_errors.txt"))
-def test_a_mistake_is_answered_with_its_place(dataset: str, message: str) -> None:
+def test_a_mistake_is_answered_with_its_place(dataset, message):
     with pytest.raises(ConfigError, match=message) as caught:
         config(dataset)
     assert "x.yaml:1:" in str(caught.value)
 
 
-def test_a_column_of_numbers_may_be_written_without_inner_brackets() -> None:
+def test_a_column_of_numbers_may_be_written_without_inner_brackets():
     assert config("{table: {inputs: [0, 1], targets: [0, 1]}}") == config(
         "{table: {inputs: [[0], [1]], targets: [0, 1]}}"
     )

@@ -10,15 +10,15 @@ from ..support.stored import stored
 
 
 @pytest.mark.parametrize(("line", "expected"), stored(__file__, "errors.txt"))
-def test_message(line: str, expected: str) -> None:
+def test_message(line, expected):
     assert message(with_line(line)) == expected
 
 
-def test_the_good_config_is_good() -> None:
+def test_the_good_config_is_good():
     parse_config("\n".join(GOOD.values()), "x.yaml")
 
 
-def test_all_errors_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_at_once_in_the_order_of_the_file():
     text = """\
 name: all
 sed: 5
@@ -54,7 +54,7 @@ train:
     )
 
 
-def test_a_misspelt_type_hides_no_other_mistake() -> None:
+def test_a_misspelt_type_hides_no_other_mistake():
     """They are those of the type that was meant, or those that every type would have."""
     line = "optimizer: {type: sdg, lr: fast, momentun: 0.9}"
     assert message(with_line(line)).splitlines()[1:] == [
@@ -72,7 +72,7 @@ def test_a_misspelt_type_hides_no_other_mistake() -> None:
     )
 
 
-def test_missing_sections_are_all_named() -> None:
+def test_missing_sections_are_all_named():
     assert message("seed: 1").splitlines()[1:] == [
         "x.yaml:1:1: data: required key is missing (What to train on.)",
         "x.yaml:1:1: layers: required key is missing (The network, from the input to the output.)",
@@ -81,12 +81,12 @@ def test_missing_sections_are_all_named() -> None:
     ]
 
 
-def test_a_long_word_is_cut() -> None:
+def test_a_long_word_is_cut():
     text = message(with_line(f"layers: [{'x' * 70_000}]"))
     assert text.startswith(f"x.yaml:1:10: layer 1: unknown layer '{'x' * 60}...'; expected relu")
 
 
-def test_long_words_of_many_errors_are_cut() -> None:
+def test_long_words_of_many_errors_are_cut():
     """Otherwise a file of a megabyte would have a message of fifty."""
     layers = ", ".join(f"{{conv2d: {{{'x' * 900}{n}: 1}}}}" for n in range(60))
     text = message(with_line(f"layers: [{layers}]"))
@@ -95,7 +95,7 @@ def test_long_words_of_many_errors_are_cut() -> None:
     assert len(text) < 12_000
 
 
-def test_very_many_errors_are_cut() -> None:
+def test_very_many_errors_are_cut():
     lines = message(with_line(f"layers: [{', '.join(['dens'] * 200)}]")).splitlines()
     assert lines[0] == "x.yaml: 200 errors"
     assert lines[-1] == "... and 150 more"

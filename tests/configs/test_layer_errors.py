@@ -14,5 +14,5 @@ ALL_LAYERS = ", ".join(_KINDS[:-1]) + f" or {_KINDS[-1]}"
 
 
 @pytest.mark.parametrize(("line", "expected"), stored(__file__, "layer_errors.txt"))
-def test_message(line: str, expected: str) -> None:
+def test_message(line, expected):
     assert message(with_line(line)) == expected

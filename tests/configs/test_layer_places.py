@@ -17,7 +17,7 @@ HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 1}\ntrain: {epochs: 1
 
 
 @pytest.mark.parametrize(("given", "shown"), stored(__file__, "layer_paths.txt"))
-def test_paths_in_messages(given: str, shown: str) -> None:
+def test_paths_in_messages(given, shown):
     """A path, and the layer's name where it is known."""
     path, _, name = given.partition(" ")
     assert shown_path(path.split("."), name) == shown
@@ -37,9 +37,7 @@ def test_paths_in_messages(given: str, shown: str) -> None:
         ("[{concat: {branches: [[relu], [relu, {avg_pool2d: {pool_size: @}}]]}}]", "x", "99"),
     ],
 )
-def test_a_wrong_option_and_a_misfit_name_a_layer_alike(
-    layers: str, wrong: str, misfit: str
-) -> None:
+def test_a_wrong_option_and_a_misfit_name_a_layer_alike(layers, wrong, misfit):
     name = re.compile(r"layer [\w.]+ '[\w.]+' \(\w+\): ")
     with pytest.raises(ConfigError) as of_config:
         parse_config(f"{HEAD} {layers.replace('@', wrong)}", "x.yaml")

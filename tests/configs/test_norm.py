@@ -22,7 +22,7 @@ def parsed(layer: str) -> RunConfig:
 
 
 @pytest.mark.parametrize(("layer", "message"), stored(__file__, "norm_errors.txt"))
-def test_mistakes(layer: str, message: str) -> None:
+def test_mistakes(layer, message):
     with pytest.raises(ConfigError) as caught:
         parsed(layer)
     assert str(caught.value).endswith(message)
@@ -39,6 +39,6 @@ def test_mistakes(layer: str, message: str) -> None:
         "dropout: {rate: 0}",
     ],
 )
-def test_what_is_written_is_read_again(layer: str) -> None:
+def test_what_is_written_is_read_again(layer):
     config = parsed(layer)
     assert parse_config(effective_yaml(config), "y.yaml") == config

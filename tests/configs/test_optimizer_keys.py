@@ -37,21 +37,21 @@ GOOD = [
 
 
 @pytest.mark.parametrize("line", GOOD)
-def test_written_and_read_again_it_is_the_same(line: str) -> None:
+def test_written_and_read_again_it_is_the_same(line):
     config = read(line)
     text = effective_yaml(config)
     assert parse_config(text, "other.yaml") == config
     assert effective_yaml(parse_config(text, "other.yaml")) == text
 
 
-def test_adamw_decays_by_default_as_in_pytorch() -> None:
+def test_adamw_decays_by_default_as_in_pytorch():
     found = read("optimizer: {type: adamw, lr: 0.1}").optimizer
     assert found.weight_decay == 0.01
     assert read("optimizer: {type: adam, lr: 0.1}").optimizer.weight_decay == 0
 
 
 @pytest.mark.parametrize(("line", "expected"), stored(__file__, "optimizer_errors.txt"))
-def test_mistake(line: str, expected: str) -> None:
+def test_mistake(line, expected):
     if not line.startswith("optimizer"):
         line += "\noptimizer: {type: sgd, lr: 0.1}"
     assert problem(line) == expected

@@ -34,7 +34,7 @@ def message(*overrides: str) -> str:
 
 
 @pytest.mark.parametrize(("override", "said"), stored(__file__, "override_values.txt"))
-def test_sets(override: str, said: str) -> None:
+def test_sets(override, said):
     """A key, and the value that it then has."""
     found: object = load(override)
     path, _, value = said.partition(" ")
@@ -43,7 +43,7 @@ def test_sets(override: str, said: str) -> None:
     assert repr(found) == value
 
 
-def test_later_ones_win_and_build_on_earlier_ones() -> None:
+def test_later_ones_win_and_build_on_earlier_ones():
     config = load("schedule=fixed", "schedule.warmup.steps=5", "schedule.warmup.steps=6", "seed=3")
     assert config.model_dump()["schedule"] == {
         "type": "fixed",
@@ -51,14 +51,14 @@ def test_later_ones_win_and_build_on_earlier_ones() -> None:
     }
 
 
-def test_nothing_else_changes() -> None:
+def test_nothing_else_changes():
     plain, changed = load().model_dump(), load("layers.0.filters=32").model_dump()
     changed["layers"][0]["conv2d"]["filters"] = 8
     assert plain == changed
 
 
 @pytest.mark.parametrize(("override", "expected"), stored(__file__, "overrides.txt"))
-def test_message(override: str, expected: str) -> None:
+def test_message(override, expected):
     """The place is the override, not the file's line, where nothing is wrong."""
     assert message(override) == f"--set {override}: {expected}"
 
@@ -66,23 +66,23 @@ def test_message(override: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "override", ["x" * 100_000, "x" * 100_000 + "=1", "layers.0." + "y" * 100_000 + "=1"]
 )
-def test_a_message_does_not_repeat_a_long_override(override: str) -> None:
+def test_a_message_does_not_repeat_a_long_override(override):
     assert len(message(override)) < 2000
 
 
-def test_both_of_a_pair_set_on_the_command_line_is_an_error() -> None:
+def test_both_of_a_pair_set_on_the_command_line_is_an_error():
     assert message("train.max_steps=5", "train.epochs=1") == (
         "--set train.max_steps=5: train.max_steps: give either epochs or max_steps, not both"
     )
 
 
-def test_a_change_of_another_key_is_not_blamed() -> None:
+def test_a_change_of_another_key_is_not_blamed():
     with pytest.raises(ConfigError) as caught:
         parse_config(TEXT.replace("epochs: 10", "seed: 1"), "x.yaml", ["train.log_every=5"])
     assert "x.yaml:11:1: train: required: epochs or max_steps" in str(caught.value)
 
 
-def test_errors_of_file_and_overrides_come_together() -> None:
+def test_errors_of_file_and_overrides_come_together():
     with pytest.raises(ConfigError) as caught:
         parse_config(TEXT.replace("0.9", "x"), "x.yaml", ["seed=x", "name=/", "lr=1"])
     lines = str(caught.value).splitlines()
@@ -94,7 +94,7 @@ def test_errors_of_file_and_overrides_come_together() -> None:
 
 
 @pytest.mark.parametrize("item", ["kind", "1"])
-def test_items_without_names_are_given_by_index(item: str) -> None:
+def test_items_without_names_are_given_by_index(item):
     groups = "optimizer.groups=[{kind: bias, lr_factor: 2}]"
     key = f"optimizer.groups.{item}.frozen"
     assert message(groups, f"{key}=true") == (

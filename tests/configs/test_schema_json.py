@@ -98,13 +98,13 @@ def read(text: str) -> Any:
     return node.plain()
 
 
-def test_the_shipped_schema_is_current() -> None:
+def test_the_shipped_schema_is_current():
     """Write it anew with ``python -m dnnstack.configs.generated .``."""
     shipped = Path(dnnstack.configs.__file__ or "").parent / "schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == SCHEMA
 
 
-def test_searches_fit() -> None:
+def test_searches_fit():
     """With a block for sweep, whose keys are known too."""
     text = load_search("lenet-search.yaml")[0].text
     assert accepts(SCHEMA, read(text))
@@ -129,7 +129,7 @@ def test_searches_fit() -> None:
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_packaged_configs_fit(name: str) -> None:
+def test_packaged_configs_fit(name):
     loaded = load_config(name)
     assert accepts(SCHEMA, read(loaded.text))
     assert accepts(SCHEMA, json.loads(json.dumps(loaded.config.model_dump())))
@@ -144,12 +144,12 @@ train: {epochs: 1}
 
 
 @pytest.mark.parametrize(("text", "answer"), stored(__file__, "schema_cases.txt"))
-def test_accepts(text: str, answer: str) -> None:
+def test_accepts(text, answer):
     found = accepts(SCHEMA, read(GOOD) | read(text))
     assert answer == ("accepted" if found else "refused")
 
 
-def test_everything_is_described() -> None:
+def test_everything_is_described():
     for name, model in SCHEMA["$defs"].items():
         assert model["description"], name
         for key, value in model.get("properties", {}).items():

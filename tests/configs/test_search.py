@@ -32,7 +32,7 @@ def load(tmp_path: Path, block: str, head: str = HEAD) -> Search:
     return load_search(path)[1]
 
 
-def test_a_whole_block(tmp_path: Path) -> None:
+def test_a_whole_block(tmp_path):
     block = """\
   objective: [accuracy, loss]
   sampler: random
@@ -58,7 +58,7 @@ def test_a_whole_block(tmp_path: Path) -> None:
     assert schedule.values[1] == {"type": "step", "gamma": 0.5, "step_size": 100}
 
 
-def test_conditions_that_hold(tmp_path: Path) -> None:
+def test_conditions_that_hold(tmp_path):
     """Numbers are compared as numbers, also after steps that floating point does not hit."""
     block = """\
   trials: 2
@@ -76,7 +76,7 @@ def test_conditions_that_hold(tmp_path: Path) -> None:
     assert not Dimension("a", when={"b": (True,)}).holds({"b": 1})
 
 
-def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
+def test_a_range_ends_where_its_steps_do(tmp_path):
     """Otherwise Optuna warns, and cuts it itself."""
     block = """\
   trials: 2
@@ -89,7 +89,7 @@ def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
     assert (batch.high, momentum.high, rate.high) == (128, 0.9, 0.7)
 
 
-def test_a_grid_with_conditions(tmp_path: Path) -> None:
+def test_a_grid_with_conditions(tmp_path):
     """A key that is not set makes no combination of its own, nor does what depends on it."""
     block = """\
   sampler: grid
@@ -108,7 +108,7 @@ def test_a_grid_with_conditions(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path: Path) -> None:
+def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path):
     """nesterov needs the momentum, of which the seed's own condition does not speak."""
     head = HEAD.replace(", momentum: 0.9", "")
     block = """\
@@ -135,7 +135,7 @@ ONE = "  trials: 2\n  keys:\n    "
 
 
 @pytest.mark.parametrize(("block", "said"), stored(__file__, "search_errors.txt"))
-def test_mistakes_have_their_place(tmp_path: Path, block: str, said: str) -> None:
+def test_mistakes_have_their_place(tmp_path, block, said):
     """In the line of the block that is told first."""
     line, _, message = said.partition(": ")
     with pytest.raises(ConfigError) as caught:
@@ -146,12 +146,12 @@ def test_mistakes_have_their_place(tmp_path: Path, block: str, said: str) -> Non
     assert message in text
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_is_told_at_once(tmp_path):
     with pytest.raises(ConfigError, match="3 errors"):
         load(tmp_path, "  trials: x\n  sampler: y\n  keys: {optimizer.lr: 1}\n")
 
 
-def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
+def test_values_are_tried_beside_other_mistakes(tmp_path):
     """But not those of a key whose condition is wrong, or that depends on such a key."""
     block = """\
   trials: 2
@@ -179,7 +179,7 @@ def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
         ("data.batch_size", "is searched further below; a key can depend only on keys above it"),
     ],
 )
-def test_a_condition_on_what_is_not_above(tmp_path: Path, key: str, answer: str) -> None:
+def test_a_condition_on_what_is_not_above(tmp_path, key, answer):
     block = f"""\
   trials: 2
   keys:
@@ -193,7 +193,7 @@ def test_a_condition_on_what_is_not_above(tmp_path: Path, key: str, answer: str)
     assert answer in str(caught.value)
 
 
-def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) -> None:
+def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path):
     head = HEAD.replace("search:\n", "")
     with pytest.raises(ConfigError, match="has no block 'search'"):
         load(tmp_path, "", head)
@@ -204,7 +204,7 @@ def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) ->
         load(tmp_path, f"{ONE}optimizer.momentum: {{low: 0.5, high: 1.5}}\n")
 
 
-def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
+def test_a_training_says_whose_the_block_is(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(HEAD + "  trials: 2\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -213,7 +213,7 @@ def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
     assert line.startswith(f"{path}:{START - 1}:1: search: a config with a search is for dnnstack ")
 
 
-def test_overrides_of_the_block(tmp_path: Path) -> None:
+def test_overrides_of_the_block(tmp_path):
     """As those of a config; points within a key that is searched are its own."""
     path = tmp_path / "s.yaml"
     path.write_text(
@@ -256,7 +256,7 @@ def test_overrides_of_the_block(tmp_path: Path) -> None:
             load_search(path, (change,))
 
 
-def test_a_block_of_overrides_alone(tmp_path: Path) -> None:
+def test_a_block_of_overrides_alone(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(HEAD.replace("search:\n", ""), encoding="utf-8")
     _, found = load_search(path, ("search.trials=2", "search.keys.optimizer.lr=[0.1, 0.2]"))

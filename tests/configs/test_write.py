@@ -125,7 +125,7 @@ configs = options(
 
 @settings(max_examples=200, deadline=None)
 @given(configs)
-def test_effective_yaml_reads_back_equal(written: dict[str, Any]) -> None:
+def test_effective_yaml_reads_back_equal(written):
     config = RunConfig.model_validate(written)
     text = effective_yaml(config)
     assert parse_config(text, "other.yaml") == config
@@ -148,7 +148,7 @@ train: {epochs: 2.0}
 """
 
 
-def test_effective_yaml_is_what_a_person_would_write() -> None:
+def test_effective_yaml_is_what_a_person_would_write():
     assert (
         effective_yaml(parse_config(SMALL, "x.yaml"))
         == """\
@@ -189,7 +189,7 @@ checkpoint: {every_epochs: 1, keep: 3, best: true}
     )
 
 
-def test_differences() -> None:
+def test_differences():
     old = parse_config(SMALL, "x.yaml")
     new = parse_config(
         SMALL,
@@ -214,7 +214,7 @@ def test_differences() -> None:
     ]
 
 
-def test_what_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_read_back_is_not_written(monkeypatch):
     config = load_config("digits.yaml").config
     text = effective_yaml(config)
     monkeypatch.setattr(write, "LARGEST_FILE", len(text))

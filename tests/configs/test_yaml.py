@@ -54,7 +54,7 @@ def message(text: str) -> str:
         ("False", False),
     ],
 )
-def test_what_resolves(text: str, value: object) -> None:
+def test_what_resolves(text, value):
     found = resolve(text)
     assert found == value
     assert type(found) is type(value)
@@ -67,15 +67,15 @@ def test_what_resolves(text: str, value: object) -> None:
         "<< = \u0663 " + "9" * 101
     ).split(),
 )
-def test_what_stays_a_word(text: str) -> None:
+def test_what_stays_a_word(text):
     assert resolve(text) == text
 
 
-def test_nan() -> None:
+def test_nan():
     assert math.isnan(resolve(".NaN"))  # type: ignore[arg-type]
 
 
-def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
+def test_quoted_numbers_are_text_and_plain_words_need_no_quotes():
     assert parse_config(REST + "name: '12'", "x.yaml").name == "12"
     assert parse_config(REST + "name: no", "x.yaml").name == "no"
     assert parse_config("\ufeff" + REST.replace("\n", "\r\n"), "x.yaml").optimizer.lr == 0.1
@@ -91,7 +91,7 @@ def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
         st.none(),
     )
 )
-def test_scalars_written_read_back(value: object) -> None:
+def test_scalars_written_read_back(value):
     events = list(yaml.parse(f"[{as_yaml(value)}]"))  # type: ignore[arg-type]
     assert len(events) == 7
     scalar = events[3]
@@ -123,11 +123,11 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SYNTAX, ids=lambda text: repr(text[-30:]))
-def test_message(text: str, expected: str) -> None:
+def test_message(text, expected):
     assert message(text) == expected
 
 
-def test_what_could_not_be_read_hides_no_other_error() -> None:
+def test_what_could_not_be_read_hides_no_other_error():
     assert message("seed: *a\nname: &b [1]\n" + REST.replace("0.1", "fast")) == (
         "x.yaml: 4 errors\n"
         "x.yaml:1:7: seed: alias '*a': aliases are not supported; repeat it\n"
@@ -138,18 +138,18 @@ def test_what_could_not_be_read_hides_no_other_error() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_gives_a_config_error(text: str) -> None:
+def test_any_text_gives_a_config_error(text):
     with pytest.raises(ConfigError):
         parse_config(text, "x.yaml")
 
 
 @given(st.text("{}[]:,-&*!|>'\"%@` \n#ab1", max_size=60))
-def test_any_punctuation_gives_a_config_error(text: str) -> None:
+def test_any_punctuation_gives_a_config_error(text):
     with pytest.raises(ConfigError):
         parse_config(text, "x.yaml")
 
 
-def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
+def test_a_document_is_read_once_and_changed_by_nobody_else():
     """What an override, or a reader, does to the tree of one load is not there in the next."""
     text = "a: {b: [1, {c: 2}]}\nd: e\n"
     problems: list[Problem] = []
@@ -175,7 +175,7 @@ def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
         assert len(problems) == count
 
 
-def test_a_text_is_no_longer_than_a_file_may_be() -> None:
+def test_a_text_is_no_longer_than_a_file_may_be():
     """It may come from a checkpoint, in which a thousand times as much is packed."""
     longest = f"{REST}#".ljust(2**20, "x")
     assert parse_config(longest, "x.yaml").train.epochs == 1

@@ -56,7 +56,7 @@ Play = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def quick_folder() -> Iterator[Path]:
+def quick_folder():
     """A folder in memory, if there is one: thousands of fsyncs of a disk take long."""
     memory = Path("/dev/shm")
     place = memory if os.access(memory, os.W_OK) else None
@@ -65,7 +65,7 @@ def quick_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+def shim(tmp_path_factory):
     """The library, built by the host's compiler; None without one."""
     if COMPILER is None:
         return None
@@ -78,7 +78,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def play(shim: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def play(shim, tmp_path_factory):
     """Run a command line in ``<root>/work``, under a fault or none; with ``data`` the trace has it.
 
     ``out``: a file below the root for standard output.

@@ -17,11 +17,11 @@ _TRIED = [m for m in LISTED if os.environ.get("DNNSTACK_MUTANTS") == "all"] or [
 
 
 @pytest.fixture(scope="session")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def copy(tmp_path_factory):
     return Copy(tmp_path_factory.mktemp("mutants"))
 
 
-def test_the_documents_say_how_many() -> None:
+def test_the_documents_say_how_many():
     docs = Path(__file__).resolve().parents[2] / "docs"
     assert f"lists {len(LISTED)} faults" in (docs / "testing.md").read_text("utf-8")
     assert f"| 1 of {len(LISTED)} |" in (docs / "reliability.md").read_text("utf-8")
@@ -29,7 +29,7 @@ def test_the_documents_say_how_many() -> None:
 
 
 @pytest.mark.parametrize("mutant", LISTED, ids=lambda mutant: mutant.name)
-def test_the_entry_fits_the_code(mutant: Mutant) -> None:
+def test_the_entry_fits_the_code(mutant):
     """So the list cannot rot: the text is there, and the tests that are named exist."""
     folder, _, rest = mutant.file.partition("/")
     text = (installed()[folder] / rest).read_text(encoding="utf-8")
@@ -44,14 +44,14 @@ def test_the_entry_fits_the_code(mutant: Mutant) -> None:
         assert f"def {function.partition('[')[0]}(" in code, node
 
 
-def test_an_entry_that_does_not_fit_is_an_error() -> None:
+def test_an_entry_that_does_not_fit_is_an_error():
     mutant = Mutant("some", "common/files.py", "gone", "", ())
     with pytest.raises(ValueError, match=r"'gone' occurs 0 times in common/files\.py, not 1"):
         mutant.applied("what is here")
 
 
 @pytest.mark.parametrize("mutant", _TRIED, ids=lambda mutant: mutant.name)
-def test_the_fault_is_noticed(copy: Copy, mutant: Mutant) -> None:
+def test_the_fault_is_noticed(copy, mutant):
     status, said = copy.output(mutant.tests)
     assert status == 0, said
     if not ran(said):

@@ -8,7 +8,7 @@ from dnnstack.graph.geometry import Window
 from ...support.by_hand import NINE, check, compute
 
 
-def test_matmul() -> None:
+def test_matmul():
     a, b = [[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]
     shape = {"c": (2, 2)}
     check(compute(ops.MatMul, shape, a=a, b=b)["c"], [[19, 22], [43, 50]])
@@ -20,7 +20,7 @@ def test_matmul() -> None:
     check(two["bias_grad"], [4, 6])
 
 
-def test_bias() -> None:
+def test_bias():
     x = [[[[1.0, 2.0]], [[3.0, 4.0]]], [[[5.0, 6.0]], [[7.0, 8.0]]]]
     added = compute(ops.BiasAdd, {"y": (2, 2, 1, 2)}, x=x, b=[10.0, 20.0])["y"]
     check(added, [[[[11, 12]], [[23, 24]]], [[[15, 16]], [[27, 28]]]])
@@ -28,13 +28,13 @@ def test_bias() -> None:
     check(compute(ops.BiasGrad, {"db": (2,)}, dy=[[1.0, 2.0], [3.0, 5.0]])["db"], [4, 7])
 
 
-def test_convolution_is_cross_correlation() -> None:
+def test_convolution_is_cross_correlation():
     w = [[[[1.0, 10.0], [100.0, 1000.0]]]]
     y = compute(ops.Conv2d, {"y": (1, 1, 2, 2)}, x=NINE, w=w, window=Window((2, 2)))["y"]
     check(y, [[[[5421, 6532], [8754, 9865]]]])
 
 
-def test_convolution_stride_and_padding_by_axis() -> None:
+def test_convolution_stride_and_padding_by_axis():
     """Two rows down, one column right; a row of zeros above, a column of zeros at the right."""
     window = Window((2, 2), (2, 1), (1, 0, 0, 1))
     w = [[[[1.0, 10.0], [100.0, 1000.0]]]]
@@ -42,14 +42,14 @@ def test_convolution_stride_and_padding_by_axis() -> None:
     check(y, [[[[2100, 3200, 300], [8754, 9865, 906]]]])
 
 
-def test_convolution_dilation() -> None:
+def test_convolution_dilation():
     window = Window((2, 2), dilation=(2, 1))
     w = [[[[1.0, 10.0], [100.0, 1000.0]]]]
     y = compute(ops.Conv2d, {"y": (1, 1, 1, 2)}, x=NINE, w=w, window=window)["y"]
     check(y, [[[[8721, 9832]]]])
 
 
-def test_convolution_groups_and_bias() -> None:
+def test_convolution_groups_and_bias():
     """Two groups of one channel each, two filters a group."""
     x = [[[[1.0, 2.0]], [[3.0, 4.0]]]]
     w = [[[[1.0]]], [[[10.0]]], [[[100.0]]], [[[1000.0]]]]
@@ -62,7 +62,7 @@ def test_convolution_groups_and_bias() -> None:
     check(y, [[[[1, 2]], [[10, 20]], [[305, 405]], [[0, 500]]]])
 
 
-def test_convolution_backward() -> None:
+def test_convolution_backward():
     w, dy = [[[[1.0, 10.0], [100.0, 1000.0]]]], [[[[1.0, 2.0], [3.0, 4.0]]]]
     window = Window((2, 2))
     dx = compute(ops.Conv2dBackwardData, {"dx": (1, 1, 3, 3)}, dy=dy, w=w, window=window)["dx"]

@@ -18,7 +18,7 @@ WANTED = np.array([1, 0, -1], TARGET)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
-def test_cross_entropy(reduction: str, count: int) -> None:
+def test_cross_entropy(reduction, count):
     fields = {"x": LOG_P, "target": WANTED, "reduction": reduction, "formula": ops.CrossEntropy()}
     loss = compute(ops.RowLoss, {"loss": (1,)}, **fields)["loss"]
     check(loss, [(-math.log(0.75) - math.log(0.5)) / count])
@@ -27,7 +27,7 @@ def test_cross_entropy(reduction: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
-def test_label_smoothing(reduction: str, count: int) -> None:
+def test_label_smoothing(reduction, count):
     """With s = 0.2 and two classes the target is (0.1, 0.9)."""
     fields = {"target": WANTED, "reduction": reduction}
     plain = {"x": LOG_P, "formula": ops.CrossEntropy(0.2)} | fields
@@ -49,7 +49,7 @@ def test_label_smoothing(reduction: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
-def test_mean_squared_error(reduction: str, count: int) -> None:
+def test_mean_squared_error(reduction, count):
     x = [[0.5, 2.0], [1.0, -3.0], [7.0, 7.0]]
     fields = {"x": x, "target": WANTED, "reduction": reduction, "formula": MeanSquaredError()}
     loss = compute(ops.RowLoss, {"loss": (1,)}, **fields)["loss"]
@@ -58,14 +58,14 @@ def test_mean_squared_error(reduction: str, count: int) -> None:
     check(dx, np.array([[0.5, 1], [0, -3], [0, 0]]) / count)
 
 
-def test_loss_of_masked_samples_alone_is_zero() -> None:
+def test_loss_of_masked_samples_alone_is_zero():
     masked = {"x": LOG_P, "target": np.array([-1, -1, -1], TARGET), "formula": ops.CrossEntropy()}
     check(compute(ops.RowLoss, {"loss": (1,)}, **masked)["loss"], [0])
     check(compute(ops.RowLossBackward, {"dx": (3, 2)}, **masked)["dx"], np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("margin", [10.0, 800.0, 1e30])
-def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin: float) -> None:
+def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin):
     """Even where the probability of the right class is too small for a float."""
     target = np.array([1], TARGET)
     log_p = compute(ops.Softmax, {"y": (1, 2)}, x=[[margin, 0.0]], log=True)["y"]
@@ -79,7 +79,7 @@ def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin: float) -> No
 
 
 @pytest.mark.parametrize("loss", VARIANTS)
-def test_a_label_beyond_the_scores_is_an_error(loss: str) -> None:
+def test_a_label_beyond_the_scores_is_an_error(loss):
     fields = {"x": [[-1, -1]], "target": np.array([2], TARGET), "formula": VARIANTS[loss].formula}
     for kind, out in ((ops.RowLoss, {"loss": (1,)}), (ops.RowLossBackward, {"dx": (1, 2)})):
         with pytest.raises(DatasetError, match="label 2, but the network gives 2 scores"):
@@ -87,7 +87,7 @@ def test_a_label_beyond_the_scores_is_an_error(loss: str) -> None:
 
 
 @pytest.mark.parametrize(("reduction", "added"), [("mean", 1.5), ("sum", 0.5)])
-def test_metrics(reduction: str, added: float) -> None:
+def test_metrics(reduction, added):
     """A tie between scores is answered by the first class; the masked sample counts nowhere."""
     scores = [[1.0, 1.0], [1.0, 1.0], [0.0, 2.0], [9.0, 0.0]]
     sums = compute(

@@ -13,7 +13,7 @@ from dnnstack.graph.geometry import Window
 from ...support.by_hand import NINE, check, compute
 
 
-def test_max_pool() -> None:
+def test_max_pool():
     window = Window((2, 2), (1, 1))
     y = compute(ops.Pool2d, {"y": (1, 1, 2, 2)}, x=NINE, window=window, kind="max")["y"]
     check(y, [[[[5, 6], [8, 9]]]])
@@ -30,14 +30,14 @@ def test_max_pool() -> None:
     check(dx, [[[[0, 0, 0], [0, 1, 2], [0, 3, 4]]]])
 
 
-def test_max_pool_padding_never_wins() -> None:
+def test_max_pool_padding_never_wins():
     window = Window((2, 2), (2, 2), (1, 0, 1, 0))
     x = [[[[-5.0, -2.0, -3.0], [-4.0, -6.0, -7.0], [-8.0, -1.0, -9.0]]]]
     y = compute(ops.Pool2d, {"y": (1, 1, 2, 2)}, x=x, window=window, kind="max")["y"]
     check(y, [[[[-5, -2], [-4, -1]]]])
 
 
-def test_max_pool_ties_go_to_the_first_in_row_major_order() -> None:
+def test_max_pool_ties_go_to_the_first_in_row_major_order():
     window = Window((2, 2), (2, 2))
     x = [[[[0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 2.0, 2.0]]]]
     y = [[[[0.0, 2.0]]]]
@@ -46,7 +46,7 @@ def test_max_pool_ties_go_to_the_first_in_row_major_order() -> None:
     check(dx, [[[[3, 0, 0, 4], [0, 0, 0, 0]]]])
 
 
-def test_average_pool_divides_by_the_pixels_inside_the_picture() -> None:
+def test_average_pool_divides_by_the_pixels_inside_the_picture():
     window = Window((2, 2), (2, 2), (1, 0, 0, 1))
     y = compute(ops.Pool2d, {"y": (1, 1, 2, 2)}, x=NINE, window=window, kind="avg")["y"]
     check(y, [[[[1.5, 3], [6, 7.5]]]])
@@ -93,7 +93,7 @@ ACTIVATED = [
 
 
 @pytest.mark.parametrize(("kind", "alpha", "x", "y", "slope"), ACTIVATED)
-def test_activation(kind: str, alpha: float, x: float, y: float, slope: float) -> None:
+def test_activation(kind, alpha, x, y, slope):
     got = compute(ops.Activation, {"y": (1, 1)}, x=[[x]], kind=kind, alpha=alpha)["y"]
     check(got, [[y]])
     value = x if kind in ("softplus", "silu", "gelu", "gelu_tanh") else y
@@ -101,7 +101,7 @@ def test_activation(kind: str, alpha: float, x: float, y: float, slope: float) -
     check(compute(ops.ActivationBackward, {"dx": (1, 1)}, **fields)["dx"], [[3 * slope]])
 
 
-def test_erf() -> None:
+def test_erf():
     x = np.concatenate([np.linspace(-7, 7, 20001), [0.46875, -0.46875, 1e-300, 40.0, -np.inf]])
     want = np.array([math.erf(value) for value in x])
     assert np.abs(erf(x) - want).max() < 4e-16
@@ -112,12 +112,12 @@ def test_erf() -> None:
     assert np.isnan(erf(np.array([np.nan])))[0]
 
 
-def test_reshape_keeps_row_major_order() -> None:
+def test_reshape_keeps_row_major_order():
     y = compute(ops.Reshape, {"y": (1, 4)}, x=[[[[1.0, 2.0]], [[3.0, 4.0]]]])["y"]
     check(y, [[1, 2, 3, 4]])
 
 
-def test_softmax() -> None:
+def test_softmax():
     x = [[0.0, math.log(3.0)], [1000.0, 1000.0]]
     y = compute(ops.Softmax, {"y": (2, 2)}, x=x)["y"]
     check(y, [[0.25, 0.75], [0.5, 0.5]])

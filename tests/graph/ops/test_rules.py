@@ -42,12 +42,12 @@ MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields"), MISFITS)
-def test_shapes_that_do_not_fit(kind: type[Op], fields: dict[str, Any]) -> None:
+def test_shapes_that_do_not_fit(kind, fields):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}\(.*\): shapes"):
         kind(**fields).check()
 
 
-def test_work_is_counted() -> None:
+def test_work_is_counted():
     """LeNet's second convolution on 64 pictures: 2 * 50 * 20 * 25 operations a pixel."""
     x, w, y = (
         Tensor("x", (64, 20, 12, 12)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from ...support.picture_folders import paint
 from ...support.ranks import bits, needs_launcher, trained, trained_alone
@@ -23,7 +22,7 @@ run: {device: cpu, threads: 1, tune: false}
 LONGER = ("--config", "own.yaml", "--set", "train.epochs=4", "--resume")
 
 
-def test_ranks_take_the_samples_of_the_run(tmp_path: Path) -> None:
+def test_ranks_take_the_samples_of_the_run(tmp_path):
     (tmp_path / "own.yaml").write_text(CONFIG)
     for seed in range(24):
         folder = tmp_path / ("pics" if seed < 20 else "unseen")
