@@ -16,28 +16,14 @@ import pytest
 
 from ..support.forking import Commands
 from ..support.ran import ran
+from ..support.stored import beside
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]
 SUPPORT = Path(__file__).parents[1] / "support"
 
 # An odd batch for evaluation leaves a partial last one in every split.
-TINY = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  evaluation_batch_size: 30
-  validation: 64
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2, log_every: 5}
-"""
+TINY = beside(__file__, "tiny.yaml")
 
 
 @pytest.fixture(scope="session")

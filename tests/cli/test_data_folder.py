@@ -10,18 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ..support.stored import beside
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-CONFIG = """\
-name: two
-data:
-  dataset: {image_folder: {train: set, size: 8}}
-  batch_size: 4
-  validation: 4
-layers: [flatten, {dense: {units: 2}}, softmax]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 1}
-"""
+CONFIG = beside(__file__, "data_folder_config.yaml")
 
 
 @pytest.fixture

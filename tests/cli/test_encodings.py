@@ -13,18 +13,10 @@ import pytest
 import yaml
 
 from ..support.picture_folders import paint
+from ..support.stored import beside
 
 NAMES = ("Aster \u7d2b", "plain \xfc", "\uff54\uff55")
-CONFIG = """\
-name: flowers
-data:
-  dataset: {image_folder: {train: "fl\xfcrs \u7d2b", size: 8}}
-  batch_size: 4
-  validation: 6
-layers: [flatten, {dense: {units: 3}}, softmax]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 1}
-"""
+CONFIG = beside(__file__, "encodings_config.yaml")
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SETTINGS = {
     "ascii": {"PYTHONIOENCODING": "ascii"},

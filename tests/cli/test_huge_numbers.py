@@ -17,20 +17,10 @@ from dnnstack.training import network_size, plan
 from dnnstack.training.loop import Loop
 
 from ..support.declared import least_options
+from ..support.stored import beside
 
 HUGE = (10**9, 2**31 - 1, 10**20)
-CONFIG = """\
-data:
-  dataset: {strokes: {train_count: 60, test_count: 20}}
-  batch_size: 8
-  validation: 10
-layers:
-  - LAYER
-  - flatten
-  - dense: {units: 10}
-optimizer: {type: sgd, lr: 0.1}
-train: {max_steps: 1}
-"""
+CONFIG = beside(__file__, "huge_numbers_config.yaml")
 OPTIONS = [
     (kind, each.name)
     for kind, made in LAYERS.items()

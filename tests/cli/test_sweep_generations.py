@@ -8,19 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..support.stored import beside
 from .test_sweep import SWEEP, WORKERS, folder_of, kill_some, killed_often, lines_of
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-GENETIC = """\
-search:
-  trials: 5
-  objective: [accuracy, loss]
-  sampler: {type: nsga2, population: 2}
-  keys:
-    optimizer.lr: {low: 0.003, high: 0.3, log: true}
-    optimizer.momentum: {low: 0.0, high: 0.9}
-"""
+GENETIC = beside(__file__, "sweep_generations_genetic.yaml")
 
 
 def test_killed_at_random_it_makes_the_same_trials(child, tmp_path):

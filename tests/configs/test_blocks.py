@@ -7,38 +7,11 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.configs.schema.layers import layer_names
 
-from ..support.stored import stored
+from ..support.stored import beside, stored
 
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
-BLOCKS = """\
-blocks:
-  basic:
-    parameters: {filters: , stride: 1, shortcut: padding}
-    layers:
-      - residual:
-          body:
-            - conv2d: {filters: $filters, kernel_size: 3, stride: $stride, padding: 1}
-            - relu
-          shortcut: $shortcut
-  stage:
-    parameters: {filters: , count: }
-    layers:
-      - basic: {filters: $filters, stride: 2}
-      - repeat: {times: $count, layers: [{basic: {filters: $filters}}]}
-"""
-WRITTEN_OUT = """\
-layers:
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, stride: 2, padding: 1}}, relu]
-      shortcut: padding
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
-      shortcut: padding
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
-      shortcut: padding
-  - flatten
-"""
+BLOCKS = beside(__file__, "blocks.yaml")
+WRITTEN_OUT = beside(__file__, "blocks_written_out.yaml")
 
 
 def read(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()):

@@ -6,7 +6,7 @@ import pytest
 from dnnstack.configs import parse_config
 
 from ..support.config_errors import GOOD, message, with_line
-from ..support.stored import stored
+from ..support.stored import beside, stored
 
 
 @pytest.mark.parametrize(("line", "expected"), stored(__file__, "errors.txt"))
@@ -19,39 +19,8 @@ def test_the_good_config_is_good():
 
 
 def test_all_errors_at_once_in_the_order_of_the_file():
-    text = """\
-name: all
-sed: 5
-data:
-  dataset: mnst
-  batch_size: 0
-layers:
-  - conv2d:
-      filters: many
-      kernel_size: 5
-      strides: 2
-  - flaten
-  - dense: {}
-loss: {type: cross_entropy, label_smoothing: 2}
-optimizer: {type: sgd, lr: fast, momentum: 0.9, nesterov: no}
-train:
-  log_every: 5
-"""
-    assert message(text) == (
-        "x.yaml: 11 errors\n"
-        "x.yaml:2:1: sed: unknown key; did you mean 'seed'?\n"
-        "x.yaml:4:12: data.dataset: unknown dataset 'mnst'; did you mean 'mnist'?\n"
-        "x.yaml:5:15: data.batch_size: expected a number of at least 1 (got 0)\n"
-        "x.yaml:8:16: layer 1 'conv2d_1' (conv2d): filters: expected a whole number (got 'many')\n"
-        "x.yaml:10:7: layer 1 'conv2d_1' (conv2d): strides: unknown key; did you mean 'stride'?\n"
-        "x.yaml:11:5: layer 2: unknown layer 'flaten'; did you mean 'flatten'?\n"
-        "x.yaml:12:5: layer 3 'dense_1' (dense): "
-        "units: required key is missing (Number of outputs.)\n"
-        "x.yaml:13:46: loss.label_smoothing: expected a number below 1 (got 2)\n"
-        "x.yaml:14:28: optimizer.lr: expected a number (got 'fast')\n"
-        "x.yaml:14:59: optimizer.nesterov: expected true or false (got 'no'; write false)\n"
-        "x.yaml:15:1: train: required: epochs or max_steps"
-    )
+    text = beside(__file__, "errors_at_once.yaml")
+    assert f"{message(text)}\n" == beside(__file__, "errors_at_once.txt")
 
 
 def test_a_misspelt_type_hides_no_other_mistake():

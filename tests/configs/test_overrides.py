@@ -6,21 +6,9 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, parse_config
 
-from ..support.stored import stored
+from ..support.stored import beside, stored
 
-TEXT = """\
-data: {dataset: mnist}
-layers:
-  - conv2d: {filters: 8, kernel_size: 3}
-  - relu
-  - conv2d: {filters: 16, kernel_size: 3}
-  - leaky_relu
-  - flatten
-  - dense: {units: 10, name: output}
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-schedule: {type: step, step_size: 100}
-train: {epochs: 10}
-"""
+TEXT = beside(__file__, "overrides_text.yaml")
 
 
 def load(*overrides: str) -> RunConfig:

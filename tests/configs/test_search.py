@@ -9,20 +9,9 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs.load import load_config
 from dnnstack.configs.search import Dimension, Search, load_search
 
-from ..support.stored import stored
+from ..support.stored import beside, stored
 
-HEAD = """\
-data: {dataset: strokes, validation: 0.1}
-layers:
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 3}
-
-
-search:
-"""
+HEAD = beside(__file__, "search_head.yaml")
 START = HEAD.count("\n") + 1
 
 

@@ -16,25 +16,12 @@ from typing import Any
 
 import pytest
 
+from ..support.stored import beside
 from .calls import EVERY, Call, kinds, read_trace
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 HERE = Path(__file__).parent
-NET = """\
-data:
-  dataset: {strokes: {train_count: 128, test_count: 30}}
-  batch_size: 32
-  validation: 32
-layers:
-  - conv2d: {filters: 2, kernel_size: 5, stride: 4}
-  - relu
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {max_steps: 7, log_every: 3}
-checkpoint: {every_steps: 2, keep: 2, best: true}
-"""
+NET = beside(__file__, "net.yaml")
 
 
 @dataclass(frozen=True)

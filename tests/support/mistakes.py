@@ -8,23 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .stored import beside
+
 Prepare = Callable[[pytest.MonkeyPatch], object]
 
-TINY = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  validation: 64
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2}
-"""
+TINY = beside(__file__, "mistakes_tiny.yaml")
 USAGE = 2
 
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from .machines import cuda_as, disk_full, no_devices, without_bfloat16, without_cupy
 from .mistakes import TINY, TRAIN, USAGE, Mistake, changed, config, stored_mistakes
+from .stored import beside
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
 SEVERAL_CONFIGS = "(configs in the package: "
 
 
-BLOCK = """\
-data: {dataset: strokes}
-blocks:
-  basic:
-    parameters: {filters: }
-    layers:
-      - residual: {body: [{conv2d: {filters: $filters, kernel_size: 1}}]}
-      - relu
-layers:
-  - basic: {filters: 4}
-  - flatten
-  - dense: {units: 10}
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 1}
-"""
+BLOCK = beside(__file__, "mistakes_in_configs_block.yaml")
 
 CONFIGS = [
     *stored_mistakes("mistakes_in_configs.txt"),

@@ -24,33 +24,11 @@ from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 
+from ..support.stored import beside
+
 COLOURS = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
-FOLDER = """
-data:
-  dataset: {image_folder: {train: paint, test: unseen, size: [6, 9]}}
-  batch_size: 4
-  validation: 6
-layers:
-  - flatten
-  - dense: {units: 3}
-optimizer: {type: sgd, lr: 0.5}
-train: {epochs: 20}
-run: {device: numpy}
-checkpoint: {every_epochs: 1000, best: false}
-"""
-TABLE = """
-data:
-  dataset: {table: {inputs: [[0, -1], [0, 1], [1, -1], [1, 1]], targets: [1, 1, 1, 0]}}
-  batch_size: 4
-  validation: 0
-layers:
-  - flatten
-  - dense: {units: 2}
-optimizer: {type: sgd, lr: 1.0}
-train: {epochs: 200}
-run: {device: numpy}
-checkpoint: {every_epochs: 1000, best: false}
-"""
+FOLDER = "\n" + beside(__file__, "own_data_folder.yaml")
+TABLE = "\n" + beside(__file__, "own_data_table.yaml")
 
 
 @pytest.fixture

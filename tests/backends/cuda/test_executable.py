@@ -18,6 +18,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support.feeding import feed, losses_of
+
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS = 96, 32, 6
@@ -44,17 +46,8 @@ def train(backend, options, steps=STEPS, rule=None, total=50):
     rule = rule or Sgd(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=2.0)
     graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule)
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(total, 0.05, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.05, shuffled=True)
+    losses = losses_of(executable, graph, steps)
     return losses, [executable.read(p.tensor) for p in network.parameters()], executable
 
 

@@ -9,19 +9,11 @@ import pytest
 from PIL import Image
 
 from ...support.ranks import MUON, NET, SGD, bits, events, needs_launcher, trained, trained_alone
+from ...support.stored import beside
 
 pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
-DEEP = """
-data:
-  dataset: {image_folder: {train: pics, test: tests, size: 6, mode: grey}}
-  batch_size: 4
-  validation: 0
-layers: [flatten, {dense: {units: 2}}]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 2, accumulate: 2}
-run: {device: cpu}
-"""
+DEEP = "\n" + beside(__file__, "same_bits_deep.yaml")
 
 
 @pytest.fixture(scope="module", params=RULES)

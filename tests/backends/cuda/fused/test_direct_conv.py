@@ -23,6 +23,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
 
 NCHW = {"layout": "nchw"}
@@ -315,18 +316,8 @@ def losses(backend, options):
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     graph = network.train_graph(8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, count).astype(np.int32))
-    executable.write(graph["order"], np.arange(count, dtype=np.int32))
-    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    found = []
-    for _ in range(4):
-        executable.run("train")
-        found.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.02)
+    found = losses_of(executable, graph, 4)
     executable.close()
     return found, executable
 
