@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import dnnstack
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from ..support.training_fixtures import TINY
 
 
-def test_a_group_and_its_report(tmp_path: Path) -> None:
+def test_a_group_and_its_report(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     config = tmp_path / "tiny.yaml"
 

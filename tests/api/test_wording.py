@@ -23,12 +23,12 @@ _LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds
 
 
 @pytest.mark.parametrize(("text", "wanted"), stored(__file__, "wording.txt"))
-def test_options_become_arguments(text: str, wanted: str) -> None:
+def test_options_become_arguments(text, wanted):
     assert as_arguments(text) == wanted
     assert as_arguments(wanted) == wanted
 
 
-def test_no_message_names_an_option_that_a_program_does_not_have() -> None:
+def test_no_message_names_an_option_that_a_program_does_not_have():
     """Of all texts outside the commands; only commands call the modules of groups of runs."""
     named = 0
     folders = ("training", "configs", "datasets", "backends", "plugins", "common", "layers")
@@ -45,7 +45,7 @@ def test_no_message_names_an_option_that_a_program_does_not_have() -> None:
     assert named > 20
 
 
-def test_the_functions_say_it_so(run: Path, tmp_path: Path) -> None:
+def test_the_functions_say_it_so(run, tmp_path):
     config = tmp_path / "tiny.yaml"
     config.write_text(TINY, encoding="utf-8")
     for call, wanted in (
@@ -75,7 +75,7 @@ def _texts(tree: ast.Module) -> Iterator[str]:
             yield node.value
 
 
-def test_a_warning_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_as_one(caplog):
     with caplog.at_level(logging.INFO, "dnnstack"):
         log_notice("using a, as --run says")
         log_notice(Warned("b is damaged: 100%; name another with --run c/d"))

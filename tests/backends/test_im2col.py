@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
@@ -55,7 +53,7 @@ def computed(
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_equals_the_direct_convolution(data: st.DataObject) -> None:
+def test_equals_the_direct_convolution(data):
     shape = data.draw(pictures)
     options = data.draw(conv2d_options(shape[0]))
     assume(options["groups"] == 1)
@@ -75,7 +73,7 @@ def test_equals_the_direct_convolution(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
-def test_equals_the_library(make: Callable[[], Backend], fusion: bool) -> None:
+def test_equals_the_library(make, fusion):
     options = {"filters": 18, "kernel_size": (3, 2), "stride": (2, 1), "padding": "same"}
     want = computed(Conv2dLayer("c", (17, 9, 8), **options), ReferenceBackend(1), "fp64")
     layer = Conv2dLayer("c", (17, 9, 8), algorithm="im2col", **options)
@@ -84,7 +82,7 @@ def test_equals_the_library(make: Callable[[], Backend], fusion: bool) -> None:
         np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-4, err_msg=name)
 
 
-def test_what_it_becomes() -> None:
+def test_what_it_becomes():
     """Unroll, multiply, turn the rows into pictures; parameters are those of any convolution."""
     layer = Conv2dLayer("c", (3, 8, 8), filters=4, kernel_size=3, algorithm="im2col")
     graph = Graph("one", 2)
@@ -96,13 +94,13 @@ def test_what_it_becomes() -> None:
     assert layer.weight.shape == (4, 3, 3, 3)
 
 
-def test_groups_are_refused() -> None:
+def test_groups_are_refused():
     with pytest.raises(ShapeError, match="algorithm: im2col cannot be combined with groups"):
         Conv2dLayer("c", (4, 8, 8), filters=4, kernel_size=3, groups=2, algorithm="im2col")
 
 
 @pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
-def test_trains_to_the_same_weights(make: Callable[[], Backend]) -> None:
+def test_trains_to_the_same_weights(make):
     """Some steps with momentum and decay: the gradient reaches the arena of the update."""
 
     def trained(algorithm: str) -> dict[str, Array]:

@@ -29,7 +29,7 @@ from dnnstack.training.records.trained import Trained, find_trained
 from numpy.typing import NDArray
 from PIL import Image
 
-from .conftest import TINY, Run
+from .conftest import TINY
 
 STAGES = """\
 stages:
@@ -58,7 +58,7 @@ COMPRESS = ("compress", "--config", "small.yaml", "--device", "numpy")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+def folder(tmp_path, monkeypatch, cache):
     """With a trained network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -68,9 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path
     return tmp_path
 
 
-def test_pruning_alone_is_told_to_make_no_small_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_alone_is_told_to_make_no_small_file(folder, capsys):
     """Of arrays with too many values for a code book, as those of large layers are."""
     assert main([*COMPRESS]) == 0
     said = "a pruned weight takes as much of the file as any other until its array is coded; "
@@ -82,7 +80,7 @@ def test_pruning_alone_is_told_to_make_no_small_file(
     assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
-def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_becomes_a_small_file(folder, capsys):
     capsys.readouterr()
     assert main([*COMPRESS]) == 0
     out = capsys.readouterr().out
@@ -165,7 +163,7 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
 
 
-def test_a_network_of_own_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_of_own_pictures(folder, capsys):
     """They are found from the folder of the config, whatever ``DNNSTACK_DATA`` names."""
     Path("data").mkdir()
     for split, label, name in product(("train", "test"), ("dark", "light"), "abcd"):
@@ -194,9 +192,7 @@ def test_a_network_of_own_pictures(folder: Path, capsys: pytest.CaptureFixture[s
         assert "photos/train" in capsys.readouterr().err
 
 
-def test_filters_that_are_left_out_leave_an_ordinary_network(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_that_are_left_out_leave_an_ordinary_network(folder, capsys):
     Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
     capsys.readouterr()
     words = ["compress", "--config", "few.yaml", "--device", "numpy"]
@@ -238,9 +234,7 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     assert "'a' has 2; a share is above 0" in said("{a: 2}")
 
 
-def test_a_network_of_8_bits_needs_no_training(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_of_8_bits_needs_no_training(folder, capsys):
     capsys.readouterr()
     words = ["compress", "--config", "int8.yaml", "--device", "numpy"]
     assert main([*words, "--json", "-q"]) == 0
@@ -288,7 +282,7 @@ def test_a_network_of_8_bits_needs_no_training(
     assert "stage 0 has quantize, which only the last one can have" in told()
 
 
-def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sensitivity(folder, capsys):
     """Each point is what an evaluation of a network with these weights gives."""
     capsys.readouterr()
     words = ["compress", "--sensitivity", "--device", "numpy"]
@@ -330,9 +324,7 @@ def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Missing option '--config', a file with stages" in capsys.readouterr().err
 
 
-def test_a_kill_loses_nothing(
-    folder: Path, command: list[str], environment: dict[str, str], run_in: Run
-) -> None:
+def test_a_kill_loses_nothing(folder, command, environment, run_in):
     """Killed in the middle of every training, each time resumed: the same bytes."""
     Path("small.yaml").write_text(EVERY_KIND)
     whole = run_in(folder, *COMPRESS, "--threads", "1")
@@ -361,9 +353,7 @@ def test_a_kill_loses_nothing(
     assert sorted(path.name for path in place.iterdir()) == left
 
 
-def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(folder, capsys):
     assert main([*COMPRESS, "-q"]) == 0
     place = Path("runs/tiny-compressed")
     record = json.loads((place / "compress.json").read_text())
@@ -376,7 +366,7 @@ def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(
     assert line.startswith(f"dnnstack: warning: {damaged}: is damaged")
 
 
-def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(folder, capsys):
     capsys.readouterr()
 
     def said(*words: str) -> str:
@@ -407,7 +397,7 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not list(Path("runs").glob("tiny-compressed*"))
 
 
-def test_the_folder_has_the_name_of_the_run(folder: Path) -> None:
+def test_the_folder_has_the_name_of_the_run(folder):
     """Not that of its config, which other runs have too."""
     other = Path("runs/tiny-seeds/seed-2")
     for name, copy in (("tiny-2", Path("runs/tiny-2")), ("tiny-seeds-seed-2", other)):

@@ -83,7 +83,7 @@ def _assert_equal(undisturbed: Path, killed: Path) -> None:
     assert _log(undisturbed) == _log(killed)
 
 
-def test_random_kills(child: Child, tmp_path: Path) -> None:
+def test_random_kills(child, tmp_path):
     chosen = random.Random(1)
     steps, every = 300, 30
     whole = _folder(tmp_path, "whole", steps, every)
@@ -109,7 +109,7 @@ def test_random_kills(child: Child, tmp_path: Path) -> None:
     assert resumed > KILLS // 3, "too many came before the first checkpoint"
 
 
-def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_kills_of_onednn(run_in, tmp_path, environment):
     """Processes of their own, for oneDNN cannot be forked."""
     chosen = random.Random(2)
     steps, every = 1200, 90
@@ -141,7 +141,7 @@ def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str
     _assert_equal(whole, killed)
 
 
-def test_a_kill_loses_one_interval_and_one_chunk_at_most(child: Child, tmp_path: Path) -> None:
+def test_a_kill_loses_one_interval_and_one_chunk_at_most(child, tmp_path):
     """With a disk on which a checkpoint takes longer than the steps up to the next one."""
     chosen = random.Random(3)
     every, count = 12, tmp_path / "steps"
@@ -162,7 +162,7 @@ def test_a_kill_loses_one_interval_and_one_chunk_at_most(child: Child, tmp_path:
 
 
 @pytest.mark.parametrize("case", ["saving", "rollback"])
-def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, case: str) -> None:
+def test_a_kill_at_every_point_of_the_protocol(child, tmp_path, case):
     """Before and after every open, write, fsync, rename, close and deletion of a whole run."""
     steps, every = (5, 2) if case == "saving" else (4, 3)
     fault = {"nan_at": 4, "nan_above": 0.025} if case == "rollback" else {}
@@ -193,7 +193,7 @@ def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, cas
         _assert_equal(whole, folder)
 
 
-def test_a_kill_while_a_kill_is_recovered_from(child: Child, tmp_path: Path) -> None:
+def test_a_kill_while_a_kill_is_recovered_from(child, tmp_path):
     """The resume itself is killed at each of its points: cutting the log, the config, the saves."""
     steps, every = 8, 3
     whole = _folder(tmp_path, "whole", steps, every)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,7 @@ EPOCH = 13
 @pytest.mark.parametrize(
     ("device", "precision"), [("cpu", "tf32"), ("numpy", "tf32"), ("numpy", "bf16")]
 )
-def test_a_precision_of_another_device(
-    run: Run, tmp_path: Path, device: str, precision: str
-) -> None:
+def test_a_precision_of_another_device(run, tmp_path, device, precision):
     here = ("--device", device, "--threads", "1")
     train = ("train", "--config", "tiny.yaml", *here)
     notice = f"dnnstack: warning: device '{device}' does not have precision '{precision}': "
@@ -59,7 +56,7 @@ def test_a_precision_of_another_device(
     assert predicted.stderr.count(notice) == 1
 
 
-def test_a_precision_that_this_device_has_is_kept(run: Run, tmp_path: Path) -> None:
+def test_a_precision_that_this_device_has_is_kept(run, tmp_path):
     train = ("train", "--config", "tiny.yaml", "--device", "numpy")
     assert run(*train, "--set", "train.epochs=1").returncode == 0
     resumed = run(*train, "--set", "run.precision=fp32", "--resume")

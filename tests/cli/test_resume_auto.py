@@ -37,13 +37,13 @@ def _end(run: Path) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     return tmp_path
 
 
 @pytest.fixture
-def finished(folder: Path, trained: Path) -> Path:
+def finished(folder, trained):
     """A folder with a finished run of its own."""
     shutil.copytree(trained / "runs", folder / "runs", symlinks=True)
     return folder
@@ -53,7 +53,7 @@ def _only(folder: Path, *names: str) -> bool:
     return sorted(path.name for path in (folder / "runs").iterdir()) == sorted(names)
 
 
-def test_the_same_command_until_it_succeeds(child: Child, folder: Path, trained: Path) -> None:
+def test_the_same_command_until_it_succeeds(child, folder, trained):
     """Killed before there is a folder, before the first checkpoint, and in the middle."""
     count = folder / "count"
     (folder / "whole").mkdir()
@@ -69,9 +69,7 @@ def test_the_same_command_until_it_succeeds(child: Child, folder: Path, trained:
     assert _end(folder / RUN) == _end(trained / RUN) == _end(folder / "whole" / RUN)
 
 
-def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
-    run: Run, finished: Path, trained: Path
-) -> None:
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(run, finished, trained):
     shutil.rmtree(finished / RUN / "checkpoints")
     done = run(*TRAIN)
     assert done.returncode == 0, done.stderr
@@ -80,7 +78,7 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
     assert _only(finished, "tiny", "latest")
 
 
-def test_a_stop_before_the_first_step_names_the_same_command(child: Child, folder: Path) -> None:
+def test_a_stop_before_the_first_step_names_the_same_command(child, folder):
     ended = child(folder, *TRAIN, phase="compile", signal=signal.SIGTERM)
     assert ended.status == 143, ended.text
     assert ended.text.splitlines()[-1].endswith(" --resume auto")
@@ -88,7 +86,7 @@ def test_a_stop_before_the_first_step_names_the_same_command(child: Child, folde
     assert _only(folder)
 
 
-def test_of_a_finished_run_nothing_is_left_to_do(run: Run, finished: Path) -> None:
+def test_of_a_finished_run_nothing_is_left_to_do(run, finished):
     before = _end(finished / RUN)
     done = run(*TRAIN)
     assert done.returncode == 0
@@ -97,7 +95,7 @@ def test_of_a_finished_run_nothing_is_left_to_do(run: Run, finished: Path) -> No
     assert _only(finished, "tiny", "latest")
 
 
-def test_first_weights_are_taken_at_the_first_start_alone(run: Run, finished: Path) -> None:
+def test_first_weights_are_taken_at_the_first_start_alone(run, finished):
     argv = (*TRAIN, "--set", "name=next", "--init-from", "tiny", "--set", "train.max_steps=4")
     first = run(*argv)
     assert first.returncode == 0, first.stderr
@@ -117,9 +115,7 @@ def test_first_weights_are_taken_at_the_first_start_alone(run: Run, finished: Pa
         ("another network", "does not fit the config"),
     ],
 )
-def test_nothing_is_started_beside_a_run_that_cannot_go_on(
-    run: Run, finished: Path, fault: str, said: str
-) -> None:
+def test_nothing_is_started_beside_a_run_that_cannot_go_on(run, finished, fault, said):
     more: tuple[str, ...] = ()
     if fault == "config missing":
         (finished / RUN / "config.yaml").unlink()
@@ -137,7 +133,7 @@ def test_nothing_is_started_beside_a_run_that_cannot_go_on(
     assert _only(finished, "tiny", "latest")
 
 
-def test_runs_of_other_names_are_no_obstacle(run: Run, finished: Path) -> None:
+def test_runs_of_other_names_are_no_obstacle(run, finished):
     """``tiny-2`` is a name of its own; an empty folder was left by a process that was killed."""
     (finished / RUN).rename(finished / "runs/tiny-2")
     config = finished / "runs/tiny-2/config.yaml"
@@ -148,7 +144,7 @@ def test_runs_of_other_names_are_no_obstacle(run: Run, finished: Path) -> None:
     assert "name: tiny\n" in (finished / "runs/tiny-3/config.yaml").read_text()
 
 
-def test_another_process_that_starts_or_trains_is_not_doubled(run: Run, finished: Path) -> None:
+def test_another_process_that_starts_or_trains_is_not_doubled(run, finished):
     with lock(finished / RUN / "lock"):
         done = run(*TRAIN)
     assert done.returncode == 1
@@ -161,9 +157,7 @@ def test_another_process_that_starts_or_trains_is_not_doubled(run: Run, finished
     assert not (finished / RUN).exists()
 
 
-def test_two_starts_at_once_make_one_run(
-    environment: dict[str, str], command: list[str], folder: Path, trained: Path
-) -> None:
+def test_two_starts_at_once_make_one_run(environment, command, folder, trained):
     children = [
         subprocess.Popen(
             [*command, *TRAIN],
@@ -186,7 +180,7 @@ def test_two_starts_at_once_make_one_run(
     assert _only(folder, "tiny", "latest")
 
 
-def test_folds_begin_and_go_on(child: Child, folder: Path) -> None:
+def test_folds_begin_and_go_on(child, folder):
     group = folder / "runs/tiny-folds"
     stopped = child(folder, *FOLDS, phase="train", at_call=2, signal=signal.SIGTERM)
     assert stopped.status == 143, stopped.text
@@ -201,9 +195,7 @@ def test_folds_begin_and_go_on(child: Child, folder: Path) -> None:
     assert _only(folder, "tiny-folds")
 
 
-def test_a_sweep_is_begun_once_by_processes_that_all_take_part(
-    environment: dict[str, str], command: list[str], folder: Path
-) -> None:
+def test_a_sweep_is_begun_once_by_processes_that_all_take_part(environment, command, folder):
     pytest.importorskip("optuna")
     (folder / "tiny.yaml").write_text(f"{TINY}{SEARCH}".replace("epochs: 2", "epochs: 1"))
     argv = ("sweep", "--config", "tiny.yaml", *MACHINE, "--workers", "1", "--resume", "auto")
@@ -218,7 +210,7 @@ def test_a_sweep_is_begun_once_by_processes_that_all_take_part(
     assert len([*(folder / "runs/tiny-sweep").glob("trial-*/config.yaml")]) == 3
 
 
-def test_a_compression_begins_and_goes_on(run: Run, finished: Path) -> None:
+def test_a_compression_begins_and_goes_on(run, finished):
     (finished / "small.yaml").write_text(STAGES)
     argv = ("compress", "--config", "small.yaml", *MACHINE, "--resume", "auto")
     first = run(*argv)

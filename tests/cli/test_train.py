@@ -21,7 +21,7 @@ STEPS = 26
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
+def test_a_day(run, tmp_path, device):
     trained = run("train", "--config", "tiny.yaml", "--device", device)
     assert trained.returncode == 0, trained.stderr
     lines = trained.stdout.splitlines()
@@ -53,7 +53,7 @@ def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
     assert "using runs/tiny, the latest run" in evaluated.stderr
 
 
-def test_a_packaged_config_says_so(run: Run) -> None:
+def test_a_packaged_config_says_so(run):
     done = run(
         *("train", "--config", "digits.yaml", "--device", "numpy", "--threads", "1"),
         *("--runs-dir", "my runs", "--set", "train.epochs=1"),
@@ -67,7 +67,7 @@ def test_a_packaged_config_says_so(run: Run) -> None:
     assert lines[-1] == "next        dnnstack eval --run 'my runs/digits'"
 
 
-def test_flags_are_part_of_the_effective_config(run: Run, tmp_path: Path) -> None:
+def test_flags_are_part_of_the_effective_config(run, tmp_path):
     done = run(
         *("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"),
         *("--set", "train={max_steps: 1}", "--gpus", "0,1"),
@@ -84,9 +84,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("by", ["latest", "name", "folder", "checkpoint"])
-def test_resume_ends_like_a_run_that_was_never_stopped(
-    run: Run, trained: Path, tmp_path: Path, by: str
-) -> None:
+def test_resume_ends_like_a_run_that_was_never_stopped(run, trained, tmp_path, by):
     half = run("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
     assert half.returncode == 0, half.stderr
     place = {
@@ -112,14 +110,7 @@ def test_resume_ends_like_a_run_that_was_never_stopped(
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(
-    run: Run,
-    tmp_path: Path,
-    environment: dict[str, str],
-    command: list[str],
-    number: signal.Signals,
-    status: int,
-) -> None:
+def test_a_signal_saves_and_says_how_to_go_on(run, tmp_path, environment, command, number, status):
     config = (tmp_path / "tiny.yaml").read_text("utf-8").replace("epochs: 2", "epochs: 100000")
     (tmp_path / "long.yaml").write_text(config, encoding="utf-8")
     with subprocess.Popen(
@@ -161,14 +152,7 @@ def _ended(line: str) -> bool:
 
 
 @pytest.mark.parametrize(("columns", "rate"), [(80, ""), (120, "lr 0.1 ")])
-def test_a_terminal_gets_a_bar(
-    run: Run,
-    tmp_path: Path,
-    environment: dict[str, str],
-    command: list[str],
-    columns: int,
-    rate: str,
-) -> None:
+def test_a_terminal_gets_a_bar(run, tmp_path, environment, command, columns, rate):
     parent, child = pty.openpty()
     with subprocess.Popen(
         [*command, "train", "--config", "tiny.yaml", "--device", "numpy"],

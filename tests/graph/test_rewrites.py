@@ -104,7 +104,7 @@ def kinds(graph: Graph) -> Counter[type[Op]]:
 @pytest.mark.parametrize("names", [*([name] for name in REWRITES), list(REWRITES)], ids=str)
 @settings(max_examples=15)
 @given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
-def test_fused_equals_unfused(names: list[str], specs: list[LayerSpec], seed: int) -> None:
+def test_fused_equals_unfused(names, specs, seed):
     net = network(specs)
     plain = train_graph(net)
     fused = rewritten(plain, chosen(*names))
@@ -118,7 +118,7 @@ def test_fused_equals_unfused(names: list[str], specs: list[LayerSpec], seed: in
 
 @settings(max_examples=15)
 @given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
-def test_masking_after_pooling_is_equal_bit_for_bit(specs: list[LayerSpec], seed: int) -> None:
+def test_masking_after_pooling_is_equal_bit_for_bit(specs, seed):
     first = LayerSpec("conv2d", options={"filters": 2, "kernel_size": 2}), LayerSpec("relu")
     overlapping = LayerSpec("max_pool2d", options={"pool_size": 3, "stride": 1, "padding": "same"})
     net = network([*first, overlapping, *specs])
@@ -130,7 +130,7 @@ def test_masking_after_pooling_is_equal_bit_for_bit(specs: list[LayerSpec], seed
         np.testing.assert_array_equal(got[name], value, name)
 
 
-def test_what_becomes_of_lenet() -> None:
+def test_what_becomes_of_lenet():
     plain = train_graph(network(LENET))
     assert kinds(plain)[BiasAdd] == kinds(plain)[BiasGrad] == 4
 
@@ -151,7 +151,7 @@ def test_what_becomes_of_lenet() -> None:
     assert kinds(loss) == kinds(plain) - Counter(gone) + Counter(come)
 
 
-def test_origins_of_a_fused_operation_are_united() -> None:
+def test_origins_of_a_fused_operation_are_united():
     fused = rewritten(train_graph(network(LENET)), REWRITES)
     first = next(op for op in fused.ops if isinstance(op, Conv2d))
     assert [str(origin.layer) for origin in first.origin] == ["conv2d_1", "relu_1"]
@@ -161,7 +161,7 @@ def test_origins_of_a_fused_operation_are_united() -> None:
     assert all(op.bias_grad is not None for op in back)
 
 
-def test_relu_mask_moves_to_the_pooled_tensor() -> None:
+def test_relu_mask_moves_to_the_pooled_tensor():
     fused = rewritten(train_graph(network(LENET)), chosen("relu_pool"))
     pool = [op for op in fused.ops if isinstance(op, Pool2dBackward)][-1]
     mask = fused.producer(pool.dy)
@@ -189,7 +189,7 @@ def section(*results: str) -> tuple[Graph, dict[str, Tensor]]:
     return graph, t
 
 
-def test_a_chain_becomes_one_operation() -> None:
+def test_a_chain_becomes_one_operation():
     graph, t = section("y")
     fused = rewritten(graph, REWRITES)
     assert kinds(fused) == {MatMul: 1}
@@ -198,14 +198,14 @@ def test_a_chain_becomes_one_operation() -> None:
     assert (only.c, only.bias, only.activation) == (t["y"], t["b"], "relu")
 
 
-def test_an_intermediate_result_is_not_fused_away() -> None:
+def test_an_intermediate_result_is_not_fused_away():
     graph, _ = section("product", "y")
     assert kinds(rewritten(graph, REWRITES)) == {MatMul: 1, BiasAdd: 1, Activation: 1}
     graph, _ = section("sum", "y")
     assert kinds(rewritten(graph, REWRITES)) == {MatMul: 1, Activation: 1}
 
 
-def test_an_intermediate_that_another_reads_is_not_fused_away() -> None:
+def test_an_intermediate_that_another_reads_is_not_fused_away():
     graph, t = section("y")
     graph.add(Activation(x=t["product"], y=graph.tensor("other", (2, 4)), kind="tanh"))
     assert kinds(rewritten(graph, REWRITES)) == {MatMul: 1, BiasAdd: 1, Activation: 2}
@@ -214,7 +214,7 @@ def test_an_intermediate_that_another_reads_is_not_fused_away() -> None:
     assert kinds(rewritten(graph, REWRITES)) == {MatMul: 1, Activation: 2}
 
 
-def test_activations_whose_backward_needs_the_input_stay_apart_in_training() -> None:
+def test_activations_whose_backward_needs_the_input_stay_apart_in_training():
     specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": CLASSES})]
     for kind, left in (("tanh", 0), ("gelu", 1)):
         net = network([*specs, LayerSpec(kind)])
@@ -225,7 +225,7 @@ def test_activations_whose_backward_needs_the_input_stay_apart_in_training() -> 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("value", ["pooled", "another"])
-def test_mask_of_another_tensor_stays(kind: str, value: str) -> None:
+def test_mask_of_another_tensor_stays(kind, value):
     """Only max-pooling of the very output that the mask looks at may change places with it."""
     graph = Graph("one", 1)
     large, small = (1, 1, 4, 4), (1, 1, 2, 2)
@@ -256,7 +256,7 @@ NORMED = [
 ]
 
 
-def test_batch_norm_and_relu_become_one_operation() -> None:
+def test_batch_norm_and_relu_become_one_operation():
     net = network(NORMED)
     plain = train_graph(net)
     fused = rewritten(plain, chosen("batch_norm_relu"))
@@ -279,7 +279,7 @@ def test_batch_norm_and_relu_become_one_operation() -> None:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000))
-def test_fused_batch_norm_equals_unfused(seed: int) -> None:
+def test_fused_batch_norm_equals_unfused(seed):
     net = network(NORMED)
     plain = train_graph(net)
     fused = rewritten(plain, chosen("batch_norm_relu"))
@@ -289,7 +289,7 @@ def test_fused_batch_norm_equals_unfused(seed: int) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-13, err_msg=name)
 
 
-def test_batch_norm_that_others_read_stays_apart() -> None:
+def test_batch_norm_that_others_read_stays_apart():
     for seen in ("batch_norm_1.y", "relu_1.dx"):
         graph = train_graph(network(NORMED))
         graph.results["seen"] = next(t for t in graph.tensors() if t.name == seen)
@@ -305,7 +305,7 @@ def normed(kind: str) -> list[LayerSpec]:
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
-def test_batch_norm_and_any_activation_become_one_operation(kind: str) -> None:
+def test_batch_norm_and_any_activation_become_one_operation(kind):
     net = network(normed(kind))
     plain = train_graph(net)
     mine, other = "batch_norm_activation", "batch_norm_relu"
@@ -331,7 +331,7 @@ def test_batch_norm_and_any_activation_become_one_operation(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gelu", "tanh"])
-def test_an_activation_stays_apart_where_others_see_its_norm(kind: str) -> None:
+def test_an_activation_stays_apart_where_others_see_its_norm(kind):
     for seen in ("batch_norm_1.y", f"{kind}_1.dx"):
         graph = train_graph(network(normed(kind)))
         graph.results["seen"] = next(t for t in graph.tensors() if t.name == seen)
@@ -364,7 +364,7 @@ def norm_section(kind: str) -> tuple[Graph, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("kind", ["silu", "sigmoid"])
 @pytest.mark.parametrize("change", ["none", "read", "slope", "kind", "sum"])
-def test_only_an_activation_with_its_own_backward_joins_its_norm(kind: str, change: str) -> None:
+def test_only_an_activation_with_its_own_backward_joins_its_norm(kind, change):
     graph, t = norm_section(kind)
     mask = graph.ops[2]
     assert isinstance(mask, ActivationBackward)
@@ -383,7 +383,7 @@ def test_only_an_activation_with_its_own_backward_joins_its_norm(kind: str, chan
         assert fused.ops == graph.ops
 
 
-def test_what_is_a_result_is_computed_after_the_rewrites_too() -> None:
+def test_what_is_a_result_is_computed_after_the_rewrites_too():
     graph = train_graph(network(LENET))
     graph.results["seen"] = next(op for op in graph.ops if isinstance(op, Softmax)).y
     fused = rewritten(graph, REWRITES)
@@ -394,6 +394,6 @@ def test_what_is_a_result_is_computed_after_the_rewrites_too() -> None:
     assert kinds(rewritten(graph, REWRITES))[SoftmaxCrossEntropy] == 0
 
 
-def test_no_names_no_change() -> None:
+def test_no_names_no_change():
     graph = train_graph(network(LENET))
     assert rewritten(graph, {}).ops == graph.ops

@@ -103,12 +103,12 @@ def kinds(models: Iterable[Any]) -> set[str]:
     return found
 
 
-def test_nothing_is_left_out(tiny: Make) -> None:
+def test_nothing_is_left_out(tiny):
     assert set().union(*(kinds(config_of(tiny, loss).layers) for loss in TRAINED)) == set(LAYERS)
 
 
 @pytest.mark.parametrize("loss", TRAINED)
-def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, loss: str) -> None:
+def test_a_resume_changes_no_bit(tiny, backend, loss):
     want, got, kept = resumed(config_of(tiny, loss), backend)
     assert ("batch_norm_1.running_var" in want.arrays) == (loss != "perceptron")
     for name, array in want.arrays.items():
@@ -116,16 +116,14 @@ def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, loss: str) -> Non
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_resume_changes_no_bit_of_any_optimizer(tiny: Make, backend: Backend, rule: str) -> None:
+def test_a_resume_changes_no_bit_of_any_optimizer(tiny, backend, rule):
     want, _, kept = resumed(config_with(tiny, rule), backend)
     for name, array in want.arrays.items():
         assert (array != kept.arrays[name]).any(), name
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_optimizer_does_the_same_on_both_backends(
-    tiny: Make, reference: Backend, onednn: Backend, rule: str
-) -> None:
+def test_every_optimizer_does_the_same_on_both_backends(tiny, reference, onednn, rule):
     config = config_with(tiny, rule)
     ends = []
     for backend in (reference, onednn):
@@ -173,7 +171,7 @@ def resumed(config: RunConfig, backend: Backend) -> tuple[Snapshot, Snapshot, Sn
 
 
 @pytest.mark.parametrize("loss", TRAINED)
-def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str) -> None:
+def test_fused_or_not_it_learns_the_same(tiny, backend, loss):
     ends = []
     for fusion in ("true", "false"):
         session = session_of(config_of(tiny, loss, f"run.fusion={fusion}"), backend)
@@ -189,9 +187,7 @@ def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str
         )
 
 
-def test_fused_or_not_scores_far_apart_cost_and_teach_the_same(
-    tiny: Make, backend: Backend
-) -> None:
+def test_fused_or_not_scores_far_apart_cost_and_teach_the_same(tiny, backend):
     """The loss is the logarithm of probabilities that no float holds, and its gradient stays."""
     ends = []
     for fusion in ("true", "false"):

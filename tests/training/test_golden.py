@@ -90,7 +90,7 @@ def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[floa
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("name", NETS)
-def test_float64(name: str, fusion: bool) -> None:
+def test_float64(name, fusion):
     got = train(NETS[name], ReferenceBackend(1), Options("fp64", fusion=fusion))
     np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-12)
 
@@ -98,11 +98,11 @@ def test_float64(name: str, fusion: bool) -> None:
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_float32(backend: str, name: str, fusion: bool) -> None:
+def test_float32(backend, name, fusion):
     got = train(NETS[name], BACKENDS[backend](), Options(fusion=fusion, tune=False))
     np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-5)
 
 
-def test_tuned_layouts() -> None:
+def test_tuned_layouts():
     got = train(NETS["lenet"], onednn(), Options())
     np.testing.assert_allclose(got, LOSSES_OF["lenet"], rtol=1e-5)

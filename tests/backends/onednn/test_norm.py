@@ -60,9 +60,7 @@ def compiled(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", [3, 5, 7, 9])
 @pytest.mark.parametrize("channels", [4, 16, 20, 48])
-def test_lrn_of_a_picture_with_channels_last(
-    onednn: OneDnnBackend, channels: int, size: int, dtype: str
-) -> None:
+def test_lrn_of_a_picture_with_channels_last(onednn, channels, size, dtype):
     """oneDNN 3.2's gradient is wrong for some of these, and it has none without AVX-512.
 
     They must go another way.
@@ -79,7 +77,7 @@ def test_lrn_of_a_picture_with_channels_last(
 
 
 @pytest.mark.parametrize("channels", [4, 8, 16, 20, 48])
-def test_lrn_without_a_gradient(onednn: OneDnnBackend, channels: int) -> None:
+def test_lrn_without_a_gradient(onednn, channels):
     by_numpy = lrn_by_numpy(channels, size=5, dtype="float32", gradient=False)
     has_kernel = library().has_avx512() or channels in (16, 48)
     assert [type(call.op) for call in by_numpy] == ([] if has_kernel else [Lrn])
@@ -121,7 +119,7 @@ def calls(executable: OneDnnExecutable, *kinds: type[Op]) -> list[BoundCall]:
 
 
 @pytest.mark.parametrize("fusion", [False, True])
-def test_batch_norm_is_primitives_that_take_relu_along(onednn: OneDnnBackend, fusion: bool) -> None:
+def test_batch_norm_is_primitives_that_take_relu_along(onednn, fusion):
     _, executable = compiled(onednn, fusion)
     found = calls(executable, BatchNorm, BatchNormBackward)
     primitives = [call for call in found if call.library == "oneDNN"]
@@ -155,14 +153,12 @@ SHAPES = [
 
 @pytest.mark.parametrize("layout", ["nChw16c", "nhwc", ""])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_batch_norm_of_any_size_and_layout(
-    onednn: OneDnnBackend, shape: tuple[int, ...], layout: str
-) -> None:
+def test_batch_norm_of_any_size_and_layout(onednn, shape, layout):
     beside_float64(shape, layout, threads=1)
 
 
 @pytest.mark.parametrize("relu", [None, "relu"])
-def test_batch_norm_in_pieces_of_two_threads(onednn: OneDnnBackend, relu: str | None) -> None:
+def test_batch_norm_in_pieces_of_two_threads(onednn, relu):
     """Neither y nor dy may be written over, x only where it is read no more."""
     beside_float64((6, 16, 128, 96), "nChw16c", threads=2, activation=relu)
 
@@ -221,7 +217,7 @@ def beside_float64(
         np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
 
 
-def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> None:
+def test_small_work_of_all_batch_norms_is_one_call(onednn):
     """Statistics before the first gradient, gradients before the updates."""
     specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
@@ -245,7 +241,7 @@ def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> Non
     executable.close()
 
 
-def test_inference_needs_no_host(onednn: OneDnnBackend) -> None:
+def test_inference_needs_no_host(onednn):
     _, executable = compiled(onednn, True, training=False)
     (section,) = executable.graphs
     layers = [c for c in executable.calls(section) if not isinstance(c.op, Softmax)]
@@ -253,7 +249,7 @@ def test_inference_needs_no_host(onednn: OneDnnBackend) -> None:
     executable.close()
 
 
-def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn: OneDnnBackend) -> None:
+def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn):
     graph, executable = compiled(onednn, False)
     executable.write(graph["images"], np.zeros((8, *PICTURE), np.uint8))
     executable.write(graph["labels"], np.zeros(8, np.int32))
@@ -267,7 +263,7 @@ def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn: OneDnnBacken
     executable.close()
 
 
-def test_measuring_leaves_the_statistics_alone(onednn: OneDnnBackend) -> None:
+def test_measuring_leaves_the_statistics_alone(onednn):
     graph, executable = compiled(onednn, True)
     executable.write(graph["images"], np.full((8, *PICTURE), 9, np.uint8))
     executable.write(graph["labels"], np.zeros(8, np.int32))
@@ -280,7 +276,7 @@ def test_measuring_leaves_the_statistics_alone(onednn: OneDnnBackend) -> None:
     executable.close()
 
 
-def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBackend) -> None:
+def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
     """Behind a convolution of one channel, which writes channels last."""
     specs = [*STACK[:3], *STACK[:3], *STACK[5:]]
     network = Network(build_layers(specs, (1, 8, 8)), CrossEntropyLoss(), (1, 8, 8), 5)
@@ -309,9 +305,7 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBac
 
 @pytest.mark.parametrize("relu", [[], [LayerSpec("relu")]], ids=["linear", "relu"])
 @pytest.mark.parametrize("shortcut", ["identity", [LayerSpec("gelu")]], ids=["identity", "gelu"])
-def test_what_is_needed_later_is_not_written_over(
-    onednn: OneDnnBackend, shortcut: object, relu: list[LayerSpec]
-) -> None:
+def test_what_is_needed_later_is_not_written_over(onednn, shortcut, relu):
     """Around batch norm goes a shortcut: its input and its dy are read once more, the input perhaps
     by the gradient of GELU."""
     around = {"body": [LayerSpec("batch_norm"), *relu], "shortcut": shortcut}
@@ -349,13 +343,10 @@ def test_what_is_needed_later_is_not_written_over(
         np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBackend) -> None:
+def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn):
     """Without a ReLU in place of dy; with one over y, for dy is read while it is written; if dy is
     needed once more, over x."""
-    plain, fused = (
-        [*STACK[:2], LayerSpec("gelu"), *STACK[5:]],
-        [*STACK[:3], *STACK[5:]],
-    )
+    plain, fused = ([*STACK[:2], LayerSpec("gelu"), *STACK[5:]], [*STACK[:3], *STACK[5:]])
     around = LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]})
     for specs, name in ((plain, "dy"), (fused, "y"), ([STACK[0], around, *STACK[5:]], "x")):
         network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
@@ -374,7 +365,7 @@ def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBa
         executable.close()
 
 
-def test_a_term_that_is_needed_later_is_not_summed_into(onednn: OneDnnBackend) -> None:
+def test_a_term_that_is_needed_later_is_not_summed_into(onednn):
     graph = Graph("one", 2)
     shape = (2, 16, 4, 4)
     x = graph.tensor("x", shape, role="input")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from dnnstack.cli.main import main
 from dnnstack.training.records.checkpoint import read_checkpoint
@@ -43,7 +41,7 @@ run: {device: cpu, threads: 1, tune: false}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_bands_on_the_ranks_change_roundings_alone(backend: str) -> None:
+def test_bands_on_the_ranks_change_roundings_alone(backend):
     """Halos above, below and beyond the neighbour, bands of unequal sizes."""
     config, device = configured(HALVES + GROUPED), BACKENDS[backend]()
     want, right = states(config, device, 1)
@@ -53,7 +51,7 @@ def test_bands_on_the_ranks_change_roundings_alone(backend: str) -> None:
         assert abs(sums - right).max() <= 1e-5 * abs(right).max()
 
 
-def test_a_batch_in_one_part_stays_in_one_part() -> None:
+def test_a_batch_in_one_part_stays_in_one_part():
     """So batch norm behind the bands sees the batch: the step of one process, but for roundings."""
     given = configured(HALVES.replace(", accumulate: 2", "") + SGD)
     config, chosen = shared_out(given, 2, None)
@@ -71,7 +69,7 @@ def test_a_batch_in_one_part_stays_in_one_part() -> None:
         ("max_pool2d: {pool_size: 3, ceil_mode: true", 5),
     ],
 )
-def test_windows_below_the_picture_see_no_row_of_a_band(layer: str, ranks: int) -> None:
+def test_windows_below_the_picture_see_no_row_of_a_band(layer, ranks):
     """13 rows, of which every rank has what its windows need: the last one also what lies below."""
     split = "parallel: {split: space}"
     text = HALVES[: HALVES.index("layers:")] + (
@@ -86,9 +84,7 @@ def test_windows_below_the_picture_see_no_row_of_a_band(layer: str, ranks: int) 
 
 
 @needs_launcher
-def test_a_checkpoint_of_bands_goes_on_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_bands_goes_on_anywhere(tmp_path, monkeypatch):
     """By two ranks to step 3, then by one, as one process would have done it."""
     (tmp_path / "net.yaml").write_text(HALVES + SGD)
     given = ("--config", "net.yaml", "--set", "train.max_steps=3")
@@ -148,9 +144,7 @@ def test_a_checkpoint_of_bands_goes_on_anywhere(
         ),
     ],
 )
-def test_what_has_no_bands_is_named_with_its_place(
-    change: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_bands_is_named_with_its_place(change, said, tmp_path, capsys):
     text = HALVES
     for old, new in change.items():
         assert old in text
