@@ -95,8 +95,7 @@ def test_the_table_of_seeds(run, tmp_path):
 
 
 def test_more_folds_than_samples_begin_no_group(run, tmp_path):
-    done = run(*TRAIN, "--folds", "481")
-    assert done.returncode == 1
+    done = run(*TRAIN, "--folds", "481", status=1)
     assert "error: --folds: 480 samples cannot be divided into 481 folds" in done.stderr
     assert not (tmp_path / "runs").exists()
 
@@ -109,8 +108,7 @@ def test_a_group_goes_on_with_its_own_config_only(run):
         (("--folds", "2", "--stratified"), "was begun with other folds: 2"),
         (("--seeds", "2"), "runs: has no group 'tiny-seeds' to resume"),
     ):
-        done = run(*TRAIN, *SHORT, *change, "--resume")
-        assert done.returncode == 1
+        done = run(*TRAIN, *SHORT, *change, "--resume", status=1)
         assert message in done.stderr
     found = json.loads(run("runs", "--group", "tiny-folds", "--json").stdout)["together"]
     assert found["count"] == 480
@@ -130,6 +128,5 @@ def test_a_group_goes_on_with_its_own_config_only(run):
     ],
 )
 def test_wrong_usage(run, arguments, message):
-    done = run(*TRAIN, *arguments)
-    assert done.returncode == 2
+    done = run(*TRAIN, *arguments, status=2)
     assert message in done.stderr

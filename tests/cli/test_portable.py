@@ -35,8 +35,7 @@ def test_a_precision_of_another_device(run, tmp_path, device, precision):
         assert f"error: precision '{precision}': " in done.stderr
         assert "computing in fp32" not in done.stderr
 
-    resumed = run(*train, "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = run(*train, "--resume", status=0)
     assert resumed.stderr.count(notice) == 1
     saved = read_checkpoint(
         tmp_path / f"runs/tiny/checkpoints/step-{2 * EPOCH}.safetensors"
@@ -45,20 +44,17 @@ def test_a_precision_of_another_device(run, tmp_path, device, precision):
     assert saved.tuning is not None
     assert saved.tuning.environment["precision"] == "fp32"
 
-    evaluated = run("eval", "--run", "tiny", "--json", "--no-plots", *here)
-    assert evaluated.returncode == 0, evaluated.stderr
+    evaluated = run("eval", "--run", "tiny", "--json", "--no-plots", *here, status=0)
     assert evaluated.stderr.count(notice) == 1
     assert json.loads(evaluated.stdout)["count"] == 100
 
     Image.fromarray(np.eye(28, dtype=np.uint8) * 255).save(tmp_path / "line.png")
-    predicted = run("predict", "line.png", "--run", "tiny", *here)
-    assert predicted.returncode == 0, predicted.stderr
+    predicted = run("predict", "line.png", "--run", "tiny", *here, status=0)
     assert predicted.stderr.count(notice) == 1
 
 
 def test_a_precision_that_this_device_has_is_kept(run, tmp_path):
     train = ("train", "--config", "tiny.yaml", "--device", "numpy")
     assert run(*train, "--set", "train.epochs=1").returncode == 0
-    resumed = run(*train, "--set", "run.precision=fp32", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = run(*train, "--set", "run.precision=fp32", "--resume", status=0)
     assert "computing in" not in run("eval", "--device", "numpy").stderr + resumed.stderr

@@ -71,8 +71,7 @@ def test_the_same_command_until_it_succeeds(child, folder, trained):
 
 def test_a_run_without_a_checkpoint_starts_over_in_its_folder(run, finished, trained):
     shutil.rmtree(finished / RUN / "checkpoints")
-    done = run(*TRAIN)
-    assert done.returncode == 0, done.stderr
+    done = run(*TRAIN, status=0)
     assert "starts again from step 0" in done.stderr
     assert _end(finished / RUN) == _end(trained / RUN)
     assert _only(finished, "tiny", "latest")
@@ -88,8 +87,7 @@ def test_a_stop_before_the_first_step_names_the_same_command(child, folder):
 
 def test_of_a_finished_run_nothing_is_left_to_do(run, finished):
     before = _end(finished / RUN)
-    done = run(*TRAIN)
-    assert done.returncode == 0
+    done = run(*TRAIN, status=0)
     assert "nothing left to do: training is already at its end, step 26" in done.stderr
     assert _end(finished / RUN) == before
     assert _only(finished, "tiny", "latest")
@@ -97,11 +95,9 @@ def test_of_a_finished_run_nothing_is_left_to_do(run, finished):
 
 def test_first_weights_are_taken_at_the_first_start_alone(run, finished):
     argv = (*TRAIN, "--set", "name=next", "--init-from", "tiny", "--set", "train.max_steps=4")
-    first = run(*argv)
-    assert first.returncode == 0, first.stderr
+    first = run(*argv, status=0)
     assert "init        " in first.stdout
-    again = run(*argv)
-    assert again.returncode == 0
+    again = run(*argv, status=0)
     assert "init        " not in again.stdout
     assert _only(finished, "tiny", "next", "latest")
 
@@ -126,8 +122,7 @@ def test_nothing_is_started_beside_a_run_that_cannot_go_on(run, finished, fault,
             path.write_bytes(path.read_bytes()[:-1])
     else:
         more = ("--set", "layers.0.conv2d.filters=5")
-    done = run(*TRAIN, *more)
-    assert done.returncode == 1
+    done = run(*TRAIN, *more, status=1)
     assert said in done.stderr
     assert str(RUN) in done.stderr
     assert _only(finished, "tiny", "latest")
@@ -139,8 +134,7 @@ def test_runs_of_other_names_are_no_obstacle(run, finished):
     config = finished / "runs/tiny-2/config.yaml"
     config.write_text(config.read_text().replace("name: tiny", "name: tiny-2"))
     (finished / "runs/tiny-3").mkdir()
-    done = run(*TRAIN, "--set", "train.max_steps=2")
-    assert done.returncode == 0, done.stderr
+    run(*TRAIN, "--set", "train.max_steps=2", status=0)
     assert "name: tiny\n" in (finished / "runs/tiny-3/config.yaml").read_text()
 
 
@@ -213,9 +207,7 @@ def test_a_sweep_is_begun_once_by_processes_that_all_take_part(environment, comm
 def test_a_compression_begins_and_goes_on(run, finished):
     (finished / "small.yaml").write_text(STAGES)
     argv = ("compress", "--config", "small.yaml", *MACHINE, "--resume", "auto")
-    first = run(*argv)
-    assert first.returncode == 0, first.stderr
-    again = run(*argv)
-    assert again.returncode == 0, again.stderr
+    run(*argv, status=0)
+    again = run(*argv, status=0)
     assert "step 3/3" not in again.stdout
     assert _only(finished, "tiny", "tiny-compressed", "latest")

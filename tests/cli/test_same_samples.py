@@ -15,18 +15,11 @@ from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.records.store import newest_checkpoint
 from PIL import Image
 
+from ..support.stored import beside
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-CONFIG = """\
-name: own
-data:
-  dataset: {image_folder: {train: pics, test: unseen, size: 8}}
-  batch_size: 4
-  validation: 6
-layers: [flatten, {dense: {units: 3}}, softmax]
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2, accumulate: 2}
-"""
+CONFIG = beside(__file__, "same_samples_config.yaml")
 TRAIN = ("train", "--config", "own.yaml", "--device", "numpy", "-q")
 LONGER = (*TRAIN, "--set", "train.epochs=4", "--resume")
 VALIDATE = ("eval", "--device", "numpy", "--no-plots", "--split", "validation")

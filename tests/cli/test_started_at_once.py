@@ -14,23 +14,10 @@ from dnnstack.backends.select import open_backend
 from dnnstack.training.records.checkpoint import Checkpoint
 from dnnstack.training.records.store import newest_checkpoint
 
+from ..support.stored import beside
+
 SCRIPT = Path(__file__).parents[1] / "support" / "at_once.py"
-CONFIG = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  validation: 64
-layers:
-  - conv2d: {filters: 8, kernel_size: 5, stride: 2}
-  - relu
-  - conv2d: {filters: 8, kernel_size: 3}
-  - relu
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {max_steps: 20, log_every: 9}
-"""
+CONFIG = beside(__file__, "started_at_once_config.yaml")
 TRAIN = ("train", "--config", "net.yaml", "--device", "cpu", "--threads", "1")
 
 

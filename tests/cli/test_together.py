@@ -23,6 +23,7 @@ from dnnstack.training.groups.claims import Taken
 from dnnstack.training.groups.group import Group, Member
 from dnnstack.training.groups.outcome import Outcome
 
+from ..support.ran import ran
 from .conftest import TINY
 from .test_groups import SHORT, TRAIN
 from .test_side_by_side import _left, _trains
@@ -67,8 +68,7 @@ def tiny(tmp_path):
 
 @pytest.mark.parametrize("kind", ["seeds", "folds"])
 def test_they_are_the_runs_that_are_made_one_after_the_other(kind, run, environment, tiny):
-    alone = run(*TRAIN, f"--{kind}", "3")
-    assert alone.returncode == 0, alone.stderr
+    run(*TRAIN, f"--{kind}", "3", status=0)
     argv = (*TRAIN, f"--{kind}", "3", "--workers", "2", "--together")
     status, text = _together(tiny, environment, *argv)
     assert status == 0, text
@@ -83,8 +83,7 @@ def test_trials_that_do_not_depend_on_each_other_are_the_same_and_a_failed_one_e
     run, environment, tiny
 ):
     (tiny / "tiny.yaml").write_text(TINY + _SEARCH, encoding="utf-8")
-    alone = run("sweep", *TRAIN[1:], "--workers", "1")
-    assert alone.returncode == 0, alone.stderr
+    run("sweep", *TRAIN[1:], "--workers", "1", status=0)
     status, text = _together(tiny, environment, *_SWEEP)
     assert status == 0, text
     assert "workers     2, in one process" in text
@@ -124,8 +123,7 @@ def test_what_a_signal_ends_goes_on_to_the_same_bits(number, run, environment, t
         assert states == ["interrupted"] * 2, text
     status, text = _together(tiny, environment, *argv, "--resume")
     assert status == 0, text
-    whole = run(*TRAIN, "--seeds", "3", "--set", "train.epochs=12")
-    assert whole.returncode == 0, whole.stderr
+    run(*TRAIN, "--seeds", "3", "--set", "train.epochs=12", status=0)
     left = _left(tiny / "runs/tiny-seeds-2")
     for name, (_, arrays) in _left(tiny / "runs/tiny-seeds").items():
         assert arrays == left[name][1]
@@ -263,13 +261,10 @@ def _spread(
     more: str = "",
 ) -> tuple[int, str, str]:
     script = _SPREADS.format(least=least, fails=[fails] if fails else [], more=more)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-W", "error", "-c", script, *argv],
         cwd=folder,
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     *lines, last = done.stdout.splitlines()
     return done.returncode, done.stderr + "\n".join(lines), last
@@ -278,8 +273,7 @@ def _spread(
 def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
     run, environment, tiny
 ):
-    alone = run(*TRAIN, "--seeds", "4")
-    assert alone.returncode == 0, alone.stderr
+    run(*TRAIN, "--seeds", "4", status=0)
     status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "4")
     assert status == 0, text
     # Before the first run nothing is known.
@@ -299,8 +293,7 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
 
 
 def test_what_the_finished_runs_took_is_known_after_a_resume(run, environment, tiny):
-    first = run(*TRAIN, "--seeds", "2", *SHORT)
-    assert first.returncode == 0, first.stderr
+    run(*TRAIN, "--seeds", "2", *SHORT, status=0)
     status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", *SHORT, "--resume")
     assert status == 0, text
     assert asked == "asked [('numpy', 2, 6)]"
@@ -319,8 +312,7 @@ def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(env
 
 
 def test_what_cannot_be_trained_together_is_trained_in_turn(run, environment, tiny):
-    alone = run(*TRAIN, "--seeds", "4", *SHORT)
-    assert alone.returncode == 0, alone.stderr
+    run(*TRAIN, "--seeds", "4", *SHORT, status=0)
     status, text, _ = _spread(tiny, environment, *TRAIN, "--seeds", "4", *SHORT, more=_FULL)
     assert status == 0, text
     assert "out of memory" in text

@@ -22,8 +22,7 @@ STEPS = 26
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
 def test_a_day(run, tmp_path, device):
-    trained = run("train", "--config", "tiny.yaml", "--device", device)
-    assert trained.returncode == 0, trained.stderr
+    trained = run("train", "--config", "tiny.yaml", "--device", device, status=0)
     lines = trained.stdout.splitlines()
     assert lines[0] == "config      tiny (tiny.yaml)"
     assert re.match(r"device      (numpy|onednn): .*threads \d", lines[1])
@@ -47,8 +46,7 @@ def test_a_day(run, tmp_path, device):
         *("config.yaml", "log.jsonl", "metrics.csv", "checkpoints")
     }
 
-    evaluated = run(*shlex.split(lines[-1].partition("dnnstack ")[2]), "--json")
-    assert evaluated.returncode == 0, evaluated.stderr
+    evaluated = run(*shlex.split(lines[-1].partition("dnnstack ")[2]), "--json", status=0)
     assert json.loads(evaluated.stdout)["count"] == 100
     assert "using runs/tiny, the latest run" in evaluated.stderr
 
@@ -59,8 +57,8 @@ def test_a_packaged_config_says_so(run):
         *("--runs-dir", "my runs", "--set", "train.epochs=1"),
         *("--set", "data.dataset={strokes: {train_count: 96, test_count: 32}}"),
         *("--set", "data.validation=32"),
+        status=0,
     )
-    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"config      digits \(ships with the package\)", lines[0])
     assert lines[2] == "run         my runs/digits"
@@ -71,8 +69,8 @@ def test_flags_are_part_of_the_effective_config(run, tmp_path):
     done = run(
         *("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"),
         *("--set", "train={max_steps: 1}", "--gpus", "0,1"),
+        status=0,
     )
-    assert done.returncode == 0, done.stderr
     assert "--gpus has no effect here: the device is numpy, not cuda" in done.stderr
     text = (tmp_path / "runs" / "tiny" / "config.yaml").read_text("utf-8")
     config = parse_config(text, "config.yaml")
@@ -85,8 +83,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("by", ["latest", "name", "folder", "checkpoint"])
 def test_resume_ends_like_a_run_that_was_never_stopped(run, trained, tmp_path, by):
-    half = run("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
-    assert half.returncode == 0, half.stderr
+    run("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1", status=0)
     place = {
         "latest": [],
         "name": ["tiny"],
@@ -94,8 +91,7 @@ def test_resume_ends_like_a_run_that_was_never_stopped(run, trained, tmp_path, b
         "checkpoint": ["runs/tiny/checkpoints/step-13.safetensors"],
     }[by]
     # A flag behind --resume must not be taken for its path.
-    rest = run("train", "--resume", *place, "--config", "tiny.yaml", "--device", "numpy")
-    assert rest.returncode == 0, rest.stderr
+    rest = run("train", "--resume", *place, "--config", "tiny.yaml", "--device", "numpy", status=0)
     resumed = "resumed     at step 13 (epoch 1.00), from runs/tiny/checkpoints/step-13.safetensors"
     lines = rest.stdout.splitlines()
     assert resumed in lines
@@ -142,8 +138,8 @@ def test_a_signal_saves_and_says_how_to_go_on(run, tmp_path, environment, comman
         *shlex.split(lines[-1].partition("dnnstack ")[2]),
         "--set",
         f"train={{max_steps: {int(match[1]) + 1}}}",
+        status=0,
     )
-    assert finished.returncode == 0, finished.stderr
     assert f"at step {int(match[1]) + 1} of" in finished.stdout
 
 

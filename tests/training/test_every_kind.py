@@ -16,37 +16,13 @@ from dnnstack.optimizers import RULES
 from dnnstack.training.session import Snapshot
 
 from ..support.declared import least_options
+from ..support.stored import beside
 from ..support.trainings import session_of
 
 Make = Callable[..., RunConfig]
 
 # On 28x28 pixels. Nothing here makes a value that is hard to tell from 0, but for dropout.
-LAYERS_BEFORE = """
-- pad2d: {padding: 1, value: -0.2}
-- conv2d: {filters: 4, kernel_size: 3, stride: 2, use_bias: false}
-- batch_norm
-- relu
-- max_pool2d: {pool_size: 3, stride: 2, ceil_mode: true}
-- lrn: {alpha: 0.5}
-- conv2d: {filters: 4, kernel_size: 2, algorithm: im2col}
-- leaky_relu
-- conv2d: {filters: 4, kernel_size: 2, connections: [[0], [1, 2], [3], [0, 3]]}
-- lcn: {alpha: 0.5}
-- elu
-- concat:
-    branches:
-      - [{conv2d: {filters: 3, kernel_size: 3, padding: same}}, silu, dropout]
-      - [{residual: {body: [{conv2d: {filters: 4, kernel_size: 1}}, softplus]}}]
-      - [{residual: {body: [{conv2d: {filters: 5, kernel_size: 1}}], shortcut: projection}}, gelu]
-- residual: {body: [{conv2d: {filters: 14, kernel_size: 1}}, sigmoid], shortcut: padding}
-- scaled_subsampling: {pool_size: 2, stride: 1, pooling: average}
-- scaled_tanh
-- avg_pool2d: {pool_size: 2, stride: 1, ceil_mode: true}
-- sequential:
-    layers:
-      - scale: {factor: 0.5}
-      - tanh
-"""
+LAYERS_BEFORE = "\n" + beside(__file__, "every_kind_layers_before.yaml")
 ENDS = {
     "scores": "[flatten, {dense: {units: 10}}]",
     "means": "[global_avg_pool2d, {dense: {units: 10}}, softmax]",

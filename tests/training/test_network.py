@@ -7,15 +7,8 @@ import pytest
 from dnnstack.backends.base import Executable
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError, ShapeError
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import (
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    MatMul,
-    RowLoss,
-    Softmax,
-    SoftmaxBackward,
-)
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.loss import Loss
@@ -159,10 +152,10 @@ def test_results_by_name():
 def test_nothing_is_computed_for_the_input():
     """Nobody needs the gradient of the pictures: the first layer has none of the data."""
     kinds = [type(op) for op in train_graph(network(STACK)).ops]
-    assert Conv2dBackwardFilter in kinds
-    assert Conv2dBackwardData not in kinds
+    assert ops.Conv2dBackwardFilter in kinds
+    assert ops.Conv2dBackwardData not in kinds
     dense = network([spec("flatten"), spec("dense", units=CLASSES)])
-    assert sum(isinstance(op, MatMul) for op in train_graph(dense).ops) == 2
+    assert sum(isinstance(op, ops.MatMul) for op in train_graph(dense).ops) == 2
 
 
 def test_sections_share_what_they_should():
@@ -181,11 +174,11 @@ def test_softmax_is_applied_once(softmax):
     """A final softmax layer is the loss's own: the same operations with it and without."""
     net = network(STACK if softmax else STACK[:-1])
     graph = train_graph(net)
-    assert sum(isinstance(op, Softmax) for op in graph.ops) == 1
-    assert sum(isinstance(op, SoftmaxBackward) for op in graph.ops) == 1
+    assert sum(isinstance(op, ops.Softmax) for op in graph.ops) == 1
+    assert sum(isinstance(op, ops.SoftmaxBackward) for op in graph.ops) == 1
     assert graph["scores"].name == "dense_1.y"
     infer = net.infer_graph(2)
-    assert sum(isinstance(op, Softmax) for op in infer.ops) == 1
+    assert sum(isinstance(op, ops.Softmax) for op in infer.ops) == 1
     assert infer.ops[-1].origin[0].layer == ("softmax_1" if softmax else "loss")
 
 
@@ -193,8 +186,8 @@ def test_squared_error_of_a_softmax_goes_through_it():
     net = network(STACK, MeanSquaredErrorLoss())
     graph = train_graph(net)
     assert graph["scores"].name == "softmax_1.y"
-    assert sum(isinstance(op, SoftmaxBackward) for op in graph.ops) == 1
-    assert [op.name for op in graph.ops if isinstance(op, RowLoss)] == ["MeanSquaredError"]
+    assert sum(isinstance(op, ops.SoftmaxBackward) for op in graph.ops) == 1
+    assert [op.name for op in graph.ops if isinstance(op, ops.RowLoss)] == ["MeanSquaredError"]
     infer = net.infer_graph(2)
     assert infer["probabilities"] == infer["scores"]
 

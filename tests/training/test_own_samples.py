@@ -19,16 +19,9 @@ from dnnstack.training.splits import divide, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-TEXT = """
-name: own
-data:
-  dataset: {image_folder: {train: pics, size: 4}}
-  batch_size: 4
-  validation: 0.25
-layers: [flatten, {dense: {units: 3}}]
-optimizer: {type: sgd, lr: 0.5}
-train: {epochs: 2}
-"""
+from ..support.stored import beside
+
+TEXT = "\n" + beside(__file__, "own_samples_text.yaml")
 CONFIG = settled(parse_config(TEXT, "own.yaml"))
 Row = tuple[str, str]
 """The class and the content of a sample, which has a name."""

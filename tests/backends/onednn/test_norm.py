@@ -11,20 +11,9 @@ from dnnstack.backends.onednn.fallback import NOT_FAST
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op
-from dnnstack.graph.ops import (
-    Activation,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormBackward,
-    Conv2d,
-    Lrn,
-    LrnBackward,
-    SgdUpdate,
-    Softmax,
-)
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
@@ -69,7 +58,7 @@ def test_lrn_of_a_picture_with_channels_last(onednn, channels, size, dtype):
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
     by_numpy = lrn_by_numpy(channels, size, dtype, gradient=True)
     if not library().has_avx512():
-        assert [type(call.op) for call in by_numpy] == [Lrn, LrnBackward]
+        assert [type(call.op) for call in by_numpy] == [ops.Lrn, ops.LrnBackward]
         assert {call.arguments["reason"] for call in by_numpy} == {NOT_FAST}
     elif size <= 5:
         # Where the gradient in bfloat16 is wrong, that in float32 is not, and fast.
@@ -80,7 +69,7 @@ def test_lrn_of_a_picture_with_channels_last(onednn, channels, size, dtype):
 def test_lrn_without_a_gradient(onednn, channels):
     by_numpy = lrn_by_numpy(channels, size=5, dtype="float32", gradient=False)
     has_kernel = library().has_avx512() or channels in (16, 48)
-    assert [type(call.op) for call in by_numpy] == ([] if has_kernel else [Lrn])
+    assert [type(call.op) for call in by_numpy] == ([] if has_kernel else [ops.Lrn])
 
 
 def lrn_by_numpy(channels: int, size: int, dtype: str, gradient: bool) -> list[BoundCall]:
@@ -90,11 +79,11 @@ def lrn_by_numpy(channels: int, size: int, dtype: str, gradient: bool) -> list[B
     given = [graph.tensor(name, shape, role="input") for name in ("x", "dy")[: 1 + gradient]]
     w = graph.tensor("w", (channels, channels, 1, 1), role="parameter")
     a, y, dx = (graph.tensor(name, shape) for name in ("a", "y", "dx"))
-    graph.add(Conv2d(x=given[0], w=w, y=a, window=Window((1, 1))))
-    graph.add(Lrn(x=a, y=y, **numbers))
+    graph.add(ops.Conv2d(x=given[0], w=w, y=a, window=Window((1, 1))))
+    graph.add(ops.Lrn(x=a, y=y, **numbers))
     graph.results["y"] = y
     if gradient:
-        graph.add(LrnBackward(x=a, y=y, dy=given[1], dx=dx, **numbers))
+        graph.add(ops.LrnBackward(x=a, y=y, dy=given[1], dx=dx, **numbers))
         graph.results["dx"] = dx
     table = Tuning("onednn", choices={"": "nhwc"})
     tried = OneDnnExecutable({"one": graph}, table, 1, activations=dtype)
@@ -121,7 +110,7 @@ def calls(executable: OneDnnExecutable, *kinds: type[Op]) -> list[BoundCall]:
 @pytest.mark.parametrize("fusion", [False, True])
 def test_batch_norm_is_primitives_that_take_relu_along(onednn, fusion):
     _, executable = compiled(onednn, fusion)
-    found = calls(executable, BatchNorm, BatchNormBackward)
+    found = calls(executable, ops.BatchNorm, ops.BatchNormBackward)
     primitives = [call for call in found if call.library == "oneDNN"]
     assert "dnnl_batch_normalization_forward" in {call.function for call in primitives}
     for call in found:
@@ -180,15 +169,15 @@ def beside_float64(
     found = {name: graph.tensor(name, (c,)) for name in ("mean", "inverse_std")}
     dw, db = (graph.tensor(name, (c,), role="gradient") for name in ("dw", "db"))
     if layout:
-        graph.add(Conv2d(x=outside, w=w, y=x, window=Window((1, 1))))
+        graph.add(ops.Conv2d(x=outside, w=w, y=x, window=Window((1, 1))))
     else:
         x = outside
     affine = {"weight": weight, "bias": bias, "activation": activation, "eps": 1e-3}
-    graph.add(BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3))
+    graph.add(ops.BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3))
     back = {"weight": weight, "dw": dw, "db": db, "activation": activation, "eps": 1e-3}
     if activation is not None:
         back["y"] = y
-    graph.add(BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
+    graph.add(ops.BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
     graph.results.update(y=y, dx=dx)
     table = Tuning("onednn", choices={"": layout or "nhwc"})
     ends = []
@@ -227,14 +216,14 @@ def test_small_work_of_all_batch_norms_is_one_call(onednn):
     made = executable.calls("train")
     small = [at for at, call in enumerate(made) if "operations" in call.arguments]
     assert [(type(made[at].op), made[at].function) for at in small] == [
-        (BatchNorm, "multiply, sqrt"),
-        (BatchNorm, "multiply"),
-        (BatchNormBackward, "multiply"),
+        (ops.BatchNorm, "multiply, sqrt"),
+        (ops.BatchNorm, "multiply"),
+        (ops.BatchNormBackward, "multiply"),
     ]
     assert {made[at].arguments["operations"] for at in small} == {"3"}
     forward, backward, updates = (
         [at for at, call in enumerate(made) if isinstance(call.op, kind) and at not in small]
-        for kind in (BatchNorm, BatchNormBackward, SgdUpdate)
+        for kind in (ops.BatchNorm, ops.BatchNormBackward, ops.SgdUpdate)
     )
     assert forward[-1] < small[0] < small[1] < backward[0]
     assert backward[-1] < small[2] < updates[0]
@@ -244,7 +233,7 @@ def test_small_work_of_all_batch_norms_is_one_call(onednn):
 def test_inference_needs_no_host(onednn):
     _, executable = compiled(onednn, True, training=False)
     (section,) = executable.graphs
-    layers = [c for c in executable.calls(section) if not isinstance(c.op, Softmax)]
+    layers = [c for c in executable.calls(section) if not isinstance(c.op, ops.Softmax)]
     assert {call.library for call in layers} == {"oneDNN"}
     executable.close()
 
@@ -256,7 +245,7 @@ def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn):
     executable.write(graph["order"], np.arange(8, dtype=np.int32))
     executable.write(graph["rates"], np.zeros(4, np.float32))
     executable.run("train")
-    back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))
+    back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
     with pytest.raises(KeyError, match="given to a later tensor"):
         executable.read(back.dy)
     assert executable.read(back.dx).shape == back.dx.shape
@@ -269,7 +258,7 @@ def test_measuring_leaves_the_statistics_alone(onednn):
     executable.write(graph["labels"], np.zeros(8, np.int32))
     executable.write(graph["order"], np.arange(8, dtype=np.int32))
     executable.write(graph["rates"], np.zeros(4, np.float32))
-    norm = next(op for op in graph.ops if isinstance(op, BatchNorm))
+    norm = next(op for op in graph.ops if isinstance(op, ops.BatchNorm))
     executable.write(norm.running_mean, np.full(16, 0.5, np.float32))
     executable.measure("train", 2)
     np.testing.assert_array_equal(executable.read(norm.running_mean), np.float32(0.5))
@@ -293,7 +282,7 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
         for tensor, value in network.initial_values(1).items():
             executable.write(tensor, value)
         if isinstance(executable, OneDnnExecutable) and library().has_avx512():
-            for kind in (BatchNorm, BatchNormBackward):
+            for kind in (ops.BatchNorm, ops.BatchNormBackward):
                 written = {call.arguments.get("dst") for call in calls(executable, kind)}
                 assert "f32 nChw16c 4x16x6x6" in written
         executable.run("train", 2)
@@ -319,8 +308,8 @@ def test_what_is_needed_later_is_not_written_over(onednn, shortcut, relu):
     scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
     train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
     kinds = [type(op) for op in train.ops]
-    if ActivationBackward in kinds and not relu:
-        assert kinds.index(BatchNormBackward) < kinds.index(ActivationBackward)
+    if ops.ActivationBackward in kinds and not relu:
+        assert kinds.index(ops.BatchNormBackward) < kinds.index(ops.ActivationBackward)
     graphs = {"train": train, "infer": network.infer_graph(4)}
     draw = np.random.default_rng(3)
     images, x = draw.integers(0, 256, (8, *PICTURE)), draw.standard_normal((4, *PICTURE))
@@ -354,7 +343,7 @@ def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn):
         train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
         executable = onednn.compile({"train": train}, Options(tune=False))
         graph = executable.graphs["train"]
-        back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))
+        back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
         for lost in ("dy", "y", "x"):
             tensor = getattr(back, lost)
             if lost == name:
@@ -370,10 +359,10 @@ def test_a_term_that_is_needed_later_is_not_summed_into(onednn):
     shape = (2, 16, 4, 4)
     x = graph.tensor("x", shape, role="input")
     a, b, first, second = (graph.tensor(name, shape) for name in ("a", "b", "first", "second"))
-    graph.add(Activation(x=x, y=a, kind="relu"))
-    graph.add(Activation(x=x, y=b, kind="tanh"))
-    graph.add(Add(terms=(a, b), y=first))
-    graph.add(Add(terms=(a, first), y=second))
+    graph.add(ops.Activation(x=x, y=a, kind="relu"))
+    graph.add(ops.Activation(x=x, y=b, kind="tanh"))
+    graph.add(ops.Add(terms=(a, b), y=first))
+    graph.add(ops.Add(terms=(a, first), y=second))
     graph.results["second"] = second
     executable = onednn.compile({"one": graph}, Options(fusion=False))
     values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)

@@ -8,36 +8,10 @@ from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.shared_parts import shared_out
 
 from ...support.ranks import SGD, needs_launcher, trained
+from ...support.stored import beside
 from .test_split import BACKENDS, GROUPED, assert_near, configured, states
 
-HALVES = """
-seed: 7
-data:
-  dataset: {strokes: {train_count: 96, test_count: 30}}
-  batch_size: 8
-  evaluation_batch_size: 9
-  validation: 24
-  augment: [{random_crop: {padding: 3}}]
-layers:
-  - conv2d: {filters: 16, kernel_size: 3, stride: 2, padding: same, parallel: {split: space}}
-  - relu
-  - conv2d: {filters: 16, kernel_size: 5, parallel: {split: space}}
-  - prelu
-  - max_pool2d: {pool_size: 3, stride: 1, parallel: {split: space}}
-  - conv2d: {filters: 16, kernel_size: 3, padding: 1, algorithm: im2col, parallel: {split: space}}
-  - avg_pool2d: {parallel: {split: space}}
-  - relu
-  - flatten
-  - dense: {units: 16}
-  - batch_norm
-  - dropout: {rate: 0.3}
-  - dense: {units: 10}
-  - softmax
-loss: cross_entropy
-train: {max_steps: 14, log_every: 3, accumulate: 2}
-checkpoint: {every_steps: 5, keep: 5}
-run: {device: cpu, threads: 1, tune: false}
-"""
+HALVES = "\n" + beside(__file__, "space_halves.yaml")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
