@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ..support.formulas import VARIANTS
 from ..support.gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from ..support.nets import DRAWN, layers
+from ..support.specs import layers_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -58,19 +59,12 @@ def test_loss(name, fusion, target, reduction, seed):
 def test_whole_net(loss, fusion):
     """From the pixels to the loss. Smooth layers throughout, but for max-pooling, whose inputs are
     far apart."""
-    specs = [
-        LayerSpec("conv2d", options={"filters": 4, "kernel_size": 3, "padding": "same"}),
-        LayerSpec("tanh"),
-        LayerSpec("max_pool2d"),
-        LayerSpec("conv2d", options={"filters": 6, "kernel_size": 2, "groups": 2}),
-        LayerSpec("silu"),
-        LayerSpec("avg_pool2d", options={"pool_size": 2, "stride": 1, "padding": "same"}),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 7, "use_bias": False}),
-        LayerSpec("gelu"),
-        LayerSpec("dense", options={"units": 5}),
-        LayerSpec("softmax"),
-    ]
+    specs = layers_of(
+        "[conv2d: {filters: 4, kernel_size: 3, padding: same}, tanh, max_pool2d, "
+        "conv2d: {filters: 6, kernel_size: 2, groups: 2}, silu, "
+        "avg_pool2d: {pool_size: 2, stride: 1, padding: same}, flatten, "
+        "dense: {units: 7, use_bias: false}, gelu, dense: {units: 5}, softmax]"
+    )
     check_net(specs, loss, fusion)
 
 

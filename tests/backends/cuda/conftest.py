@@ -26,45 +26,27 @@ from dnnstack.backends.cuda.libraries import driver, kernels, modules, runtime
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
-LENET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 5}),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 50, "kernel_size": 5}),
-    LayerSpec("max_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 500}),
-    LayerSpec("relu"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+from ...support.specs import layers_of
+
+LENET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 5}, max_pool2d, conv2d: {filters: 50, kernel_size: 5}, "
+    "max_pool2d, flatten, dense: {units: 500}, relu, dense: {units: 10}, softmax]"
 )
-CIFAR = (
-    LayerSpec("conv2d", options={"filters": 64, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("relu"),
-    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("tanh"),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("global_avg_pool2d"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+CIFAR = layers_of(
+    "[conv2d: {filters: 64, kernel_size: 3, padding: same}, relu, "
+    "conv2d: {filters: 33, kernel_size: 3, padding: same}, tanh, avg_pool2d, global_avg_pool2d, "
+    "dense: {units: 10}, softmax]"
 )
-DEEP = (
-    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("dropout", options={"rate": 0.2}),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+DEEP = layers_of(
+    "[conv2d: {filters: 24, kernel_size: 3, padding: same}, batch_norm, relu, "
+    "conv2d: {filters: 24, kernel_size: 3, padding: same}, batch_norm, relu, max_pool2d, "
+    "dropout: {rate: 0.2}, flatten, dense: {units: 10}, softmax]"
 )
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
 

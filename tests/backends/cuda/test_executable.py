@@ -11,7 +11,7 @@ from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
@@ -19,22 +19,15 @@ from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support.feeding import feed, losses_of
+from ...support.specs import layers_of
 
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS = 96, 32, 6
-CONV_NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("silu"),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 30}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+CONV_NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3}, relu, max_pool2d, "
+    "conv2d: {filters: 18, kernel_size: 3, padding: same}, silu, avg_pool2d, flatten, "
+    "dense: {units: 30}, tanh, dense: {units: 10}, softmax]"
 )
 
 

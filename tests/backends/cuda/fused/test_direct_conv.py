@@ -17,7 +17,7 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
@@ -25,6 +25,7 @@ from dnnstack.training.preprocessing import Preprocessing
 
 from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
+from ....support.specs import layers_of
 
 NCHW = {"layout": "nchw"}
 ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))
@@ -297,15 +298,10 @@ def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):
     assert [n for n in binder.tails if "conv" in n] == ["train/conv2d_2/forward"]
 
 
-NET = (
-    LayerSpec("conv2d", options={"filters": 12, "kernel_size": 2}),
-    LayerSpec("gelu"),
-    LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[conv2d: {filters: 12, kernel_size: 2}, gelu, "
+    "conv2d: {filters: 8, kernel_size: 3, padding: same}, relu, max_pool2d, flatten, "
+    "dense: {units: 10}, softmax]"
 )
 
 

@@ -11,13 +11,14 @@ from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support.feeding import feed, losses_of
+from ....support.specs import layers_of
 from ....support.tensor_convs import computed
 from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
@@ -47,14 +48,8 @@ def test_they_compute_what_the_reference_does(cuda, kind, precision, seed):
         np.testing.assert_array_equal(mine, second)
 
 
-NET = (
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 72}),
-    LayerSpec("relu"),
-    LayerSpec("dense", options={"units": 100}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[flatten, dense: {units: 72}, relu, dense: {units: 100}, tanh, dense: {units: 10}, softmax]"
 )
 SHAPE, COUNT, BATCH = (1, 12, 12), 64, 32
 
