@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.base import Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.common.errors import ShapeError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op, Shape, Tensor
 from dnnstack.graph.ops import (
@@ -36,20 +36,9 @@ from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ..support.by_hand import NINE, check, compute
+from ..support.opened import opened
 
-
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(1)
-    except BackendUnavailableError as error:
-        pytest.skip(f"oneDNN cannot be used here: {error}")
-
-
-BACKENDS = pytest.mark.parametrize(
-    "make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"]
-)
+BACKENDS = pytest.mark.parametrize("device", ["numpy", "cpu"])
 
 
 def test_formulas():
@@ -141,7 +130,7 @@ def test_each_weight_starts_in_the_range_of_its_own_filter():
 @BACKENDS
 @pytest.mark.parametrize("algorithm", ["auto", "im2col"])
 @pytest.mark.parametrize("rule", [Sgd(), Sgd(momentum=0.9, nesterov=True, weight_decay=0.05)])
-def test_cut_connections_stay_exactly_zero(make, algorithm, rule):
+def test_cut_connections_stay_exactly_zero(device, algorithm, rule):
     table = [[0], [1, 2], [0, 1, 2]]
     specs = [
         LayerSpec(
@@ -159,7 +148,7 @@ def test_cut_connections_stay_exactly_zero(make, algorithm, rule):
     graph = net.train_graph(4, "t", 8, 2, 6, pixels, rule)
     filters = next(op.filters for op in graph.ops if isinstance(op, ConnectFilters))
     graph.results["filters"] = filters
-    executable = make().compile({"train": graph}, Options("fp32", tune=False))
+    executable = opened(device).compile({"train": graph}, Options("fp32", tune=False))
     rng = np.random.default_rng(2)
     executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))
     executable.write(graph["labels"], rng.integers(0, 3, 8).astype(np.int32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ConfigError, ShapeError
+from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Activation, Add, Conv2dBackwardFilter, Softmax
 from dnnstack.graph.rewrites import add_activation, bias_grad, rewritten
@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from ..support.nets import stacks
 from ..support.nets_composite import conv
+from ..support.opened import opened
 
 PICTURE, CLASSES, BATCH, COUNT = (2, 9, 9), 4, 3, 6
 RELU, FLATTEN = LayerSpec("relu"), LayerSpec("flatten")
@@ -218,12 +219,7 @@ def trained(net: Network, backend: Backend, options: Options, seed: int) -> dict
 
 @pytest.fixture(scope="module")
 def onednn():
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(1)
-    except BackendUnavailableError as error:
-        pytest.skip(f"oneDNN cannot be used here: {error}")
+    return opened("cpu")
 
 
 @pytest.mark.parametrize("fusion", [False, True])

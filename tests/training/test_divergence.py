@@ -23,6 +23,8 @@ from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.session import Session, Snapshot
 from dnnstack.training.trainer import train
 
+from ..support.resuming import Ear
+
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 ROLLBACK = (
@@ -30,14 +32,6 @@ ROLLBACK = (
     "checkpoint={every_steps: 6, keep: 9, best: false}",
     "train.log_every=4",
 )
-
-
-class Ear(Listener):
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:

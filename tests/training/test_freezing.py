@@ -11,9 +11,9 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.graph import ops
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
 
+from ..support.resuming import Ear
 from ..support.trainings import NOWHERE, go, session_of
 
 Make = Callable[..., RunConfig]
@@ -111,14 +111,6 @@ def test_statistics_alone_are_learned(tiny, backend, parts):
     moved = {name for name in end if (start[name] != end[name]).any()}
     statistics = {f"batch_norm_1.running_{of}" for of in ("mean", "var")}
     assert moved == {f"{kind}{of}" for kind in ("", "ema/", "lookahead/") for of in statistics}
-
-
-class Ear(Listener):
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 def test_a_training_that_trains_nothing_says_so(tiny, reference):

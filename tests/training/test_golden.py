@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES
 from dnnstack.optimizers.sgd import Sgd
@@ -20,22 +18,11 @@ from dnnstack.training.preprocessing import Preprocessing
 
 from ..support.golden import golden_nets
 from ..support.golden.golden_nets import NETS
+from ..support.opened import opened
 
 LOSSES_OF = json.loads(
     (Path(__file__).parents[1] / "support" / "golden" / "losses.json").read_text()
 )["losses"]
-
-
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(2)
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": lambda: ReferenceBackend(1), "cpu": onednn}
 
 
 def specified(layers: list[tuple[str, dict[str, Any]]]) -> list[LayerSpec]:
@@ -97,12 +84,12 @@ def test_float64(name, fusion):
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_float32(backend, name, fusion):
-    got = train(NETS[name], BACKENDS[backend](), Options(fusion=fusion, tune=False))
+    got = train(NETS[name], opened(backend, 2), Options(fusion=fusion, tune=False))
     np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-5)
 
 
 def test_tuned_layouts():
-    got = train(NETS["lenet"], onednn(), Options())
+    got = train(NETS["lenet"], opened("cpu", 2), Options())
     np.testing.assert_allclose(got, LOSSES_OF["lenet"], rtol=1e-5)
