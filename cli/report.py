@@ -37,10 +37,10 @@ def report(
     A sweep or a compression is its name in the folder of the runs, or its folder; it may still be
     under way. FILE is a compressed network (.dnnz).
 
-    Of a sweep: its best trials, and how much each key matters; and pictures: trials.png, each trial
-    and the validations of the best ones; parallel.png, parallel coordinates; importance.png, from
-    ten complete trials on; and with two objectives front.png, the trials that no other beats.
-    best.yaml, beside them, is the config of the best trial, ready to train.
+    Of a sweep: its best trials, and how much each key matters; and pictures by Optuna: trials.png,
+    each trial and the best so far; validations.png; parallel.png, parallel coordinates;
+    importance.png, from ten complete trials on; and with two objectives front.png, the trials that
+    no other beats. best.yaml, beside them, is the config of the best trial, ready to train.
 
     Of a compressed network: what each array takes in the file, what was measured after each stage,
     and how sensitive its layers are if compress --sensitivity has measured it; and pictures:

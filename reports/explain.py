@@ -27,6 +27,7 @@ from ..training.session import Session
 from ..training.setup import Setup
 from ..training.share import ALONE, Share
 from ..training.shared_parts import shared_out
+from ..training.splits import divide
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
@@ -227,7 +228,7 @@ def explain(
     check_memory(network, backend)
     scaling = preprocessing(config, info)
     data = _made_up(config, info)
-    plan = make_plan(config, len(data), labels=data.labels)
+    plan = make_plan(config, len(data), parts=divide(config, data.labels))
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)

@@ -50,7 +50,6 @@ OWN_LINES = {
     "reports/drawings.py": "between two processes",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
-    "reports/sweep_plots.py": "a picture",
     "training/compressed/place.py": "JSON",
     "training/groups/group.py": "JSON",
     "training/ranks/local.py": "to a rank",

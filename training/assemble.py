@@ -63,27 +63,23 @@ def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
 
 
 def load_data(
-    config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
+    config: RunConfig,
+    split: Split,
+    root: Path,
+    downloads: Downloads | None = None,
+    bits: Depth | None = None,
 ) -> ImageSet:
     """Load a split of the config's data set; root: the data folder, which receives missing files.
 
-    Raises DatasetError.
+    bits: of own pictures, the depth of integer pixels, if a checkpoint says it. Raises
+    DatasetError.
     """
     chosen = config.data.dataset
-    return load(chosen.type, split, root=root, options=chosen.options(), downloads=downloads)
+    options = chosen.options() | ({"bits": bits} if chosen.type == "image_folder" else {})
+    return load(chosen.type, split, root=root, options=options, downloads=downloads)
 
 
-def with_bits(config: RunConfig, bits: Depth) -> RunConfig:
-    """The config with the depth of a checkpoint for integer pixels, unless it says one itself."""
-    chosen = config.data.dataset
-    # Other data sets have no such option.
-    if chosen.options().get("bits", bits) is not None:
-        return config
-    data = config.data.model_copy(update={"dataset": chosen.model_copy(update={"bits": bits})})
-    return config.model_copy(update={"data": data})
-
-
-Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None], ImageSet]"
+Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None, Depth | None], ImageSet]"
 """Loads a split as ``load_data`` does."""
 
 

@@ -18,7 +18,7 @@ from ..common.text import shape_text
 from ..configs.suggest import expected
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from ..datasets.identity import some
-from .assemble import describe_data, load_data, with_bits
+from .assemble import describe_data, load_data
 from .augmentation import views_of
 from .intervals import wilson
 from .own_samples import choose, in_classes, listed_samples
@@ -227,7 +227,7 @@ def load_part(
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
-    config = trained.config
+    config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
     own = config.data.dataset.type
     name = own if dataset is None else dataset
     if name == own:
@@ -243,8 +243,7 @@ def load_part(
                 f"classes; {trained.path} needs {needed}"
             )
         if name == own:
-            bits = trained.checkpoint.provenance.pixel_bits
-            images = load_data(with_bits(config, bits), split, root, downloads)
+            images = load_data(config, split, root, downloads, origin[1].pixel_bits)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -258,7 +257,6 @@ def load_part(
             "its pictures. If it was renamed, give it its name again, or make a link of that name "
             "to it; if it is in another folder now, name that one with --data-dir"
         ) from None
-    origin = trained.path, trained.checkpoint.provenance
     if part == "test" or name != own:
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
@@ -271,7 +269,7 @@ def load_part(
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
         taken = choose(config, images, origin, None, False, True, notice)
-        images, train, validation = taken.of(images), taken.train, taken.validation
+        images, train, validation = taken.images, taken.train, taken.validation
     else:
         train, validation = divide(config, images.labels)
     if part == "train":

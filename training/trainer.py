@@ -12,7 +12,7 @@ from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
 from ..configs import RunConfig, effective_yaml
-from ..datasets import DatasetInfo, Downloads, ImageSet
+from ..datasets import DatasetInfo, Downloads
 from . import interrupt
 from .alone import Alone, Company
 from .assemble import (
@@ -23,7 +23,6 @@ from .assemble import (
     optimizer,
     preprocessing,
     saved_tensors,
-    with_bits,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -41,7 +40,7 @@ from .records.overridden import not_repeated, recorded
 from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
-from .records.runs import Run, create_run, write_config
+from .records.runs import CONFIG, Run, create_run, write_record
 from .records.samples import SAMPLES, write_samples
 from .records.saver import Saver
 from .records.state import START
@@ -118,14 +117,9 @@ def train(
             return config, parts, info, network, start
 
         config, shared_parts, info, network, start = company.do(prepared)
-        read = config
-        if checkpoint is not None:
-            read = with_bits(config, checkpoint.provenance.pixel_bits)
-        data = company.load(
-            lambda: interrupt.interruptible(
-                lambda: (load or load_data)(read, "train", data_root, downloads), stop_requested
-            )
-        )
+        bits = None if checkpoint is None else checkpoint.provenance.pixel_bits
+        read = partial(load or load_data, config, "train", data_root, downloads, bits)
+        data = company.load(lambda: interrupt.interruptible(read, stop_requested))
 
         def compiled(kind: type[Session]) -> Session:
             origin = (lineage.path, lineage.provenance) if lineage is not None else None
@@ -134,7 +128,7 @@ def train(
                 origin = Path(start.origin.path), start.trained
             own = None if checkpoint is None else (checkpoint.path, checkpoint.provenance)
             given = (config, data, own, origin, keeps, same_samples, heard.notice)
-            setup = _set_up(config, network, info, data, choose(*given), resume, heard)
+            setup = _set_up(config, network, info, choose(*given), resume, heard)
             if text := not_repeated(checkpoint, config, overrides, setup.plan.total_steps):
                 heard.notice(text)
             if checkpoint is not None:
@@ -206,18 +200,16 @@ def _set_up(
     config: RunConfig,
     network: Network,
     info: DatasetInfo,
-    data: ImageSet,
     chosen: Chosen,
     resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
-    doubts, data = data.doubts, chosen.of(data)
-    parts = chosen.train, chosen.validation
-    plan = make_plan(config, len(data), resume is not None, data.labels, parts)
+    data, parts = chosen.images, (chosen.train, chosen.validation)
+    plan = make_plan(config, len(data), resume is not None, parts)
     untrained = untrained_classes(data, plan.train)
-    for text in (*map(Warned, doubts), *untrained, *plan.notices, *network.doubts()):
+    for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
@@ -290,4 +282,4 @@ def _go_on_in(
     window_start = state.step if ended else state.window_start
     step = state.step if checkpoint else -1
     cut_log(run.path, step, window_start, state.rollbacks, state.validation_due)
-    write_config(run, provenance.config)
+    write_record(run.path, CONFIG, provenance.config.encode())

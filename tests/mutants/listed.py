@@ -112,8 +112,8 @@ LISTED = (
     Mutant(
         "split: validation samples are trained on",
         "datasets/loader.py",
-        "in (order[held:], order[:held]))",
-        "in (order, order[:held]))",
+        "np.flatnonzero(~chosen)",
+        "np.flatnonzero(chosen < 2)",
         ("datasets/test_loader.py::test_the_split_is_a_partition",),
     ),
     Mutant(

@@ -133,7 +133,7 @@ def test_a_run_goes_on_with_its_own_samples_alone(tmp_path_factory, changes):
         found = run.goes_on(now, accept=True)
     assert found.samples == run.chosen.samples
     assert found.listed
-    taken = found.of(now)
+    taken = found.images
     for part, place in zip((found.train, found.validation), run.parts, strict=True):
         # What is left of the part, in its order.
         own, rest = shown(run.images, place), Counter(after.values())
@@ -154,10 +154,10 @@ def test_samples_that_are_all_there_are_taken_as_they_were(tmp_path):
     assert run.chosen.whole
     assert run.chosen.told() is None
     assert run.said == []
-    assert run.chosen.of(run.images) is run.images
+    assert run.chosen.images is run.images
     after = image_set({**before, "a/000": ("a", f"{300:032x}"), "c/9": ("c", f"{301:032x}")})
     found = run.goes_on(after, accept=True)
-    taken = found.of(after)
+    taken = found.images
     assert taken.names == run.images.names
     np.testing.assert_array_equal(taken.images, run.images.images)
     np.testing.assert_array_equal(taken.labels, run.images.labels)
@@ -175,8 +175,8 @@ def test_a_class_that_is_renamed_is_told(tmp_path):
     assert "8 relabelled: c/0 (now A/0), c/1 (now A/1), c/2" in lines
     assert "classes that are gone: c\n  new classes: A" in lines
     found = run.goes_on(image_set(after), accept=True)
-    assert found.classes == ("a", "b", "c")
-    assert {*found.labels.tolist()} == {0, 1}
+    assert found.images.classes == ("a", "b", "c")
+    assert {*found.images.labels.tolist()} == {0, 1}
     # Nothing to validate on is another training.
     gone = {name: row for name, row in plain().items() if name not in _names(run, 1)}
     with pytest.raises(CheckpointError, match="none of the samples that it validates on is left"):
@@ -187,7 +187,7 @@ def test_the_classes_of_a_run_are_found_by_name(tmp_path):
     run = Begun(tmp_path, image_set(plain()))
     turned = image_set(plain(), ("c", "a", "b"))
     found = run.goes_on(turned)
-    taken = found.of(turned)
+    taken = found.images
     assert (taken.classes, taken.names) == (("a", "b", "c"), run.images.names)
     np.testing.assert_array_equal(taken.labels, run.images.labels)
     assert not any(isinstance(text, Warned) for text in run.said)
@@ -236,14 +236,14 @@ def test_a_run_of_before_keeps_its_split_and_gets_a_list(tmp_path):
     # Its classes are known by name, and in which order.
     turned = image_set(plain(), ("c", "a", "b"))
     found = run.goes_on(turned, config=before)
-    assert shown(found.of(turned), range(24)) == shown(turned, range(24))
-    assert found.classes == ("a", "b", "c")
+    assert shown(found.images, range(24)) == shown(turned, range(24))
+    assert found.images.classes == ("a", "b", "c")
     for rows in (plain(classes="ab"), plain(classes="abd"), plain(classes="abcd")):
         with pytest.raises(DatasetError, match="give them their names again"):
             run.goes_on(image_set(rows), config=before)
     # An evaluation goes on with the classes that are known.
     found = run.goes_on(image_set(plain(classes="abd")), True, before)
-    assert {*found.labels.tolist()} == {0, 1}
+    assert {*found.images.labels.tolist()} == {0, 1}
     assert "it does not know d; here is no c; 8 samples" in run.said[0]
 
 

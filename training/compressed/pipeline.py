@@ -24,7 +24,7 @@ from ..evaluate import Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
 from ..records.resume import Resume, open_member
-from ..records.runs import write_config
+from ..records.runs import CONFIG, write_record
 from ..records.store import FOLDER as CHECKPOINTS
 from ..records.store import newest_checkpoint
 from ..records.trained import Trained
@@ -243,7 +243,7 @@ def _resumed(folder: Path, config: RunConfig, notice: Callable[[str], None]) -> 
     if found is not None and found.checkpoint is None and found.run is not None:
         try:
             # The stage before may have been moved, with this one, since this one was begun.
-            write_config(found.run, effective_yaml(config))
+            write_record(found.run.path, CONFIG, effective_yaml(config).encode())
         except BaseException:
             found.close()
             raise

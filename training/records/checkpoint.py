@@ -33,7 +33,7 @@ from ...common.records import dataclass
 from ...common.typed_json import Count, from_json
 from ...graph.graph import Shape
 from ...graph.ops import Quantization
-from .provenance import Provenance
+from .provenance import OPTIONAL, Provenance
 from .settled import file_marks, settled
 from .state import State
 
@@ -46,8 +46,6 @@ _KEYS = (
 )
 # State that evaluation takes in place of the weights; a training has one of them at most.
 _AVERAGES = ("ema", "swa")
-# Those that many checkpoints do not have.
-_OPTIONAL = ("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples")
 _LISTED = 10
 # Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
 _LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200
@@ -163,7 +161,7 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
         if array.dtype != np.float32:
             raise ValueError(f"'{name}' is {array.dtype}, a checkpoint holds float32")
     said = {**state.to_json(), **provenance.to_json()}
-    keys = (*_KEYS, *(key for key in _OPTIONAL if key in said))
+    keys = (*_KEYS, *(key for key in OPTIONAL if key in said))
     table = {"format": FORMAT, **{key: said[key] for key in keys}, "sha256": _ZEROS.decode()}
     text = json.dumps(table, separators=(",", ":"), allow_nan=False)
     # safetensors writes the memory of a non-contiguous array as if it were contiguous.

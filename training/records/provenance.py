@@ -16,6 +16,8 @@ from ..preprocessing import Preprocessing
 _MOST_CLASSES = 1 << 20
 _LONGEST_PATH = 1 << 16
 _MOST_OVERRIDES, _LONGEST_OVERRIDE = 1 << 10, 1 << 16
+# Those that many checkpoints do not have.
+OPTIONAL = ("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples")
 Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
@@ -70,18 +72,14 @@ class Provenance:
             "preprocessing": vars(self.preprocessing),
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
+            "begun_from": self.begun_from and vars(self.begun_from),
         }
         # Without what there is nothing to say of, as before there was such.
-        begun, parts = table.pop("begun_from"), table.pop("shared_parts")
-        table |= {} if begun is None else {"begun_from": vars(begun)}
-        if self.pixel_bits == 16:
-            del table["pixel_bits"]
-        numerics = table.pop("numerics")
-        table |= {"numerics": numerics} if numerics else {}
-        table |= {"samples": samples} if (samples := table.pop("samples")) else {}
-        overrides = list(table.pop("overrides"))
-        table |= {"overrides": overrides} if overrides else {}
-        return table | ({"shared_parts": parts} if parts else {})
+        return {
+            key: value
+            for key, value in table.items()
+            if key not in OPTIONAL or value != getattr(Provenance, key)
+        }
 
     def __post_init__(self) -> None:
         channels = self.input_shape[0]

@@ -15,12 +15,13 @@ import numpy as np
 from annotated_types import Interval, Len, MaxLen
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, read_regular, sha256_bytes
+from ...common.files import read_regular, sha256_bytes
 from ...common.records import dataclass
 from ...common.typed_json import Name, from_json
 from ...datasets.gzip_file import GzipError, unpacked
 from ...datasets.identity import Identity
 from ...datasets.loader import Index
+from .runs import write_record
 
 SAMPLES = "samples.json.gz"
 TRAINED, VALIDATED = "t", "v"
@@ -91,14 +92,8 @@ class Samples:
 def write_samples(run: Path, samples: Samples) -> None:
     """Write the list into the folder of a run. Raises CheckpointError."""
     text = json.dumps(vars(samples), indent=0)
-    try:
-        # The same bytes at any time.
-        atomic_write(run / SAMPLES, gzip.compress(text.encode(), 6, mtime=0))
-    except OSError as error:
-        raise CheckpointError(
-            f"{run / SAMPLES}: cannot be written: {error.strerror}; free some space, or make the "
-            "folder writable"
-        ) from None
+    # The same bytes at any time.
+    write_record(run, SAMPLES, gzip.compress(text.encode(), 6, mtime=0))
 
 
 def read_samples(run: Path) -> Samples | None:

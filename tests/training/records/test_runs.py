@@ -97,7 +97,7 @@ def test_a_file_in_the_way_is_stepped_over(tmp_path):
 
 def test_a_folder_that_another_process_has_just_made_is_stepped_over(tmp_path, monkeypatch):
     make(tmp_path)
-    monkeypatch.setattr(runs, "_numbered", lambda *args: [])
+    monkeypatch.setattr(runs, "numbered", lambda *args: [])
     assert make(tmp_path).name == "net-2"
 
 
@@ -298,7 +298,7 @@ def test_a_config_that_cannot_be_replaced(tmp_path, monkeypatch, number):
     with create_run(tmp_path, "net", "name: net\n", hush) as run:
         monkeypatch.setattr(runs, "atomic_write", refused)
         with pytest.raises(CheckpointError, match=r"config\.yaml: cannot be written: .*resume"):
-            runs.write_config(run, "name: other\n")
+            runs.write_record(run.path, runs.CONFIG, b"name: other\n")
 
 
 def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path):

@@ -58,7 +58,6 @@ def test_what_has_another_record_is_passed_over(tmp_path, record):
 
 def test_a_decision_waits_for_that_of_another(tmp_path, monkeypatch):
     held = lock(tmp_path / ".net.lock", keep=False)
-    monkeypatch.setattr(starting, "_PAUSE", 0.01)
     monkeypatch.setattr(starting, "_TRIES", 2)
     with pytest.raises(LockedError, match=r"\.net\.lock is locked by pid"):
         decided(tmp_path)
