@@ -156,11 +156,11 @@ def study(
     sampler: optuna.samplers.BaseSampler | None = None,
     under_way: Sequence[Mapping[str, Any]] = (),
     *,
-    words: Callable[[Any], str] | None = None,
+    words: Callable[[Any], Any] | None = None,
 ) -> optuna.Study:
     """A study in memory with the trials that have ended, and those that are under way.
 
-    words: a text for a value of a list, for people; without, Optuna has the value's place.
+    words: a text or number for a value of a list, for people; without, Optuna has its place.
     """
     import optuna
 
@@ -190,7 +190,7 @@ def _noted(one: Ended, most: int) -> dict[str, Any]:
 
 
 def _chosen(
-    search: Search, params: Mapping[str, Any], words: Callable[[Any], str] | None = None
+    search: Search, params: Mapping[str, Any], words: Callable[[Any], Any] | None = None
 ) -> dict[str, Any]:
     """The values of a trial, as Optuna has them."""
     found = [each for each in search.dimensions if each.key in params]
@@ -203,7 +203,7 @@ def _chosen(
     return {"params": values, "distributions": kinds}
 
 
-def _distribution(each: Dimension, words: Callable[[Any], str] | None) -> Any:
+def _distribution(each: Dimension, words: Callable[[Any], Any] | None) -> Any:
     import optuna
 
     kinds = optuna.distributions
