@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dnnstack.cli.main import main
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
@@ -245,6 +247,27 @@ def test_every_key_is_told_in_a_narrow_terminal(tmp_path: Path, count: int) -> N
         assert "trial-2  failed; dense_1.units 1," in states
     line = trial_line(search, trials[1], False)
     assert line.startswith("trial-2: failed: one line; another; dense_1.units 1, dense_2.units 2")
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_trials_are_told_without_optuna(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(tmp_path, ("accuracy",), count)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["report", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (len(json.loads(out)["trials"]), json.loads(out)["importance"]) == (count, {})
+    assert main(["report", str(path)]) == 0
+    out, again = capsys.readouterr()
+    assert re.search("^trial-1 ", out, re.MULTILINE)
+    assert ("the importance of keys needs 10" in out) == (count < 10)
+    assert "drawn" not in out
+    told = "the importance of keys and the pictures need Optuna; install it with python3 -m pip"
+    assert err == again
+    assert told in err
+    assert err.count("\n") == 1
+    assert not [*path.glob("*.png")]
 
 
 def test_few_trials_and_none(tmp_path: Path) -> None:

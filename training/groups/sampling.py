@@ -50,15 +50,20 @@ class Ended:
     generation: int | None = None
 
 
-def need_optuna() -> None:
-    """Raise DnnstackError if Optuna is not installed."""
+def has_optuna() -> bool:
+    """Whether Optuna is installed."""
     try:
         import optuna
     except ImportError:
-        raise DnnstackError(
-            f"searches and their reports need Optuna; install it with {INSTALL}"
-        ) from None
+        return False
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return True
+
+
+def need_optuna(what: str = "searches") -> None:
+    """Raise DnnstackError, that this needs Optuna, if it is not installed."""
+    if not has_optuna():
+        raise DnnstackError(f"{what} need Optuna; install it with {INSTALL}")
 
 
 def sample(
@@ -232,14 +237,14 @@ def importances(search: Search, trials: Sequence[Ended]) -> dict[str, dict[str, 
     """Of each objective, how much each key decides whether a trial is among the best tenth.
 
     The shares of an objective add up to 1. Source: Watanabe, Bansal and Hutter 2023, "PED-ANOVA".
-    None from fewer than ``ENOUGH`` complete trials; a key that older versions of Optuna leave out,
-    because not all trials have it, is missing.
+    None from fewer than ``ENOUGH`` complete trials, or without Optuna; a key that older versions
+    of Optuna leave out, because not all trials have it, is missing.
     """
+    done = [one for one in trials if one.values is not None]
+    if len(done) < ENOUGH or not has_optuna():
+        return {}
     import optuna
 
-    done = [one for one in trials if one.values is not None]
-    if len(done) < ENOUGH:
-        return {}
     found = {}
     for place, name in enumerate(search.objective):
         # The evaluator takes less for better.
