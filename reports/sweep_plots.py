@@ -93,7 +93,10 @@ def parallel_figure(report: SweepReport) -> Figure:
     name = report.search.objective[0]
     figure, axes = _by_optuna("parallel_coordinate", report, target_name=name)
     figure.set_size_inches(min(2.5 + 1.5 * len(report.search.dimensions), 24.0), 5.4)
-    figure.axes[1].remove()  # the scale of the colours, where the last axis has its words
+    # The scale of the colours, where the last axis has its words. Before version 5 Optuna leaves
+    # out trials that lack a key, and draws nothing if all do.
+    for scale in figure.axes[1:2]:
+        scale.remove()
     for label in axes.get_xticklabels():
         label.set(rotation=20, ha="right")
     for lines in axes.collections:  # the darker, the better; Optuna's palest are not seen

@@ -169,6 +169,18 @@ def test_validations_by_step(tmp_path: Path, objective: str, column: float) -> N
     )
 
 
+def test_parallel_without_a_trial_that_has_all_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older versions of Optuna draw it: axes alone."""
+    from matplotlib import pyplot
+    from optuna.visualization import matplotlib as drawing
+
+    monkeypatch.setattr(drawing, "plot_parallel_coordinate", lambda *_, **__: pyplot.subplots()[1])
+    found = report_sweep(sweep(tmp_path, ("accuracy",)))
+    assert len(axes_of(parallel_figure, found)) == 1
+
+
 def test_long_keys_and_listed_numbers_in_parallel(tmp_path: Path) -> None:
     """Every key has another text, and numbers of a list are in their order, not in that of use."""
     keys = [f"layers.convolution_of_block_{n}.kernel_size" for n in range(3)]
