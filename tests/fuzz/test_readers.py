@@ -91,7 +91,7 @@ def _reads(source: str) -> Iterator[str]:
                 yield called
 
 
-def test_every_reader_of_files_is_known() -> None:
+def test_every_reader_of_files_is_known():
     found = {
         path.relative_to(ROOT).as_posix()
         for path in SOURCES
@@ -103,7 +103,7 @@ def test_every_reader_of_files_is_known() -> None:
     assert READERS.keys() - found == set(), "these read no file any more"
 
 
-def test_what_readers_are_fuzzed_by_is_there() -> None:
+def test_what_readers_are_fuzzed_by_is_there():
     words = [target for target in READERS.values() if " " not in target]
     assert set(words) <= TARGETS.keys()
     assert len(set(words)) > 15
@@ -112,5 +112,5 @@ def test_what_readers_are_fuzzed_by_is_there() -> None:
 @pytest.mark.parametrize(
     "source", ["read_regular(path, 1)", "with path.open() as f: pass", "np.load(path)", "open(x)"]
 )
-def test_the_rule_finds_a_reader(source: str) -> None:
+def test_the_rule_finds_a_reader(source):
     assert len(list(_reads(source))) == 1

@@ -25,7 +25,7 @@ def recipe(name: str) -> tuple[RunConfig, Plan, dict[str, Assigned]]:
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_the_network(name: str) -> None:
+def test_the_network(name):
     found = summarize(load_config(name).config, Path(name))
     assert found.parameters == 1_972_792
     assert found.forward_flops == pytest.approx(0.236e9, rel=0.01)
@@ -46,7 +46,7 @@ def test_the_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_what_stays_as_it_is(name: str) -> None:
+def test_what_stays_as_it_is(name):
     """The whitening filters and the factors of the normalisation."""
     config, _, trained = recipe(name)
     every = {p.tensor.name for p in build_network(config, CIFAR).parameters()}
@@ -55,7 +55,7 @@ def test_what_stays_as_it_is(name: str) -> None:
     assert {n for n, one in trained.items() if one.group.freeze_after == 3} == {"whitening.bias"}
 
 
-def test_rates_and_decays_of_airbench94() -> None:
+def test_rates_and_decays_of_airbench94():
     _, plan, trained = recipe("cifar10-airbench.yaml")
     assert (plan.steps_per_epoch, plan.total_steps) == (48, 476)
     k = 1024 * (1 + 1 / (1 - 0.85))
@@ -75,7 +75,7 @@ def test_rates_and_decays_of_airbench94() -> None:
     np.testing.assert_allclose(decays[meets][:-1], want[meets][:-1], rtol=1e-5)
 
 
-def test_rates_and_decays_with_muon() -> None:
+def test_rates_and_decays_with_muon():
     _, plan, trained = recipe("cifar10-airbench-muon.yaml")
     assert (plan.steps_per_epoch, plan.total_steps) == (25, 200)
     t = np.arange(200)

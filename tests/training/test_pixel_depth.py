@@ -28,17 +28,9 @@ from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 from PIL import Image
 
-CONFIG = """
-data:
-  dataset: {image_folder: {train: pics, test: tests, size: 4, mode: grey}}
-  batch_size: 4
-  validation: 0
-layers: [flatten, {dense: {units: 2}}]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 2}
-run: {device: numpy}
-checkpoint: {every_epochs: 1, best: false}
-"""
+from ..support.stored import beside
+
+CONFIG = "\n" + beside(__file__, "pixel_depth_config.yaml")
 
 
 def paint(root: Path, most: int, begin: int = 0) -> None:

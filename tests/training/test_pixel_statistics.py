@@ -76,12 +76,12 @@ class Ear(Listener):
 
 
 @pytest.fixture(autouse=True)
-def _one_step_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_step_a_chunk(monkeypatch):
     monkeypatch.setattr(pace, "CHUNK_SECONDS", 0.0)
 
 
 @pytest.fixture
-def normed(tmp_path: Path) -> Make:
+def normed(tmp_path):
     def make(*overrides: str) -> RunConfig:
         where = f"run.dir={tmp_path / 'runs'}"
         return parse_config(NORMED, "normed.yaml", [where, *overrides])
@@ -103,7 +103,7 @@ def end_of(summary: Summary) -> Checkpoint:
 
 
 @pytest.mark.parametrize("split", [1, 13])
-def test_a_resume_changes_no_bit(normed: Make, backend: Backend, split: int) -> None:
+def test_a_resume_changes_no_bit(normed, backend, split):
     whole = end_of(go(normed(), backend))
     half = go(normed(), backend, stop_at=split)
     assert half.step == split
@@ -114,7 +114,7 @@ def test_a_resume_changes_no_bit(normed: Make, backend: Backend, split: int) -> 
         assert array.tobytes() == done.arrays[name].tobytes(), name
 
 
-def test_without_the_statistics_a_resume_would_differ(normed: Make, backend: Backend) -> None:
+def test_without_the_statistics_a_resume_would_differ(normed, backend):
     """They move: what is saved is neither where they start nor where another step leaves them."""
     ends = [end_of(go(normed(f"train.max_steps={steps}"), backend)) for steps in (1, 2)]
     for name in STATISTICS:
@@ -124,16 +124,14 @@ def test_without_the_statistics_a_resume_would_differ(normed: Make, backend: Bac
         assert (first != second).any(), name
 
 
-def test_both_backends_train_alike(normed: Make, reference: Backend, onednn: Backend) -> None:
+def test_both_backends_train_alike(normed, reference, onednn):
     """The masks of dropout are the same ones, or no step would be like the other's."""
     ends = [end_of(go(normed("train.max_steps=3"), b)) for b in (reference, onednn)]
     for name, value in ends[0].arrays.items():
         np.testing.assert_allclose(ends[1].arrays[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_the_seed_of_the_config_keys_dropout(
-    normed: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_seed_of_the_config_keys_dropout(normed, reference, monkeypatch):
     graphs: list[Graph] = []
     original = Network.plain_graph
 
@@ -148,7 +146,7 @@ def test_the_seed_of_the_config_keys_dropout(
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-def test_a_batch_in_parts_drops_the_same(normed: Make, backend: Backend, parts: int) -> None:
+def test_a_batch_in_parts_drops_the_same(normed, backend, parts):
     """Without batch norm, which sees one part at a time, the sums of the parts are the whole."""
     stack = "layers=[flatten, dropout, dense: {units: 8}, relu, dropout, dense: {units: 10}]"
     short = (stack, "train.max_steps=4")
@@ -158,7 +156,7 @@ def test_a_batch_in_parts_drops_the_same(normed: Make, backend: Backend, parts: 
         np.testing.assert_allclose(split.arrays[name], whole.arrays[name], rtol=1e-4, atol=1e-6)
 
 
-def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: Backend) -> None:
+def test_a_checkpoint_alone_evaluates_by_its_statistics(normed, backend):
     trained = Trained.of(end_of(go(normed(), backend)))
     graph = trained.network.infer_graph(4)
     x = np.random.default_rng(1).standard_normal((4, *trained.input_shape)).astype(np.float32)
@@ -176,7 +174,7 @@ def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: B
     np.testing.assert_allclose(scores(x)[0], scores(alone)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
+def test_sections_share_the_statistics(normed, backend):
     """What training has just moved is what the evaluation beside it normalises by."""
     config = normed()
     info = describe_data(config)
@@ -205,7 +203,7 @@ def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
     alone.close()
 
 
-def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
+def test_weight_decay_on_weights_spares_batch_norm(normed):
     for on, spared in (("weights", True), ("all", False)):
         config = normed(f"optimizer.weight_decay_on={on}")
         info = describe_data(config)
@@ -222,7 +220,7 @@ def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
         assert found == (names | biases if spared else set())
 
 
-def test_the_summary_counts_statistics_apart(normed: Make) -> None:
+def test_the_summary_counts_statistics_apart(normed):
     summary = summarize(normed(), Path("normed.yaml"))
     rows = {row.name: row for row in summary.rows}
     assert (rows["batch_norm_1"].parameters, rows["batch_norm_1"].statistics) == (8, 8)

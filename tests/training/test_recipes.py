@@ -189,7 +189,7 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], Options, float]] = {
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_recipe(name: str, backend: str) -> None:
+def test_recipe(name, backend):
     make, options, tolerance = BACKENDS[backend]
     losses, learned = train(name, make(), options)
     np.testing.assert_allclose(losses, LOSSES[name], rtol=tolerance)

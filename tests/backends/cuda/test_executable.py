@@ -11,7 +11,7 @@ from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
@@ -20,22 +20,16 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition
 
 from ...support import composed
+from ...support.feeding import feed, losses_of
+from ...support.specs import layers_of
 
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS = 96, 32, 6
-CONV_NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("silu"),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 30}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+CONV_NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3}, relu, max_pool2d, "
+    "conv2d: {filters: 18, kernel_size: 3, padding: same}, silu, avg_pool2d, flatten, "
+    "dense: {units: 30}, tanh, dense: {units: 10}, softmax]"
 )
 
 
@@ -49,17 +43,8 @@ def train(backend, options, steps=STEPS, rule=None, total=50):
         network, BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule
     )
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(total, 0.05, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.05, shuffled=True)
+    losses = losses_of(executable, graph, steps)
     return losses, [executable.read(p.tensor) for p in network.parameters()], executable
 
 

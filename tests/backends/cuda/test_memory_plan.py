@@ -11,12 +11,7 @@ from dnnstack.backends.cuda.binding.bind import workspace_sizes
 from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.libraries import runtime
-from dnnstack.backends.cuda.memory_plan import (
-    FURTHEST,
-    check_fits,
-    choose_residency,
-    plan_memory,
-)
+from dnnstack.backends.cuda.memory_plan import FURTHEST, check_fits, choose_residency, plan_memory
 from dnnstack.backends.cuda.operations import losses
 from dnnstack.backends.cuda.tuner import LAYOUTS, STREAMS
 from dnnstack.common.errors import ConfigError

@@ -40,7 +40,7 @@ def onednn():
 
 
 @pytest.fixture
-def make(onednn) -> Make:
+def make(onednn):
     """Compile a small network for pictures of 3 x 12 x 12, with data and initial values written."""
 
     def compile_net(

@@ -51,12 +51,12 @@ def evaluation(confusion: NDArray[np.int64], classes: tuple[str, ...] = CLASSES)
 
 
 @pytest.fixture
-def images() -> ImageSet:
+def images():
     pixels = np.random.default_rng(0).integers(0, 256, (40, 3, 32, 32), np.uint8)
     return ImageSet("animals/test", pixels, np.zeros(40, np.int32), CLASSES)
 
 
-def test_a_tally_counts_as_one_does_by_hand() -> None:
+def test_a_tally_counts_as_one_does_by_hand():
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 6, 50).astype(np.int32)
     # Coarse numbers bring ties, which the first class wins.
@@ -84,7 +84,7 @@ def test_a_tally_counts_as_one_does_by_hand() -> None:
     assert tally.worst()[0].probability == pytest.approx(-sorted(wrong)[0][1])
 
 
-def test_the_worst_are_no_more_than_a_sheet_holds() -> None:
+def test_the_worst_are_no_more_than_a_sheet_holds():
     tally = Tally(2)
     scores = np.tile(np.array([[0.9, 0.1]], np.float32), (60, 1))
     tally.add(np.arange(60), np.ones(60, np.int32), scores, scores)
@@ -92,7 +92,7 @@ def test_the_worst_are_no_more_than_a_sheet_holds() -> None:
     assert tally.top_k() == {1: 0}
 
 
-def test_precision_recall_and_f1() -> None:
+def test_precision_recall_and_f1():
     cat, dog, cow = evaluation(CONFUSION_OF_THREE).per_class()
     assert (cat["precision"], cat["recall"]) == (6 / 7, 6 / 8)
     assert cat["f1"] == pytest.approx(2 * (6 / 7) * (6 / 8) / (6 / 7 + 6 / 8))
@@ -116,9 +116,7 @@ def test_precision_recall_and_f1() -> None:
         (np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]]), 1 / 9, 1 / 3, 1 / 6),
     ],
 )
-def test_means_are_those_of_scikit_learn(
-    confusion: np.ndarray, precision: float, recall: float, f1: float
-) -> None:
+def test_means_are_those_of_scikit_learn(confusion, precision, recall, f1):
     found = evaluation(confusion)
     assert found.means() == pytest.approx((precision, recall, f1), rel=1e-12)
     means = found.to_json()["mean"]
@@ -129,13 +127,13 @@ def test_means_are_those_of_scikit_learn(
     }
 
 
-def test_the_commonest_mistakes_come_first() -> None:
+def test_the_commonest_mistakes_come_first():
     found = evaluation(CONFUSION_OF_THREE)
     assert found.confused(9) == [(0, 1, 2), (2, 1, 2), (1, 0, 1)]
     assert found.confused(1) == [(0, 1, 2)]
 
 
-def test_text_names_everything() -> None:
+def test_text_names_everything():
     lines = as_text(evaluation(CONFUSION_OF_THREE)).splitlines()
     assert "accuracy  75.00%  (15 right, 5 wrong)" in lines
     assert "          53.13% to 88.81%  (95% confidence interval)" in lines
@@ -166,7 +164,7 @@ def test_text_names_everything() -> None:
         (36, "recall"),
     ],
 )
-def test_a_narrow_terminal_has_fewer_columns(width: int, heads: str) -> None:
+def test_a_narrow_terminal_has_fewer_columns(width, heads):
     names = ("a cat with a name", "dog", "cow")
     lines = as_text(evaluation(CONFUSION_OF_THREE, names), width).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("class"))
@@ -175,14 +173,14 @@ def test_a_narrow_terminal_has_fewer_columns(width: int, heads: str) -> None:
     assert lines[at + 1].startswith("a cat")
 
 
-def test_the_text_of_a_flawless_net_names_no_confusion() -> None:
+def test_the_text_of_a_flawless_net_names_no_confusion():
     found = as_text(replace(evaluation(np.diag([3, 4, 5])), worst=()))
     assert "most confused" not in found
     assert "(12 right, 0 wrong)" in found
 
 
 @pytest.mark.parametrize("count", [10, 14])
-def test_a_matrix_with_long_names_has_numbered_columns(count: int) -> None:
+def test_a_matrix_with_long_names_has_numbered_columns(count):
     names = tuple(f"a rather long name, the {k}th" for k in range(count))
     confusion = np.full((count, count), 7)
     lines = as_text(evaluation(confusion, names)).splitlines()
@@ -192,14 +190,14 @@ def test_a_matrix_with_long_names_has_numbered_columns(count: int) -> None:
         assert re.fullmatch(rf"a rather lo… +{number}( +7){{{count}}}", line.strip())
 
 
-def test_a_matrix_that_is_too_wide_is_left_to_json() -> None:
+def test_a_matrix_that_is_too_wide_is_left_to_json():
     names = tuple(f"class {k}" for k in range(40))
     text = as_text(evaluation(np.full((40, 40), 1000), names))
     assert "--json has the confusion matrix" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_plots_are_written_and_stale_ones_go(images: ImageSet, tmp_path: Path) -> None:
+def test_plots_are_written_and_stale_ones_go(images, tmp_path):
     folder = tmp_path / "new" / "eval"
     assert draw_plots(evaluation(CONFUSION_OF_THREE), images, folder) == [
         folder / CONFUSION,
@@ -217,7 +215,7 @@ def _colours(picture: Image.Image) -> set[tuple[int, ...]]:
     return set(map(tuple, np.asarray(picture).reshape(-1, 3).tolist()))
 
 
-def test_right_cells_are_green_and_mistakes_red() -> None:
+def test_right_cells_are_green_and_mistakes_red():
     flawless = _colours(confusion_picture(evaluation(np.diag([3, 4, 5]))))
     assert any(g > r + 50 and g > b + 20 for r, g, b in flawless)
     assert not any(r > g + 50 for r, g, b in flawless)
@@ -228,7 +226,7 @@ def test_right_cells_are_green_and_mistakes_red() -> None:
 
 @pytest.mark.parametrize("count", [2, 10, 26, 120])
 @pytest.mark.parametrize("name", ["{}", "a name that is longer than most, {}"])
-def test_a_matrix_of_any_size_is_drawn_within_bounds(count: int, name: str) -> None:
+def test_a_matrix_of_any_size_is_drawn_within_bounds(count, name):
     names = tuple(name.format(k) for k in range(count))
     picture = confusion_picture(evaluation(np.eye(count, dtype=np.int64) * 12345, names))
     assert 500 <= picture.width <= 1000
@@ -241,7 +239,7 @@ def test_a_matrix_of_any_size_is_drawn_within_bounds(count: int, name: str) -> N
 
 @pytest.mark.parametrize("count", [1, 9, 40])
 @pytest.mark.parametrize("name", ["{}", "a name that is longer than most, {}"])
-def test_the_sheet_holds_every_mistake(images: ImageSet, count: int, name: str) -> None:
+def test_the_sheet_holds_every_mistake(images, count, name):
     names = tuple(name.format(k) for k in range(10))
     worst = tuple(Mistake(i, i % 10, (i + 1) % 10, 0.987, 0.012) for i in range(count))
     found = replace(evaluation(np.ones((10, 10), int), names), worst=worst)
@@ -255,9 +253,7 @@ def test_the_sheet_holds_every_mistake(images: ImageSet, count: int, name: str) 
     assert np.isin(images.images[:count, :, 0, 0] @ base, pixels.reshape(-1, 3) @ base).all()
 
 
-def test_mistakes_are_named_by_their_files(
-    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_are_named_by_their_files(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sources = tuple(f"{tmp_path}/pics/cat/{number} {'x' * 60}.png" for number in range(40))
     unnamed = evaluation(CONFUSION_OF_THREE)
@@ -276,7 +272,7 @@ def test_mistakes_are_named_by_their_files(
     assert errors_picture(found, images).height > errors_picture(unnamed, images).height
 
 
-def test_files_of_one_name_are_told_apart(images: ImageSet) -> None:
+def test_files_of_one_name_are_told_apart(images):
     paths = ("/a/cat/mon/1.png", "/a/dog/mon/1.png", "/b/dog/mon/1.png", "/a/cat/2.png", "row 3")
     said = [evaluate_plots._folder(path, paths, 1000) for path in paths]
     assert said == ["in cat/mon", "in a/dog/mon", "in b/dog/mon", "", ""]
@@ -298,7 +294,7 @@ def test_files_of_one_name_are_told_apart(images: ImageSet) -> None:
     assert heights[0] < heights[1]
 
 
-def test_captions_are_close_to_their_pictures() -> None:
+def test_captions_are_close_to_their_pictures():
     wide = ImageSet("x/test", np.zeros((3, 1, 20, 100), np.uint8), np.zeros(3, np.int32), CLASSES)
     pixels = np.asarray(errors_picture(evaluation(CONFUSION_OF_THREE), wide))
     rows = np.flatnonzero((pixels < 128).any((1, 2)))
@@ -306,7 +302,7 @@ def test_captions_are_close_to_their_pictures() -> None:
     assert rows[rows > picture[-1]][0] - picture[-1] < 16
 
 
-def test_a_tally_names_the_sources_of_its_mistakes() -> None:
+def test_a_tally_names_the_sources_of_its_mistakes():
     tally = Tally(2)
     scores = np.array([[0.9, 0.1], [0.2, 0.8]])
     tally.add(np.array([3, 1]), np.array([1, 1]), scores, scores)
@@ -314,13 +310,13 @@ def test_a_tally_names_the_sources_of_its_mistakes() -> None:
     assert tally.worst()[0].source == ""
 
 
-def test_pictures_larger_than_their_place_are_scaled_down(tmp_path: Path) -> None:
+def test_pictures_larger_than_their_place_are_scaled_down(tmp_path):
     large = ImageSet("x/test", np.zeros((3, 1, 500, 300), np.uint8), np.zeros(3, np.int32), CLASSES)
     picture = errors_picture(evaluation(CONFUSION_OF_THREE), large)
     assert picture.height < 350
 
 
-def test_a_split_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_a_split_that_there_is_not_is_refused(tmp_path):
     said = r"^split: expected train, validation or test \(got 'tst'; did you mean 'test'\?\)$"
     with pytest.raises(DatasetError, match=said):
         load_part(cast(Trained, None), cast(Part, "tst"), tmp_path)

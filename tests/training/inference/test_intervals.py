@@ -15,19 +15,19 @@ from dnnstack.training.inference.intervals import mcnemar, paired, wilson
         (1, 29, 0.0061, 0.1718),
     ],
 )
-def test_published_intervals(right: int, count: int, low: float, high: float) -> None:
+def test_published_intervals(right, count, low, high):
     assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
     mirrored = wilson(count - right, count)
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
 
 
-def test_the_ends_are_exact() -> None:
+def test_the_ends_are_exact():
     assert wilson(0, 7)[0] == 0.0
     assert wilson(7, 7)[1] == 1.0
     assert wilson(0, 0) == (0.0, 1.0)
 
 
-def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures_more() -> None:
+def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures_more():
     # One picture that only the first gets right, seven that only the second does, of 21.
     found = paired(np.array([1.0] + [-1.0] * 7 + [0.0] * 13))
     first, second = 2 / 23, 8 / 23
@@ -50,10 +50,10 @@ def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures
         (2000, 2420, 2.9e-10),
     ],
 )
-def test_mcnemar(first: int, second: int, p: float) -> None:
+def test_mcnemar(first, second, p):
     assert mcnemar(first, second) == pytest.approx(p, rel=0.05)
     assert mcnemar(second, first) == mcnemar(first, second)
 
 
-def test_the_two_ways_of_mcnemar_agree_where_they_meet() -> None:
+def test_the_two_ways_of_mcnemar_agree_where_they_meet():
     assert mcnemar(460, 540) == pytest.approx(mcnemar(461, 541), rel=0.05)

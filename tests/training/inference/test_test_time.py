@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
@@ -18,11 +16,9 @@ from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.trainer import train
 
-from ...support.augmented import Tiny
-
 
 @pytest.fixture
-def trained(tiny: Tiny, reference: Backend, tmp_path: Path) -> Trained:
+def trained(tiny, reference, tmp_path):
     train(tiny("run.device=numpy", "evaluate.tta=mirror"), reference, tmp_path)
     return find_trained(None, None, tmp_path / "runs", lambda text: None)
 
@@ -49,9 +45,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("tta", VIEWS)
-def test_views_are_averaged_before_the_softmax(
-    trained: Trained, backend: Backend, tmp_path: Path, tta: str
-) -> None:
+def test_views_are_averaged_before_the_softmax(trained, backend, tmp_path, tta):
     """20 pictures in batches of 12: the last is filled up with masked samples."""
     images, index = load_part(trained, "test", tmp_path)
     found = evaluate(trained, backend, images, index, "test", tta=tta)
@@ -88,9 +82,7 @@ def scores_of(
 
 
 @pytest.mark.parametrize("tta", ["mirror", "mirror+translate"])
-def test_a_share_is_of_those_with_the_closest_scores(
-    tiny: Tiny, reference: Backend, backend: Backend, tmp_path: Path, tta: str
-) -> None:
+def test_a_share_is_of_those_with_the_closest_scores(tiny, reference, backend, tmp_path, tta):
     """Batches of 12 and of 8: five of each, 0.4 of a batch of 12, are seen in all views."""
     config = tiny("run.device=numpy", "evaluate.tta=mirror+translate", "evaluate.tta_share=0.4")
     train(config, reference, tmp_path)
@@ -127,12 +119,12 @@ def test_a_share_is_of_those_with_the_closest_scores(
     ("share", "count", "seen"),
     [(0.25, 2000, 500), (0.07, 100, 7), (0.07, 101, 8), (0.01, 3, 1), (1e-9, 9, 1), (1.0, 12, 12)],
 )
-def test_a_share_is_rounded_up(share: float, count: int, seen: int) -> None:
+def test_a_share_is_rounded_up(share, count, seen):
     assert views_of("mirror", share).seen(count) == seen
     assert views_of("none", share).seen(count) == count
 
 
-def test_the_same_layers_come_twice_whatever_their_names(reference: Backend) -> None:
+def test_the_same_layers_come_twice_whatever_their_names(reference):
     """A layer inside one that is called ``views`` has the name of another behind it."""
     one = "conv2d: {filters: 2, kernel_size: 1, name: one}"
     layers = f"[sequential: {{name: views, layers: [{one}]}}, {one}, flatten, dense: {{units: 10}}]"
@@ -145,7 +137,7 @@ def test_the_same_layers_come_twice_whatever_their_names(reference: Backend) -> 
     assert {"views.one.y", "one.y", "views/one.y", "views/views.one.y"} <= {*names}
 
 
-def test_a_share_needs_two_classes(reference: Backend) -> None:
+def test_a_share_needs_two_classes(reference):
     text = "data: {dataset: mnist}\nlayers: [flatten, dense: {units: 10}]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     network = build_network(parse_config(text + rest, "x.yaml"), describe("mnist"))
@@ -156,7 +148,7 @@ def test_a_share_needs_two_classes(reference: Backend) -> None:
         network.evaluate_graph(2, "x", 2, 1, Preprocessing((1.0,), (0.0,)), views_of("mirror", 0.5))
 
 
-def test_the_config_says_which_views(trained: Trained, backend: Backend, tmp_path: Path) -> None:
+def test_the_config_says_which_views(trained, backend, tmp_path):
     images, index = load_part(trained, "test", tmp_path)
     own = evaluate(trained, backend, images, index, "test")
     assert own.tta == "mirror"
@@ -165,9 +157,7 @@ def test_the_config_says_which_views(trained: Trained, backend: Backend, tmp_pat
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3])
-def test_validation_takes_the_same_views(
-    tiny: Tiny, backend: Backend, tmp_path: Path, share: float
-) -> None:
+def test_validation_takes_the_same_views(tiny, backend, tmp_path, share):
     views = ("evaluate.tta=mirror+translate", f"evaluate.tta_share={share}")
     config = tiny("run.device=numpy", *views, "checkpoint.best=true")
     summary = train(config, backend, tmp_path)
@@ -179,7 +169,7 @@ def test_validation_takes_the_same_views(
     assert result.loss == pytest.approx(summary.validation.loss, rel=1e-6)
 
 
-def test_pictures_too_small_to_be_moved(reference: Backend) -> None:
+def test_pictures_too_small_to_be_moved(reference):
     text = "data: {dataset: mnist}\nlayers: [flatten, dense: {units: 10}]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     config = parse_config(text + rest, "x.yaml")

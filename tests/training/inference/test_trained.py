@@ -30,7 +30,7 @@ Tiny = Callable[..., RunConfig]
 
 
 @pytest.fixture
-def trained(tiny: Tiny, reference: Backend, tmp_path: Path) -> Trained:
+def trained(tiny, reference, tmp_path):
     train(tiny("run.device=numpy"), reference, tmp_path)
     return find_trained(None, None, tmp_path / "runs", lambda text: None)
 
@@ -49,9 +49,7 @@ def _scores(found: Trained, backend: Backend, images: NDArray[np.uint8]) -> NDAr
 
 
 @pytest.mark.parametrize(("part", "count"), [("test", 20), ("validation", 32), ("train", 168)])
-def test_evaluation_counts_every_picture_once(
-    trained: Trained, backend: Backend, tmp_path: Path, part: Part, count: int
-) -> None:
+def test_evaluation_counts_every_picture_once(trained, backend, tmp_path, part, count):
     # 12 in a batch leaves a partial last one in two of the three.
     images, index = load_part(trained, part, tmp_path)
     heard: list[int] = []
@@ -66,7 +64,7 @@ def test_evaluation_counts_every_picture_once(
     assert found.to_json()["correct"] == expected.trace()
 
 
-def test_train_and_validation_are_the_parts_of_training(trained: Trained, tmp_path: Path) -> None:
+def test_train_and_validation_are_the_parts_of_training(trained, tmp_path):
     together = np.concatenate([load_part(trained, part, tmp_path)[1] for part in _PARTS])
     assert sorted(together.tolist()) == list(range(200))
 
@@ -74,16 +72,14 @@ def test_train_and_validation_are_the_parts_of_training(trained: Trained, tmp_pa
 _PARTS: tuple[Part, Part] = ("train", "validation")
 
 
-def test_another_set_must_fit(trained: Trained, tmp_path: Path) -> None:
+def test_another_set_must_fit(trained, tmp_path):
     provenance = replace(trained.checkpoint.provenance, input_shape=(1, 14, 14))
     other = replace(trained, checkpoint=replace(trained.checkpoint, provenance=provenance))
     with pytest.raises(DatasetError, match=r"pictures 1x28x28 and 10 classes; .* needs 1x14x14"):
         load_part(other, "test", tmp_path, "mnist")
 
 
-def test_a_class_without_samples_has_no_accuracy(
-    trained: Trained, reference: Backend, tmp_path: Path
-) -> None:
+def test_a_class_without_samples_has_no_accuracy(trained, reference, tmp_path):
     images, index = load_part(trained, "test", tmp_path)
     index = index[images.labels[index] != 3]
     found = evaluate(trained, reference, images, index, "test")
@@ -92,9 +88,7 @@ def test_a_class_without_samples_has_no_accuracy(
     assert row.split()[3:] == ["0.00%", "0.00%", "-", "0.00%"]
 
 
-def test_classes_with_long_names_are_listed_with_numbers(
-    trained: Trained, reference: Backend, tmp_path: Path
-) -> None:
+def test_classes_with_long_names_are_listed_with_numbers(trained, reference, tmp_path):
     images, index = load_part(trained, "test", tmp_path)
     found = evaluate(trained, reference, images, index, "test")
     names = tuple(f"a class with the number {k}" for k in range(10))
@@ -105,9 +99,7 @@ def test_classes_with_long_names_are_listed_with_numbers(
     assert "confusion: a row is a true class, a column what the network answered, by number" in text
 
 
-def test_prediction_is_what_the_network_says(
-    trained: Trained, backend: Backend, tmp_path: Path
-) -> None:
+def test_prediction_is_what_the_network_says(trained, backend, tmp_path):
     images, _ = load_part(trained, "test", tmp_path)
     paths = _saved(images, tmp_path)
     found = list(predict(Forward(trained, backend), [*paths, tmp_path / "none.png"], 10))
@@ -130,9 +122,7 @@ def _saved(images: ImageSet, folder: Path) -> list[Path]:
     return paths
 
 
-def test_preprocessing_comes_from_the_checkpoint(
-    tiny: Tiny, reference: Backend, tmp_path: Path
-) -> None:
+def test_preprocessing_comes_from_the_checkpoint(tiny, reference, tmp_path):
     train(tiny("run.device=numpy", "data.normalize={mean: 0.2, std: 0.5}"), reference, tmp_path)
     found = find_trained("tiny", None, tmp_path / "runs", lambda text: None)
     images, index = load_part(found, "test", tmp_path)
@@ -154,7 +144,7 @@ def test_preprocessing_comes_from_the_checkpoint(
     )
 
 
-def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> None:
+def test_the_latest_run_is_found_and_named(trained, tmp_path):
     heard: list[str] = []
     runs = tmp_path / "runs"
     assert find_trained(None, None, runs, heard.append).path == trained.path
@@ -167,9 +157,7 @@ def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> 
         find_trained(None, trained.path.parent, runs, heard.append)
 
 
-def test_an_earlier_run_is_taken_if_the_latest_has_no_checkpoint(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_an_earlier_run_is_taken_if_the_latest_has_no_checkpoint(trained, tmp_path):
     runs = tmp_path / "runs"
     older, failed = runs / "older", runs / "failed"
     shutil.copytree(runs / "tiny", older)
@@ -191,9 +179,7 @@ def test_an_earlier_run_is_taken_if_the_latest_has_no_checkpoint(
         find_trained(None, None, runs, heard.append)
 
 
-def test_the_best_on_validation_is_taken_not_the_newest(
-    trained: Trained, reference: Backend, tmp_path: Path
-) -> None:
+def test_the_best_on_validation_is_taken_not_the_newest(trained, reference, tmp_path):
     state, provenance = trained.checkpoint.state, trained.checkpoint.provenance
     assert state.best is not None
     worse = replace(state, step=state.step + 5)
@@ -221,7 +207,7 @@ def test_the_best_on_validation_is_taken_not_the_newest(
     assert heard[-1].endswith(f"{found.path.name} (the newest that can be used)")
 
 
-def test_a_save_that_is_going_on_is_no_damage(trained: Trained, tmp_path: Path) -> None:
+def test_a_save_that_is_going_on_is_no_damage(trained, tmp_path):
     """The lock of the run's training decides between a save that goes on and one that was cut."""
     checkpoint, runs = trained.checkpoint, tmp_path / "runs"
     later = replace(checkpoint.state, step=checkpoint.state.step + 5)

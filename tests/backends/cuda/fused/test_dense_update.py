@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
 from dnnstack.backends.compiling import ChoiceError
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
@@ -268,22 +267,16 @@ def test_a_choice_where_it_does_not_serve_is_an_error(bound, sections):
         (Timed(6.0), timed_plans.FEW_LAUNCHES + 1, None),
     ],
 )
-def test_a_search_tries_them_in_the_whole_step_first(fake_cuda, ours, launches, wanted):
+def test_a_search_tries_them_in_the_whole_step_first(searched, ours, launches, wanted):
     """However long they take alone, for they do more."""
-    binder = SimpleNamespace(
-        products={"p": Timed(5.0, 4.0)},
-        convolutions={},
-        either={},
+    section = {
+        "products": {"p": Timed(5.0, 4.0)},
         # What is faster alone is taken, and the library's algorithm is a rival.
-        variants={"p/gemm": [("t", lambda: Timed(3.5))]},
-        at_once={"p/gemm": lambda: ours},
-        tails={},
-        together=[],
-        steps=[SimpleNamespace(call=True)] * launches,
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+        "variants": {"p/gemm": [("t", lambda: Timed(3.5))]},
+        "at_once": {"p/gemm": lambda: ours},
+        "steps": [SimpleNamespace(call=True)] * launches,
+    }
     found = {}
-    chosen = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    chosen = searched(section, rivals=found)
     assert chosen == {"p/gemm": "t1-1-0"}
     assert found.get("p/gemm") == wanted

@@ -15,7 +15,7 @@ from dnnstack.graph.augmentations import (
     Recolour,
     Rotate,
 )
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.groups import Group, stretches
@@ -28,26 +28,18 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition, kept
 
 from ....support import composed
+from ....support.specs import layers_of
 
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS, TOTAL = 96, 32, 7, 50
 # Numbers of channels that are padded; filters wide and tall as matrices. No bias is before
 # batch_norm: its gradient would be rounding errors, which Adam takes for a direction.
-NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3, "use_bias": False}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 1, "use_bias": False}),
-    LayerSpec("tanh"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 30}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3, use_bias: false}, batch_norm, relu, max_pool2d, "
+    "conv2d: {filters: 33, kernel_size: 1, use_bias: false}, tanh, "
+    "conv2d: {filters: 18, kernel_size: 3, padding: same}, avg_pool2d, flatten, "
+    "dense: {units: 30}, tanh, dense: {units: 10}, softmax]"
 )
 SGD = Sgd(momentum=0.9, nesterov=True, weight_decay=0.01)
 FROZEN = Group(names=("conv2d_1.*",), freeze_after=1.0)

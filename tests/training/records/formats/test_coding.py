@@ -46,7 +46,7 @@ def shortest(counts: np.ndarray) -> int:
 
 
 @given(COUNTS)
-def test_lengths_make_a_complete_code_and_the_shortest_text(counts: np.ndarray) -> None:
+def test_lengths_make_a_complete_code_and_the_shortest_text(counts):
     lengths = word_lengths(counts)
     assert ((lengths > 0) == (counts > 0)).all()
     assert lengths.max(initial=0) <= LONGEST
@@ -58,7 +58,7 @@ def test_lengths_make_a_complete_code_and_the_shortest_text(counts: np.ndarray) 
         assert text_bits(counts, lengths) == best
 
 
-def test_words_are_limited_and_every_symbol_gets_one() -> None:
+def test_words_are_limited_and_every_symbol_gets_one():
     fibonacci = np.array(
         [1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1597, 2584]
     )
@@ -67,7 +67,7 @@ def test_words_are_limited_and_every_symbol_gets_one() -> None:
     assert set(most.tolist()) == {12}
 
 
-def test_canonical_words_are_those_of_deflate() -> None:
+def test_canonical_words_are_those_of_deflate():
     """The example of RFC 1951, 3.2.2: words 010 to 111 of A to E, G 1110 and H 1111, F 00."""
     lengths = np.array([3, 3, 3, 3, 3, 2, 4, 4], np.uint8)
     words = [2, 3, 4, 5, 6, 0, 14, 15]
@@ -76,7 +76,7 @@ def test_canonical_words_are_those_of_deflate() -> None:
 
 
 @given(st.lists(st.integers(0, 300), max_size=600), st.integers(1, 9))
-def test_symbols_come_back(symbols: list[int], block: int) -> None:
+def test_symbols_come_back(symbols, block):
     """Whatever the size of a block is, which words and gaps between them may cross."""
     given_, before = np.array(symbols, np.int64), huffman._BLOCK
     lengths = word_lengths(np.bincount(given_, minlength=1))
@@ -102,7 +102,7 @@ def test_symbols_come_back(symbols: list[int], block: int) -> None:
         (b"\x00", 1, [16] * 2),
     ],
 )
-def test_other_texts_are_refused(text: bytes, count: int, lengths: list[int]) -> None:
+def test_other_texts_are_refused(text, count, lengths):
     with pytest.raises(ValueError, match="word"):
         decode(text, count, np.array(lengths, np.uint8))
 
@@ -119,7 +119,7 @@ FEW = st.sampled_from((0.0, 0.0, 0.0, 0.0, -0.0, 0.5, -1.25, 1e-40))
     ),
     st.lists(st.integers(1, WIDEST), max_size=3).map(tuple),
 )
-def test_any_array_comes_back_bit_for_bit(array: np.ndarray, widths: tuple[int, ...]) -> None:
+def test_any_array_comes_back_bit_for_bit(array, widths):
     data, cost = encode_array(array, widths)
     assert cost.bytes == len(data) <= 1 + array.nbytes
     assert not cost.is_coded or not widths or cost.width in widths
@@ -132,7 +132,7 @@ def test_any_array_comes_back_bit_for_bit(array: np.ndarray, widths: tuple[int, 
         decode_array(memoryview(data)[:-1], array.shape)
 
 
-def test_gaps_are_padded_where_they_are_wider_than_their_symbols() -> None:
+def test_gaps_are_padded_where_they_are_wider_than_their_symbols():
     array = np.zeros(100, np.float32)
     array[[0, 20, 99]] = 2.0, 3.0, 2.0
     # 19 zeros are 6 paddings of 3 and 1; 78 are 26 and none: 35 entries of 3 numbers.
@@ -143,7 +143,7 @@ def test_gaps_are_padded_where_they_are_wider_than_their_symbols() -> None:
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 3, 4])
-def test_decoding_takes_as_many_bytes_as_it_says(zeros: int) -> None:
+def test_decoding_takes_as_many_bytes_as_it_says(zeros):
     """Also where a number, a gap or padding takes no bits in the file."""
     array = np.zeros(1 << 21, np.float32)
     array[zeros :: zeros + 1] = 1.0
@@ -159,13 +159,13 @@ def test_decoding_takes_as_many_bytes_as_it_says(zeros: int) -> None:
     assert most < WORKING_BYTES * array.size
 
 
-def test_many_different_numbers_stay_as_they_are() -> None:
+def test_many_different_numbers_stay_as_they_are():
     array = np.arange(1, MOST_SYMBOLS + 2, dtype=np.float32)
     assert encode_array(array)[0][0] == PLAIN
     assert encode_array(np.tile(array[:-1], 9))[1].values == MOST_SYMBOLS
 
 
-def test_the_widest_gaps_are_tried() -> None:
+def test_the_widest_gaps_are_tried():
     """2,100 zeros are one symbol of 12 bits, and two of 11, whose table is hardly smaller."""
     array = np.zeros(2101 * 1500, np.float32)
     array[2100::2101] = 1.0
@@ -178,7 +178,7 @@ HEADS = ("width", "values", "listed", "entries", "gap_bytes", "value_bytes")
 HEAD = struct.Struct("<BHHIII")
 
 
-def test_a_head_at_its_bounds_and_beyond() -> None:
+def test_a_head_at_its_bounds_and_beyond():
     array = np.ones(10, np.float32)
     array[3] = 0.0
     data, cost = encode_array(np.tile(array, 20), (1,))
@@ -202,7 +202,7 @@ def test_a_head_at_its_bounds_and_beyond() -> None:
         decode_array(memoryview(full), (199,))
 
 
-def test_places_fill_an_array_to_its_last_number_and_no_further() -> None:
+def test_places_fill_an_array_to_its_last_number_and_no_further():
     gaps = np.array([1, 0, 3, 2])  # 3 is padding
     counts = np.bincount(gaps)
     assert arrays_module._places(gaps, counts, 3, 9).tolist() == [1, 2, 8]
@@ -216,7 +216,7 @@ def test_places_fill_an_array_to_its_last_number_and_no_further() -> None:
     assert arrays_module._places(gaps[:2], np.bincount(gaps[:2]), 3, 3).tolist() == [1, 2]
 
 
-def test_what_an_array_costs() -> None:
+def test_what_an_array_costs():
     plain = encode_array(np.array([0.0, 1.5, -2.0], np.float32))[1]
     assert (plain.size, plain.kept, plain.bytes, plain.number_bits) == (3, 2, 13, 32)
     assert not plain.is_coded

@@ -38,7 +38,7 @@ def network(**more: np.ndarray) -> Checkpoint:
     return Checkpoint(Path("step-3.safetensors"), START, provenance(), arrays | more)
 
 
-def test_it_is_read_like_a_checkpoint(tmp_path: Path) -> None:
+def test_it_is_read_like_a_checkpoint(tmp_path):
     path, trained = tmp_path / "x.dnnz", network()
     saved = save_compressed(trained, path)
     assert is_compressed(path)
@@ -57,7 +57,7 @@ def test_it_is_read_like_a_checkpoint(tmp_path: Path) -> None:
         open_resume(path, print)
 
 
-def test_averages_take_the_place_of_what_they_average(tmp_path: Path) -> None:
+def test_averages_take_the_place_of_what_they_average(tmp_path):
     average = np.full((10, 784), 0.75, np.float32)
     saved = save_compressed(network(**{"ema/dense_1.weight": average}), tmp_path / "x.dnnz")
     assert set(saved.checkpoint.arrays) == {"dense_1.weight", "dense_1.bias"}
@@ -65,7 +65,7 @@ def test_averages_take_the_place_of_what_they_average(tmp_path: Path) -> None:
     assert saved.costs["dense_1.weight"].bytes < 60
 
 
-def test_its_bytes_are_where_the_page_says(tmp_path: Path) -> None:
+def test_its_bytes_are_where_the_page_says(tmp_path):
     """docs/compressed.md, read by hand."""
     data = compressed_bytes(network(), (5,))
     assert data[:8] == bytes([0x89, 0x44, 0x4E, 0x4E, 0x5A, 0x0D, 0x0A, 0x1A])
@@ -113,7 +113,7 @@ def refused(data: bytes, folder: Path) -> str:
     return said.removeprefix(f"{path}: ")
 
 
-def test_every_damage_is_found(tmp_path: Path) -> None:
+def test_every_damage_is_found(tmp_path):
     data = compressed_bytes(network())
     for at in range(0, len(data), 11):
         assert refused(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], tmp_path)
@@ -124,7 +124,7 @@ def test_every_damage_is_found(tmp_path: Path) -> None:
     assert "unused" in refused(sealed(data[:10] + b"\1" + data[11:-32]), tmp_path)
 
 
-def test_it_cannot_take_more_memory_than_its_length_allows(tmp_path: Path) -> None:
+def test_it_cannot_take_more_memory_than_its_length_allows(tmp_path):
     """Arrays of zeros take a few bytes, whatever their shape."""
     for shape in ([1 << 40], [1 << 52] * 16, [4096, 4096]):
         said = refused(described(arrays=[["a", shape]]), tmp_path)
@@ -137,7 +137,7 @@ def test_it_cannot_take_more_memory_than_its_length_allows(tmp_path: Path) -> No
     assert "input_shape" in refused(described(input_shape=[1, 2]), tmp_path)
 
 
-def test_nor_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_more_than_the_machine_has(tmp_path, monkeypatch):
     path = tmp_path / "x.dnnz"
     save_compressed(network(), path)
     data = path.read_bytes()
@@ -147,7 +147,7 @@ def test_nor_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.Monke
     assert "more than this machine's memory" in refused(data, tmp_path)
 
 
-def test_what_cannot_be_written_is_told_and_nothing_else_is_lost(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_told_and_nothing_else_is_lost(tmp_path):
     with pytest.raises(CheckpointError, match="another folder"):
         save_compressed(network(), tmp_path / "none" / "x.dnnz")
     with pytest.raises(CheckpointError, match="no such file"):
@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_told_and_nothing_else_is_lost(tmp_path: Path)
     assert not is_compressed(tmp_path)
 
 
-def test_a_config_is_no_longer_than_a_file_of_one(tmp_path: Path) -> None:
+def test_a_config_is_no_longer_than_a_file_of_one(tmp_path):
     """Packed, it takes a few thousand bytes; to parse it would take minutes and gigabytes."""
     origin = replace(provenance(), config=f"x: [{'1,' * (1 << 21)}1]")
     path = tmp_path / "x.dnnz"

@@ -6,7 +6,6 @@ import json
 import os
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,7 @@ def texts(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[st
     return found
 
 
-def test_any_metadata_are_read_or_refused_in_a_line(
-    tmp_path: Path, state: State, provenance: Provenance
-) -> None:
+def test_any_metadata_are_read_or_refused_in_a_line(tmp_path, state, provenance):
     known = {"config": CONFIG, "dataset": "strokes", "overrides": ["train.epochs=2"]}
     table = table_of(state, provenance) | known
     path = tmp_path / "x.safetensors"
@@ -85,7 +82,7 @@ def test_any_metadata_are_read_or_refused_in_a_line(
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", DEEP, '{"sha256":"', "null"])
-def test_a_text_that_is_no_table(tmp_path: Path, text: str) -> None:
+def test_a_text_that_is_no_table(tmp_path, text):
     path = tmp_path / "x.safetensors"
     padded = text + ' "sha256":"' + "0" * 64 + '"'
     path.write_bytes(sealed(padded))
@@ -95,9 +92,7 @@ def test_a_text_that_is_no_table(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite(
-    tmp_path: Path, state: State, provenance: Provenance, value: float
-) -> None:
+def test_values_that_are_not_finite(tmp_path, state, provenance, value):
     path = tmp_path / "x.safetensors"
     arrays = {"a": np.array([1.0, value], np.float32)}
     path.write_bytes(b"".join(encode(arrays, state, provenance)))
@@ -106,9 +101,7 @@ def test_values_that_are_not_finite(
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.int8, np.uint32, np.bool_])
-def test_arrays_of_another_type_are_refused(
-    tmp_path: Path, state: State, provenance: Provenance, kind: type[np.generic]
-) -> None:
+def test_arrays_of_another_type_are_refused(tmp_path, state, provenance, kind):
     """A backend would take their bytes for those of float32."""
     path = tmp_path / "x.safetensors"
     text = json.dumps(table_of(state, provenance), separators=(",", ":"))
@@ -119,7 +112,7 @@ def test_arrays_of_another_type_are_refused(
     assert read_checkpoint(path).arrays.keys() == {"a"}
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_waited_for(tmp_path):
     pipe = tmp_path / "pipe.safetensors"
     os.mkfifo(pipe)
     (tmp_path / "zero.safetensors").symlink_to("/dev/zero")
@@ -128,9 +121,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
             named_checkpoint(path)
 
 
-def test_a_link_is_followed_only_for_who_names_it(
-    tmp_path: Path, state: State, provenance: Provenance
-) -> None:
+def test_a_link_is_followed_only_for_who_names_it(tmp_path, state, provenance):
     (tmp_path / "own.safetensors").write_bytes(b"".join(encode(ARRAYS, state, provenance)))
     link = tmp_path / "link.safetensors"
     link.symlink_to(tmp_path / "own.safetensors")
@@ -140,16 +131,14 @@ def test_a_link_is_followed_only_for_who_names_it(
 
 
 @pytest.mark.parametrize("size", [1 << 50, 1 << 63])
-def test_a_header_longer_than_the_file(tmp_path: Path, size: int) -> None:
+def test_a_header_longer_than_the_file(tmp_path, size):
     path = tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", size) + b"{}")
     with pytest.raises(CheckpointError, match="it ends within its header"):
         read_checkpoint(path)
 
 
-def test_of_a_file_with_an_impossible_header_little_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_file_with_an_impossible_header_little_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "main_memory", lambda: 10_000)
     path = tmp_path / "x.safetensors"
     for size, length in ((10_001, 10_002), (1 << 27, (1 << 26) + 1)):
@@ -159,9 +148,7 @@ def test_of_a_file_with_an_impossible_header_little_is_read(
             read_checkpoint(path)
 
 
-def test_a_file_larger_than_the_memory_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "main_memory", lambda: 10_000)
     path = tmp_path / "x.safetensors"
     path.write_bytes(bytes(10_001))
@@ -170,7 +157,7 @@ def test_a_file_larger_than_the_memory_is_not_read(
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, '{"bytes":1,"sha256":"x"}', " " * 70_000])
-def test_any_manifest_is_read_or_refused_in_a_line(tmp_path: Path, wrong: str) -> None:
+def test_any_manifest_is_read_or_refused_in_a_line(tmp_path, wrong):
     path = tmp_path / "step-1.json"
     path.write_text(wrong)
     with pytest.raises(CheckpointError) as caught:
@@ -178,7 +165,7 @@ def test_any_manifest_is_read_or_refused_in_a_line(tmp_path: Path, wrong: str) -
     assert len(str(caught.value)) < 300
 
 
-def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
+def test_a_manifest_larger_than_any_is_not_read(tmp_path):
     path = tmp_path / "step-1.json"
     text = json.dumps({"bytes": 1, "sha256": "0" * 64})
     path.write_text(text + " " * 60_000)
@@ -188,7 +175,7 @@ def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
         read_manifest(path)
 
 
-def test_nothing_is_converted() -> None:
+def test_nothing_is_converted():
     for text in ("1.0", '"1"', "true", "null", "-1", str(2**53 + 1)):
         with pytest.raises(ValueError, match="Input should be"):
             from_json(f'{{"bytes":{text},"sha256":"{"0" * 64}"}}', module.FileMark)

@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -26,14 +25,14 @@ from dnnstack.training.records.formats.state import Metrics
 SOME = Metrics(0.1, 3, 4)
 
 
-def test_metrics_from_sums() -> None:
+def test_metrics_from_sums():
     found = Metrics.from_sums((1.5, 2.0, 3.0))
     assert (found.loss, found.correct, found.count) == (0.5, 2, 3)
     assert found.accuracy == pytest.approx(2 / 3)
     assert math.isnan(Metrics.from_sums((0.0, 0.0, 0.0)).loss)
 
 
-def test_both_files(tmp_path: Path) -> None:
+def test_both_files(tmp_path):
     with RunLog(tmp_path) as log:
         log.event("start", 0, backend="numpy")
         log.metrics("train", 4, 0.4, SOME, 0.01, seconds=1.5)
@@ -48,7 +47,7 @@ def test_both_files(tmp_path: Path) -> None:
     )
 
 
-def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_it_goes_on_where_it_was(tmp_path):
     for step in (4, 8):
         with RunLog(tmp_path) as log:
             log.metrics("train", step, 0.5, SOME, 0.01)
@@ -57,7 +56,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [row.partition(",")[0] for row in rows[1:]] == ["4", "8"]
 
 
-def test_cut(tmp_path: Path) -> None:
+def test_cut(tmp_path):
     with RunLog(tmp_path) as log:
         log.event("start", 0)
         for step in (4, 8):
@@ -86,7 +85,7 @@ def test_cut(tmp_path: Path) -> None:
     assert rows.endswith("\n")
 
 
-def test_cutting_nothing_leaves_the_files_alone(tmp_path: Path) -> None:
+def test_cutting_nothing_leaves_the_files_alone(tmp_path):
     cut_log(tmp_path, 3, 3)
     assert list(tmp_path.iterdir()) == []
     with RunLog(tmp_path) as log:
@@ -96,7 +95,7 @@ def test_cutting_nothing_leaves_the_files_alone(tmp_path: Path) -> None:
     assert (tmp_path / LOG).stat().st_ino == before
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be written"):
         RunLog(tmp_path / "missing")
 
@@ -111,7 +110,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         "4,x,train,0.1,0.75,0.01\n",
     ],
 )
-def test_a_damaged_row_does_not_survive(tmp_path: Path, torn: str) -> None:
+def test_a_damaged_row_does_not_survive(tmp_path, torn):
     good = "4,0.5,train,0.1,0.75,0.01\n"
     (tmp_path / CSV).write_text(HEADER + torn + good)
     cut_log(tmp_path, step=10, window_start=10)
@@ -119,7 +118,7 @@ def test_a_damaged_row_does_not_survive(tmp_path: Path, torn: str) -> None:
 
 
 @pytest.mark.parametrize("length", range(1, 27))
-def test_a_line_without_an_end_does_not_survive(tmp_path: Path, length: int) -> None:
+def test_a_line_without_an_end_does_not_survive(tmp_path, length):
     """Its last number may be the beginning of a longer one."""
     good, torn = "4,0.5,train,0.1,0.75,0.01\n", "8,1.0,train,0.1,0.75,0.01\n"
     (tmp_path / CSV).write_text(HEADER + good + torn[: length - 1])
@@ -131,7 +130,7 @@ def test_a_line_without_an_end_does_not_survive(tmp_path: Path, length: int) -> 
 
 
 @pytest.mark.parametrize("step", ["1e400", "-1e400", "null", '"x"', "[]", "9" * 5000, "NaN"])
-def test_an_event_of_an_impossible_step_does_not_survive(tmp_path: Path, step: str) -> None:
+def test_an_event_of_an_impossible_step_does_not_survive(tmp_path, step):
     sound = '{"event": "train", "step": 4}\n'
     (tmp_path / LOG).write_text(f'{{"event": "start", "step": {step}}}\n{sound}')
     cut_log(tmp_path, step=10, window_start=10)
@@ -142,7 +141,7 @@ def full(number: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_both_files_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_files_are_synchronised(tmp_path, monkeypatch):
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/dev/fd/{number}")))
     with RunLog(tmp_path) as log:
@@ -151,7 +150,7 @@ def test_both_files_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sorted(synced) == [str(tmp_path / LOG), str(tmp_path / CSV)]
 
 
-def test_the_end_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_is_synchronised(tmp_path, monkeypatch):
     """A run that was told to be finished, or a trial that the journal has, is not open again."""
     synced: list[str] = []
 
@@ -169,7 +168,7 @@ def test_the_end_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", [LOG, CSV])
-def test_a_log_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+def test_a_log_is_not_written_through_a_link(tmp_path, name):
     run, other = tmp_path / "run", tmp_path / "other"
     run.mkdir()
     other.write_text("precious\n")
@@ -181,7 +180,7 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
     assert other.read_text() == "precious\n"
 
 
-def test_lines_as_they_are_read(tmp_path: Path) -> None:
+def test_lines_as_they_are_read(tmp_path):
     """A damaged one is None; one that is being written is left out, unless it can be read."""
     log = tmp_path / LOG
     assert list(log_lines(log, Line)) == []
@@ -195,7 +194,7 @@ def test_lines_as_they_are_read(tmp_path: Path) -> None:
     assert list(log_lines(log, Line)) == []
 
 
-def test_a_log_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_read(tmp_path, monkeypatch):
     def fails(*given: object) -> NoReturn:
         raise OSError(errno.EIO, "Input/output error")
 

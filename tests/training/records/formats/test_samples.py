@@ -28,7 +28,7 @@ def put(folder: Path, **changed: Any) -> None:
     (folder / SAMPLES).write_bytes(gzip.compress(json.dumps(table).encode()))
 
 
-def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_list_is_read_as_it_was_written(tmp_path):
     assert read_samples(tmp_path) is None
     write_samples(tmp_path, listed(1))
     found = read_samples(tmp_path)
@@ -41,7 +41,7 @@ def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert getattr(found.identity, name) == getattr(IDENTITY, name)
 
 
-def test_the_same_list_has_the_same_bytes_and_a_line_for_each_name(tmp_path: Path) -> None:
+def test_the_same_list_has_the_same_bytes_and_a_line_for_each_name(tmp_path):
     found = []
     for _ in range(2):
         write_samples(tmp_path, listed(1))
@@ -51,7 +51,7 @@ def test_the_same_list_has_the_same_bytes_and_a_line_for_each_name(tmp_path: Pat
     assert '"cat/1",' in lines
 
 
-def test_samples_without_names_are_known_by_number(tmp_path: Path) -> None:
+def test_samples_without_names_are_known_by_number(tmp_path):
     identity = identify(("0", "1"), LABELS, key="strokes")
     write_samples(tmp_path, Samples.of(identity, np.array([0, 2], np.int32)))
     found = read_samples(tmp_path)
@@ -60,7 +60,7 @@ def test_samples_without_names_are_known_by_number(tmp_path: Path) -> None:
     assert len(found.identity.labels) == 3
 
 
-def test_a_name_that_is_no_text_is_written_as_escapes(tmp_path: Path) -> None:
+def test_a_name_that_is_no_text_is_written_as_escapes(tmp_path):
     identity = identify(("cat",), LABELS[:1], ("cat/\udcff.png",), ("a" * 32,))
     write_samples(tmp_path, Samples.of(identity, LABELS[:0]))
     found = read_samples(tmp_path)
@@ -83,15 +83,13 @@ def test_a_name_that_is_no_text_is_written_as_escapes(tmp_path: Path) -> None:
         ({"contents": ["a" * 65, "b", "c"]}, "at most 64"),
     ],
 )
-def test_a_list_that_contradicts_itself_is_refused(
-    tmp_path: Path, changed: dict[str, Any], why: str
-) -> None:
+def test_a_list_that_contradicts_itself_is_refused(tmp_path, changed, why):
     put(tmp_path, **changed)
     with pytest.raises(CheckpointError, match=rf"samples\.json\.gz: the list .* used: .*{why}"):
         read_samples(tmp_path)
 
 
-def test_a_file_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_or_changed_is_refused(tmp_path):
     write_samples(tmp_path, listed(1))
     sound = (tmp_path / SAMPLES).read_bytes()
     for bad in (sound[:-9], b"", b"{}", bytes([*sound[:-6], sound[-6] ^ 1, *sound[-5:]])):
@@ -100,13 +98,13 @@ def test_a_file_that_is_cut_or_changed_is_refused(tmp_path: Path) -> None:
             read_samples(tmp_path)
 
 
-def test_a_file_that_unpacks_to_far_more_than_a_list_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_unpacks_to_far_more_than_a_list_is_refused(tmp_path):
     (tmp_path / SAMPLES).write_bytes(gzip.compress(bytes(20 << 20), mtime=0))
     with pytest.raises(CheckpointError, match="larger than any such list"):
         read_samples(tmp_path)
 
 
-def test_a_long_list_is_read(tmp_path: Path) -> None:
+def test_a_long_list_is_read(tmp_path):
     identity = identify(("0",), np.zeros(2_000_000, np.int32), key="many")
     write_samples(tmp_path, Samples.of(identity, np.arange(9, dtype=np.int32)))
     found = read_samples(tmp_path)
@@ -114,7 +112,7 @@ def test_a_long_list_is_read(tmp_path: Path) -> None:
     assert found.places("v").tolist() == [*range(9)]
 
 
-def test_the_limit_of_the_file_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_the_file_is_obeyed(tmp_path, monkeypatch):
     write_samples(tmp_path, listed(1))
     size = (tmp_path / SAMPLES).stat().st_size
     monkeypatch.setattr(module, "_LONGEST", size)
@@ -124,7 +122,7 @@ def test_the_limit_of_the_file_is_obeyed(tmp_path: Path, monkeypatch: pytest.Mon
         read_samples(tmp_path)
 
 
-def test_the_mark_is_of_the_samples_and_their_parts() -> None:
+def test_the_mark_is_of_the_samples_and_their_parts():
     assert len(listed(1).mark) == 64
     assert listed(1).mark == Samples.of(IDENTITY, np.array([1], np.int32)).mark
     assert listed(1).mark != listed(2).mark

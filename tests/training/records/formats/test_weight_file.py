@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from ...weights.files import entry, raw
 VALUES = np.array([[1.5, -2.0, 0.1], [3e4, 0.0, 1e-5]])
 
 
-def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
+def test_what_the_library_writes_is_read(tmp_path):
     path = tmp_path / "x.safetensors"
     arrays = {"a.b": VALUES.astype(np.float32), "c": np.array(7, np.float32), "n": np.arange(3)}
     save_file(arrays, path, {"format": "pt"})
@@ -32,7 +31,7 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "F64"])
-def test_other_widths_become_float32(tmp_path: Path, kind: str) -> None:
+def test_other_widths_become_float32(tmp_path, kind):
     if kind == "BF16":
         stored = (VALUES.astype(np.float32).view(np.uint32) >> 16).astype("<u2")
         wanted = (stored.astype(np.uint32) << 16).view(np.float32)
@@ -48,7 +47,7 @@ def test_other_widths_become_float32(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_float64_beyond_float32_is_infinite_without_a_warning(tmp_path: Path) -> None:
+def test_a_float64_beyond_float32_is_infinite_without_a_warning(tmp_path):
     path = tmp_path / "x.safetensors"
     path.write_bytes(raw({"w": entry("F64", [1], 0, 8)}, np.array([1e300]).tobytes()))
     assert np.isinf(read_weight_file(path).arrays["w"].values()).all()
@@ -78,7 +77,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_refused(tmp_path: Path, what: str) -> None:
+def test_what_is_wrong_is_refused(tmp_path, what):
     path = tmp_path / "x.safetensors"
     path.write_bytes(WRONG[what])
     with pytest.raises(CheckpointError) as caught:
@@ -101,9 +100,7 @@ class Harmful:
 
 @pytest.mark.parametrize("name", ["m.pth", "m.pt", "M.BIN", "m.ckpt", "m.safetensors", "m"])
 @pytest.mark.parametrize("begin", [b"", b"PK\x03\x04"])
-def test_pickles_are_refused_by_name_and_by_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, begin: bytes
-) -> None:
+def test_pickles_are_refused_by_name_and_by_content(tmp_path, monkeypatch, name, begin):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / name
     path.write_bytes(begin + pickle.dumps(Harmful()))
@@ -112,7 +109,7 @@ def test_pickles_are_refused_by_name_and_by_content(
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_link_is_followed_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_link_is_followed_and_a_pipe_is_not_waited_for(tmp_path):
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "real.safetensors")
     link, pipe = tmp_path / "link.safetensors", tmp_path / "pipe.safetensors"
     link.symlink_to("real.safetensors")
@@ -123,9 +120,7 @@ def test_a_link_is_followed_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None
             read_weight_file(path)
 
 
-def test_a_file_larger_than_memory_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_larger_than_memory_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "x.safetensors"
     save_file({"w": np.zeros(100, np.float32)}, path)
     monkeypatch.setattr(record, "main_memory", lambda: 300)

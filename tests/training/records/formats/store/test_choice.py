@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.records.formats import store
-from dnnstack.training.records.formats.provenance import Provenance
-from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.state import Best
 from dnnstack.training.records.formats.store import (
     best_checkpoint,
     checkpoint_steps,
@@ -22,10 +21,10 @@ from dnnstack.training.records.formats.store import (
     write_checkpoint,
 )
 
-from .....support.checkpoint_folders import Save, taken
+from .....support.checkpoint_folders import taken
 
 
-def test_newest_is_by_number_not_by_name_or_time(folder: Path, save: Save) -> None:
+def test_newest_is_by_number_not_by_name_or_time(folder, save):
     for step in (9, 10, 100):
         save(step)
     for path in folder.glob("step-100.*"):
@@ -34,7 +33,7 @@ def test_newest_is_by_number_not_by_name_or_time(folder: Path, save: Save) -> No
     assert taken(folder) == (100, [])
 
 
-def test_a_damaged_newest_is_told_and_the_one_before_taken(folder: Path, save: Save) -> None:
+def test_a_damaged_newest_is_told_and_the_one_before_taken(folder, save):
     save(1)
     save(2)
     path = save(3)
@@ -49,7 +48,7 @@ def test_a_damaged_newest_is_told_and_the_one_before_taken(folder: Path, save: S
     assert "using step-2.safetensors" in notices[0]
 
 
-def test_two_damaged_ones_are_both_told(folder: Path, save: Save) -> None:
+def test_two_damaged_ones_are_both_told(folder, save):
     save(1)
     save(2).write_bytes(b"")
     save(3).unlink()
@@ -58,7 +57,7 @@ def test_two_damaged_ones_are_both_told(folder: Path, save: Save) -> None:
     assert ["step-3" in notices[0], "step-2" in notices[1]] == [True, True]
 
 
-def test_without_its_manifest_a_file_is_no_checkpoint(folder: Path, save: Save) -> None:
+def test_without_its_manifest_a_file_is_no_checkpoint(folder, save):
     save(1)
     save(2).with_suffix(".json").unlink()
     step, notices = taken(folder)
@@ -66,13 +65,13 @@ def test_without_its_manifest_a_file_is_no_checkpoint(folder: Path, save: Save) 
     assert "has no manifest" in notices[0]
 
 
-def test_older_damage_is_nobodys_business(folder: Path, save: Save) -> None:
+def test_older_damage_is_nobodys_business(folder, save):
     save(1).write_bytes(b"")
     save(2)
     assert taken(folder) == (2, [])
 
 
-def test_nothing_usable_lists_every_fault(folder: Path, save: Save) -> None:
+def test_nothing_usable_lists_every_fault(folder, save):
     save(1).write_bytes(b"")
     save(2).with_suffix(".json").write_text("{")
     with pytest.raises(CheckpointError) as caught:
@@ -81,7 +80,7 @@ def test_nothing_usable_lists_every_fault(folder: Path, save: Save) -> None:
     assert "step-2.json" in str(caught.value)
 
 
-def test_no_checkpoint_yet(folder: Path) -> None:
+def test_no_checkpoint_yet(folder):
     # Also compare and weights say so, which have no --run.
     with pytest.raises(CheckpointError, match=r"yet; start a new run, or name another$"):
         newest_checkpoint(folder)
@@ -89,7 +88,7 @@ def test_no_checkpoint_yet(folder: Path) -> None:
         newest_checkpoint(folder / "missing")
 
 
-def test_the_last_k_and_the_best_are_kept(folder: Path, save: Save) -> None:
+def test_the_last_k_and_the_best_are_kept(folder, save):
     for step in range(1, 8):
         save(step, best=min(step, 2), keep=3)
     assert checkpoint_steps(folder) == [7, 6, 5, 2]
@@ -100,9 +99,7 @@ def test_the_last_k_and_the_best_are_kept(folder: Path, save: Save) -> None:
     assert checkpoint_steps(folder) == [8]
 
 
-def test_the_best_can_be_let_go(
-    folder: Path, save: Save, state: State, provenance: Provenance
-) -> None:
+def test_the_best_can_be_let_go(folder, save, state, provenance):
     save(1, best=1)
     save(2, best=1)
     third = replace(state, step=3, best=Best(1, 0.5, 0.1))
@@ -112,7 +109,7 @@ def test_the_best_can_be_let_go(
     assert checkpoint_steps(folder) == [3]
 
 
-def test_best(folder: Path, save: Save) -> None:
+def test_best(folder, save):
     save(1, best=1)
     save(2, best=2)
     save(3, best=2)
@@ -127,28 +124,22 @@ def test_best(folder: Path, save: Save) -> None:
     assert "was not kept" in notices[0]
 
 
-def test_a_given_up_history_goes_with_the_next_commit(folder: Path, save: Save) -> None:
+def test_a_given_up_history_goes_with_the_next_commit(folder, save):
     for step in (1, 2, 3, 4):
         save(step)
     save(2, keep=100)
     assert checkpoint_steps(folder) == [2, 1]
 
 
-def test_leftovers_of_a_killed_writer_go(folder: Path, save: Save) -> None:
+def test_leftovers_of_a_killed_writer_go(folder, save):
     (folder / ".step-1.safetensors.123.abcd.tmp").write_bytes(b"half")
     (folder / "step-1.safetensors").write_bytes(b"never committed")
     (folder / "notes.txt").write_text("mine")
     save(2)
-    assert {p.name for p in folder.iterdir()} == {
-        "notes.txt",
-        "step-2.json",
-        "step-2.safetensors",
-    }
+    assert {p.name for p in folder.iterdir()} == {"notes.txt", "step-2.json", "step-2.safetensors"}
 
 
-def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
-    folder: Path, save: Save, tmp_path: Path
-) -> None:
+def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(folder, save, tmp_path):
     save(1)
     path = save(2)
     save(3)
@@ -162,9 +153,7 @@ def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
         named_checkpoint(alone)
 
 
-def test_a_folder_that_cannot_be_listed_is_not_one_without_checkpoints(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_not_one_without_checkpoints(folder, save, monkeypatch):
     """Or a resume would begin at step 0, and a save delete what is to be kept."""
     save(1)
     save(2)
@@ -181,9 +170,7 @@ def _refuse(path: Path | str) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 
-def test_a_list_that_fails_once_deletes_nothing(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_fails_once_deletes_nothing(folder, save, monkeypatch):
     listed, left = os.listdir, [1]
 
     def refuse_once(path: Path) -> Any:
@@ -197,9 +184,7 @@ def test_a_list_that_fails_once_deletes_nothing(
     assert {2, 3} <= set(checkpoint_steps(folder))
 
 
-def test_tensors_stay_as_long_as_their_manifest(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_stay_as_long_as_their_manifest(folder, save, monkeypatch):
     unlink = os.unlink
 
     def refuse(path: str) -> None:
@@ -214,9 +199,7 @@ def test_tensors_stay_as_long_as_their_manifest(
     assert named_checkpoint(folder / "step-1.safetensors").state.step == 1
 
 
-def test_a_given_up_history_stays_away_after_a_power_loss(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_up_history_stays_away_after_a_power_loss(folder, save, monkeypatch):
     save(4)
     synced: list[list[int]] = []
     monkeypatch.setattr(store, "sync_folder", lambda path: synced.append(checkpoint_steps(path)))

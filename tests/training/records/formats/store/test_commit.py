@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.records.formats.provenance import Provenance
-from dnnstack.training.records.formats.state import State
 from dnnstack.training.records.formats.store import (
     checkpoint_steps,
     newest_checkpoint,
     write_checkpoint,
 )
 
-from .....support.checkpoint_folders import Save, taken
+from .....support.checkpoint_folders import taken
 
 
 class _Faults:
@@ -71,9 +69,7 @@ class _Faults:
         )()
 
 
-def test_the_last_checkpoint_survives_a_failure_of_any_call(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_checkpoint_survives_a_failure_of_any_call(folder, save, monkeypatch):
     save(1)
     failures = 0
     for n in range(1, 100):
@@ -100,9 +96,7 @@ def test_the_last_checkpoint_survives_a_failure_of_any_call(
     assert taken(folder) == (2, [])
 
 
-def test_a_failing_deletion_is_no_failure(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_deletion_is_no_failure(folder, save, monkeypatch):
     save(1)
 
     def refuse(self: Path, missing_ok: bool = False) -> None:
@@ -117,8 +111,8 @@ def test_a_failing_deletion_is_no_failure(
 
 
 def test_the_same_step_is_replaced_without_a_moment_in_which_none_counts(
-    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, state, provenance, monkeypatch
+):
     """What a rollback does: equal step, another state. Any call may be the last."""
 
     def put(factor: float) -> None:
@@ -151,9 +145,7 @@ def test_the_same_step_is_replaced_without_a_moment_in_which_none_counts(
 
 
 @pytest.mark.parametrize("damage", ["tensors", "manifest", "missing"])
-def test_a_damaged_file_of_the_same_step_is_no_obstacle(
-    folder: Path, save: Save, damage: str
-) -> None:
+def test_a_damaged_file_of_the_same_step_is_no_obstacle(folder, save, damage):
     path = save(2)
     if damage == "tensors":
         path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -165,7 +157,7 @@ def test_a_damaged_file_of_the_same_step_is_no_obstacle(
     assert taken(folder) == (2, [])
 
 
-def test_a_manifest_that_announces_two_files_takes_no_third(folder: Path, save: Save) -> None:
+def test_a_manifest_that_announces_two_files_takes_no_third(folder, save):
     path = save(2)
     manifest = path.with_suffix(".json")
     table = json.loads(manifest.read_text())
@@ -177,9 +169,7 @@ def test_a_manifest_that_announces_two_files_takes_no_third(folder: Path, save: 
         newest_checkpoint(folder)
 
 
-def test_the_manifest_comes_last_and_goes_first(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_manifest_comes_last_and_goes_first(folder, save, monkeypatch):
     """A process that is killed between two calls leaves no manifest without its tensors."""
     save(1)
     calls: list[str] = []
@@ -204,9 +194,7 @@ def test_the_manifest_comes_last_and_goes_first(
     ]
 
 
-def test_names_of_checkpoints_are_not_kept_for_ever(
-    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_checkpoints_are_not_kept_for_ever(folder, state, provenance, monkeypatch):
     """A Path interns its parts, which Python 3.12 then never frees."""
     arrays = {"a": np.zeros(3, np.float32)}
     interned: list[str] = []

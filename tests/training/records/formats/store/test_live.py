@@ -16,15 +16,12 @@ from dnnstack.common.locks import lock
 from dnnstack.training.records.formats import checkpoint as files
 from dnnstack.training.records.formats import store as module
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
-from dnnstack.training.records.formats.provenance import Provenance
-from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.state import Best
 from dnnstack.training.records.formats.store import (
     best_checkpoint,
     newest_checkpoint,
     write_checkpoint,
 )
-
-from .....support.checkpoint_folders import Save
 
 BAD = ("damaged", "interrupted", "no such file", "cannot be read", "was not kept")
 Step = Callable[[], None]
@@ -62,14 +59,8 @@ def watched(monkeypatch: pytest.MonkeyPatch, look: Step) -> None:
     ids=["next", "best", "keeps the best", "again", "after a rollback", "the only one again"],
 )
 def test_a_writer_that_stops_anywhere_is_not_told_as_damage(
-    read: Callable[..., Any],
-    there: tuple[int, ...],
-    step: int,
-    best: int | None,
-    folder: Path,
-    save: Save,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    read, there, step, best, folder, save, monkeypatch
+):
     for old in there:
         save(old, best=min(old, 1) if best else None)
     seen: list[str] = []
@@ -90,7 +81,7 @@ def test_a_writer_that_stops_anywhere_is_not_told_as_damage(
     assert bool(seen) == (step not in there or max(there) > step)
 
 
-def test_without_a_training_the_same_is_an_interrupted_save(folder: Path, save: Save) -> None:
+def test_without_a_training_the_same_is_an_interrupted_save(folder, save):
     save(1)
     save(2).with_suffix(".json").unlink()
     told: list[str] = []
@@ -98,7 +89,7 @@ def test_without_a_training_the_same_is_an_interrupted_save(folder: Path, save: 
     assert "its save was interrupted" in told[0]
 
 
-def test_the_first_save_of_a_training(folder: Path, save: Save) -> None:
+def test_the_first_save_of_a_training(folder, save):
     save(1).with_suffix(".json").unlink()
     with pytest.raises(CheckpointError, match=r"saving a checkpoint right now.*try again"):
         newest_checkpoint(folder, is_live=lambda: True)
@@ -107,9 +98,7 @@ def test_the_first_save_of_a_training(folder: Path, save: Save) -> None:
 
 
 @pytest.mark.parametrize("read", [newest_checkpoint, best_checkpoint])
-def test_deleted_between_listing_and_opening(
-    read: Callable[..., Any], folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_between_listing_and_opening(read, folder, save, monkeypatch):
     save(1, best=1)
     save(2, best=1)
     begun = iter([3, 4])
@@ -127,9 +116,7 @@ def test_deleted_between_listing_and_opening(
     assert told == []
 
 
-def test_the_best_is_deleted_after_the_newest_was_read(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_is_deleted_after_the_newest_was_read(folder, save, monkeypatch):
     save(1, best=1)
     save(2, best=1)
     begun = iter([3])
@@ -146,9 +133,7 @@ def test_the_best_is_deleted_after_the_newest_was_read(
     assert told == []
 
 
-def test_replaced_between_the_file_and_its_manifest(
-    folder: Path, save: Save, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_between_the_file_and_its_manifest(folder, save, state, provenance, monkeypatch):
     path = save(1)
     real, begun = files.read_whole, iter([7.0])
 
@@ -163,9 +148,7 @@ def test_replaced_between_the_file_and_its_manifest(
     assert read_checkpoint(path).arrays["a"].tolist() == [7.0] * 99
 
 
-def test_a_file_that_is_damaged_is_read_once(
-    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_damaged_is_read_once(folder, save, monkeypatch):
     path = save(1)
     path.write_bytes(path.read_bytes()[:-1])
     real, reads = files.read_whole, []
@@ -180,7 +163,7 @@ def test_a_file_that_is_damaged_is_read_once(
     assert len(reads) == 1
 
 
-def test_a_reader_beside_a_writer(folder: Path, state: State, provenance: Provenance) -> None:
+def test_a_reader_beside_a_writer(folder, state, provenance):
     """Both at full speed: whatever is found is whole, and nothing is called damaged."""
     done = threading.Event()
 

@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.records.formats import store as checkpoint_store
-from dnnstack.training.records.formats.provenance import Provenance
-from dnnstack.training.records.formats.state import State
 from dnnstack.training.records.formats.store import CheckpointWriter, checkpoint_steps
 
 
-def test_the_writer_works_in_the_background(
-    tmp_path: Path, state: State, provenance: Provenance
-) -> None:
+def test_the_writer_works_in_the_background(tmp_path, state, provenance):
     folder = tmp_path / "new" / "checkpoints"
     writer = CheckpointWriter(folder, provenance, keep=2)
     for step in (1, 2, 3):
@@ -27,9 +23,7 @@ def test_the_writer_works_in_the_background(
     assert checkpoint_steps(folder) == [3, 2]
 
 
-def test_at_most_one_write_is_outstanding(
-    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_most_one_write_is_outstanding(folder, state, provenance, monkeypatch):
     go, running, most = threading.Event(), [], []
 
     def slow(*args: Any) -> Path:
@@ -50,8 +44,8 @@ def test_at_most_one_write_is_outstanding(
 
 @pytest.mark.parametrize("call", ["check", "wait", "save"])
 def test_an_error_of_the_writer_is_raised_at_the_next_call(
-    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+    folder, state, provenance, monkeypatch, call
+):
     def full(*args: Any) -> Path:
         raise OSError(28, "No space left on device")
 
@@ -66,9 +60,7 @@ def test_an_error_of_the_writer_is_raised_at_the_next_call(
     writer.check()
 
 
-def test_the_writer_does_first_what_it_is_told(
-    folder: Path, state: State, provenance: Provenance
-) -> None:
+def test_the_writer_does_first_what_it_is_told(folder, state, provenance):
     done: list[int] = []
     writer = CheckpointWriter(
         folder, provenance, 2, True, (), lambda: done.append(len(checkpoint_steps(folder)))
