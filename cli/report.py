@@ -48,9 +48,9 @@ def report(
     sensitivity.png.
     """
     from ..common.errors import CheckpointError
-    from ..training.compressed.file import is_compressed
     from ..training.compressed.place import is_compression
     from ..training.groups.group import group_at
+    from ..training.records.formats.dnnz import is_compressed
 
     runs = runs_dir or Path("runs")
     group = group_at(target, runs)
@@ -63,12 +63,17 @@ def report(
 
 
 def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
+    from ..common.errors import DnnstackError, Warned
     from ..reports.sweep_plots import draw_sweep
     from ..reports.sweep_report import report_sweep
     from ..reports.sweep_text import report_text
     from ..training.groups.sampling import need_optuna
 
-    need_optuna()
+    try:
+        need_optuna("the importance of keys and the pictures")
+    except DnnstackError as error:
+        console.note(Warned(str(error)))
+        no_plots = True
     found = report_sweep(path)
     if as_json:
         console.say(json.dumps(found.to_json()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..common.errors import Warned
 from ..common.files import atomic_write, open_regular
 from ..common.text import cut
-from ..training.records.run_log import CSV
+from ..training.records.formats.run_log import CSV
 from . import fonts, style
 from .rate_curve import rate_curve
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..common.errors import Warned
 from ..common.files import atomic_write, regular_lines
 from ..common.text import cut
-from ..training.records.run_log import LOG, LONGEST
+from ..training.records.formats.run_log import LOG, LONGEST
 from . import fonts, style
 from .plots import drawn
 

@@ -11,6 +11,10 @@ LINE: Colour = (225, 225, 225)
 BLUE: Colour = (76, 120, 168)
 RED: Colour = (200, 40, 40)
 GREEN: Colour = (46, 125, 80)
+ORANGE: Colour = (224, 138, 0)
+PURPLE: Colour = (122, 81, 149)
+# Of a line or point that is there for comparison.
+PALE: Colour = (184, 184, 184)
 FONT = "DejaVu Sans"
 
 

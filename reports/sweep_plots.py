@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.files import atomic_write, make_folder
+from ..common.options import is_number
 from ..common.printable import printable
 from ..common.text import cut
 from ..configs.write import flow
-from ..training.groups.sampling import study
+from ..training.groups.sampling import Ended, study
 from . import fonts, style
 from .plots import drawn
 from .sweep_report import SweepReport
+from .sweep_text import short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +26,15 @@ if TYPE_CHECKING:
 
 TRIALS, VALIDATIONS, PARALLEL = "trials.png", "validations.png", "parallel.png"
 IMPORTANCE, FRONT = "importance.png", "front.png"
-# The longest name of a key, a value and a sweep, and lines that a legend can name.
-_WIDEST, _WIDEST_WORD, _WIDEST_TITLE, _MOST_NAMES = 28, 16, 60, 20
+# The longest name of a key, which Optuna would cut itself, of a value and of a sweep.
+_WIDEST, _WIDEST_WORD, _WIDEST_TITLE = 19, 16, 60
+_LARGEST = 10**15
+"""Numbers of a list that are longer are drawn as words."""
+# One for each of the best trials.
+_COLOURS = tuple(
+    style.named(c) for c in (style.RED, style.ORANGE, style.GREEN, style.BLUE, style.PURPLE)
+)
+_PALE = style.named(style.PALE)
 
 
 def draw_sweep(report: SweepReport, folder: Path) -> list[Path]:
@@ -49,15 +58,15 @@ def trials_figure(report: SweepReport) -> Figure:
     """The first objective by trial, with the best so far."""
     name = report.search.objective[0]
     figure, axes = _by_optuna("optimization_history", report, target_name=name)
-    # Optuna counts from 0.
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value + 1:g}")
+    for line in axes.lines:
+        line.set_drawstyle("steps-post")
     _whole(axes.xaxis)
     _format(axes.yaxis, name)
     return figure
 
 
 def validations_figure(report: SweepReport) -> Figure:
-    """The validations of each trial by step."""
+    """The validations of each trial by step, those of the best ones in colour."""
     figure, axes = _by_optuna("intermediate_values", report)
     name = "loss" if report.search.objective[0] == "loss" else "accuracy"
     axes.set_xlabel("step")
@@ -65,10 +74,17 @@ def validations_figure(report: SweepReport) -> Figure:
     _whole(axes.xaxis)
     _format(axes.yaxis, name)
     shown = [trial.name for trial in report.trials if report.validations[trial.name]]
+    best = [trial.name for trial in report.best if trial.name in shown][: len(_COLOURS)]
+    lines = dict(zip(shown, axes.lines, strict=True))
+    for line in axes.lines:
+        line.set(color=_PALE, linewidth=0.8)
+    for one, colour in zip(best, _COLOURS, strict=False):
+        lines[one].set(color=colour, linewidth=1.7, zorder=3)
     if legend := axes.get_legend():
         legend.remove()
-    if len(shown) <= _MOST_NAMES:
-        axes.legend(axes.lines, shown, bbox_to_anchor=(1.02, 1.0), loc="upper left", fontsize=8)
+    if best:
+        handles = [lines[one] for one in best]
+        axes.legend(handles, best, bbox_to_anchor=(1.02, 1.0), loc="upper left", fontsize=8)
     return figure
 
 
@@ -77,12 +93,19 @@ def parallel_figure(report: SweepReport) -> Figure:
     name = report.search.objective[0]
     figure, axes = _by_optuna("parallel_coordinate", report, target_name=name)
     figure.set_size_inches(min(2.5 + 1.5 * len(report.search.dimensions), 24.0), 5.4)
-    figure.axes[1].remove()  # the scale of the colours, where the last axis has its words
+    # The scale of the colours, where the last axis has its words. Before version 5 Optuna leaves
+    # out trials that lack a key, and draws nothing if all do.
+    for scale in figure.axes[1:2]:
+        scale.remove()
     for label in axes.get_xticklabels():
-        label.set(rotation=20, ha="right", text=_text(label.get_text(), _WIDEST))
+        label.set(rotation=20, ha="right")
     for lines in axes.collections:  # the darker, the better; Optuna's palest are not seen
         lines.set_cmap("viridis" if lines.get_cmap().name.endswith("_r") else "viridis_r")
     _format(axes.yaxis, name)
+    figure.draw_without_rendering()  # which makes the labels; no line is seen behind them
+    for each in figure.axes:
+        for label in each.get_yticklabels(which="both"):
+            label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.0})
     return figure
 
 
@@ -96,16 +119,18 @@ def front_figure(report: SweepReport) -> Figure:
 
 
 def importance_figure(report: SweepReport) -> Figure:
-    """A bar for each key, of each objective."""
+    """A bar for each key, of each objective; what matters most for the first one is above."""
     from matplotlib.figure import Figure
 
-    keys = [_text(each.key, _WIDEST) for each in report.search.dimensions]
+    first, names = next(iter(report.importance.values())), _shown_keys(report)
+    ordered = sorted(names, key=lambda key: first.get(key, 0.0))
+    keys = [names[key] for key in ordered]
     size = (4.0 + 3.2 * len(report.importance), 0.42 * len(keys) + 1.1)
     figure = Figure(figsize=size, dpi=110, layout="constrained")
     columns = figure.subplots(1, len(report.importance), sharey=True, squeeze=False)[0]
     for axes, (objective, shares) in zip(columns, report.importance.items(), strict=True):
         # A key that older versions of Optuna leave out has no bar.
-        known = [shares.get(each.key, math.nan) for each in report.search.dimensions]
+        known = [shares.get(key, math.nan) for key in ordered]
         bars = axes.barh(keys, known, color=style.named(style.BLUE))
         axes.bar_label(bars, [f" {share:.0%}" for share in known])
         axes.set_xlim(0.0, 1.15 * max(shares.values(), default=1.0))
@@ -124,10 +149,13 @@ def _by_optuna(
     plt.switch_backend("Agg")  # pyplot makes the figures, and would look for a screen
     objective = report.search.objective[:objectives]
     column = 2 if objective[0] == "loss" else 1
-    # Open trials, too, so that a trial's place is its number.
-    ended = [
+    keys = _shown_keys(report)
+    # Optuna counts from 0, people from 1. Open trials, too, so that a trial's place is its number.
+    ended = [Ended({}, None)]
+    ended += [
         replace(
             trial.ended(),
+            params={keys[key]: value for key, value in trial.params.items()},
             values=trial.values and trial.values[:objectives],
             reports=tuple((p[0], p[column]) for p in report.validations[trial.name]),
         )
@@ -138,10 +166,18 @@ def _by_optuna(
         from optuna.visualization import matplotlib as drawing
 
         made = study(
-            replace(report.search, objective=objective),
+            replace(
+                report.search,
+                objective=objective,
+                dimensions=tuple(
+                    replace(each, key=keys[each.key]) for each in report.search.dimensions
+                ),
+            ),
             ended,
-            words=lambda value: _text(flow(value), _WIDEST_WORD),
+            words=_word,
         )
+        # Axes of a key have their line, and those of the others no grid.
+        mpl.rcParams.update({"axes.grid": False, "axes.spines.right": True})
         axes: Axes = getattr(drawing, f"plot_{plot}")(made, **options)
     mpl.rcParams["savefig.bbox"] = "tight"  # legends and turned labels lie outside of the axes
     figure = axes.get_figure(root=True)
@@ -149,6 +185,23 @@ def _by_optuna(
     plt.close(figure)
     axes.set_title(_text(report.path.name, _WIDEST_TITLE))
     return figure, axes
+
+
+def _shown_keys(report: SweepReport) -> dict[str, str]:
+    """Each key as it is drawn: short, and another one than all others."""
+    names = short_names([each.key for each in report.search.dimensions])
+    texts = [_text(name, _WIDEST) for name in names.values()]
+    if len({*texts}) < len(texts):
+        cuts = [_text(name, _WIDEST - 5) for name in names.values()]
+        texts = [f"{place}: {text}" for place, text in enumerate(cuts, 1)]
+    return dict(zip(names, texts, strict=True))
+
+
+def _word(value: Any) -> Any:
+    """A value of a list; Optuna puts numbers into their order."""
+    if is_number(value) and abs(value) < _LARGEST:
+        return value
+    return _text(flow(value), _WIDEST_WORD)
 
 
 def _text(name: str, widest: int) -> str:

@@ -19,9 +19,9 @@ from ..datasets import ImageSet
 from ..datasets.identity import Identity, compare, matched_classes, some, unknown
 from ..datasets.loader import Index
 from .groups.group import is_group, read_group
-from .records.provenance import Provenance
+from .records.formats.provenance import Provenance
+from .records.formats.samples import SAMPLES, TRAINED, VALIDATED, Samples, read_samples
 from .records.runs import list_runs, run_of_checkpoint
-from .records.samples import SAMPLES, TRAINED, VALIDATED, Samples, read_samples
 from .splits import divide
 
 Notice = Callable[[str], object]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import dnnstack
 import pytest
@@ -12,7 +11,7 @@ from dnnstack.training.groups import shelf
 from ..support.training_fixtures import TINY
 
 
-def test_a_group_and_its_report(tmp_path: Path) -> None:
+def test_a_group_and_its_report(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     config = tmp_path / "tiny.yaml"
 
@@ -42,9 +41,7 @@ def test_a_group_and_its_report(tmp_path: Path) -> None:
         dnnstack.train_group(config)
 
 
-def test_the_trainings_of_a_group_read_their_data_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     read: list[object] = []
 

@@ -7,7 +7,7 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import data_root, describe, load, names
 
 
-def test_names_are_those_that_can_be_described() -> None:
+def test_names_are_those_that_can_be_described():
     ours = ("mnist", "strokes", "table")
     assert names() == ("cifar10", "cifar100", "fashion_mnist", "image_folder", *ours)
     needed: dict[str, dict[str, object]] = {
@@ -27,19 +27,17 @@ def test_names_are_those_that_can_be_described() -> None:
         ("imagenet22k", "unknown dataset 'imagenet22k'; known: cifar10, "),
     ],
 )
-def test_an_unknown_dataset_suggests_a_known_one(name: str, message: str) -> None:
+def test_an_unknown_dataset_suggests_a_known_one(name, message):
     with pytest.raises(DatasetError, match=message):
         describe(name)
 
 
-def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_split_is_refused(tmp_path):
     with pytest.raises(DatasetError, match="split 'valid' does not exist"):
         load("strokes", "valid", root=tmp_path)  # type: ignore[arg-type]
 
 
-def test_data_root_takes_the_first_that_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
+def test_data_root_takes_the_first_that_is_set(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("DNNSTACK_DATA", str(tmp_path / "environment"))
     assert data_root(tmp_path / "flag", "config") == tmp_path / "flag"
     assert data_root(None, "config") == tmp_path / "environment"

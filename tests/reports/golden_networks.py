@@ -39,11 +39,10 @@ from dnnstack.reports.training_text import (
 )
 from dnnstack.reports.weights_report import WeightsReport
 from dnnstack.training.listener import Progress, Started, Summary
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import Plan
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.provenance import BegunFrom
-from dnnstack.training.records.state import Best, State
+from dnnstack.training.records.formats.provenance import BegunFrom
+from dnnstack.training.records.formats.state import Best, Metrics, State
 from dnnstack.training.weights.source import Offered, Source
 from dnnstack.training.weights.start import Difference, Start
 

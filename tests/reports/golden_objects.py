@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from dnnstack.training.compressed.sensitivity import Curves, Point, Sensitivity
-from dnnstack.training.evaluate import Evaluation, Mistake
+from dnnstack.training.inference.evaluate import Evaluation, Mistake
 from numpy.typing import NDArray
 
 

@@ -24,13 +24,13 @@ from dnnstack.reports.sweep_report import SweepReport, described
 from dnnstack.reports.sweep_text import as_text as best_text
 from dnnstack.reports.sweep_text import listed, report_text, trial_line
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.compressed.arrays import Cost
-from dnnstack.training.compressed.file import Compressed
 from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.groups.journal import Trial
 from dnnstack.training.groups.outcome import Outcome
 from dnnstack.training.groups.statistics import GroupReport, Spread
 from dnnstack.training.network import Network
+from dnnstack.training.records.formats.dnnz import Compressed
+from dnnstack.training.records.formats.dnnz_arrays import Cost
 
 from ..support.described import as_json, joined
 from ..support.training_fixtures import TINY

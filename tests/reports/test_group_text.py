@@ -31,7 +31,7 @@ def _group(folder: Path, kind: Kind, *states: str) -> Path:
     return path
 
 
-def test_a_search_has_a_median_and_no_mean(tmp_path: Path) -> None:
+def test_a_search_has_a_median_and_no_mean(tmp_path):
     """Its trials are different trainings; seeds are the same one, drawn again."""
     paths = [_group(tmp_path, kind, *["finished"] * 3) for kind in ("sweep", "seeds")]
     reports = [report_group(path) for path in paths]
@@ -53,13 +53,11 @@ def test_a_search_has_a_median_and_no_mean(tmp_path: Path) -> None:
         (("interrupted", "failed"), 2, "failed"),
     ],
 )
-def test_a_group_has_the_state_of_its_runs(
-    tmp_path: Path, states: tuple[str, ...], planned: int, expected: str
-) -> None:
+def test_a_group_has_the_state_of_its_runs(tmp_path, states, planned, expected):
     assert group_state(_group(tmp_path, "seeds", *states), planned) == expected
 
 
-def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path: Path) -> None:
+def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path):
     path = _group(tmp_path, "sweep")
     journal = Journal(path)
     with journal.alone():

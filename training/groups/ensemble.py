@@ -14,11 +14,11 @@ from ...common.errors import CheckpointError, UsageError
 from ...common.text import nfc, shape_text
 from ...datasets import ImageSet, Preparation
 from ...datasets.identity import matched_classes
-from ..evaluate import Evaluation, Part, Tally
-from ..forward import Forward
-from ..intervals import paired
-from ..predict import preparation
-from ..records.trained import Trained
+from ..inference.evaluate import Evaluation, Part, Tally
+from ..inference.forward import Forward
+from ..inference.intervals import paired
+from ..inference.predict import preparation
+from ..inference.trained import Trained
 from .answers import Answers, answers
 
 Combine = Literal["probabilities", "logits", "votes"]

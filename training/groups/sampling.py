@@ -50,15 +50,20 @@ class Ended:
     generation: int | None = None
 
 
-def need_optuna() -> None:
-    """Raise DnnstackError if Optuna is not installed."""
+def has_optuna() -> bool:
+    """Whether Optuna is installed."""
     try:
         import optuna
     except ImportError:
-        raise DnnstackError(
-            f"searches and their reports need Optuna; install it with {INSTALL}"
-        ) from None
+        return False
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return True
+
+
+def need_optuna(what: str = "searches") -> None:
+    """Raise DnnstackError, that this needs Optuna, if it is not installed."""
+    if not has_optuna():
+        raise DnnstackError(f"{what} need Optuna; install it with {INSTALL}")
 
 
 def sample(
@@ -156,11 +161,11 @@ def study(
     sampler: optuna.samplers.BaseSampler | None = None,
     under_way: Sequence[Mapping[str, Any]] = (),
     *,
-    words: Callable[[Any], str] | None = None,
+    words: Callable[[Any], Any] | None = None,
 ) -> optuna.Study:
     """A study in memory with the trials that have ended, and those that are under way.
 
-    words: a text for a value of a list, for people; without, Optuna has the value's place.
+    words: a text or number for a value of a list, for people; without, Optuna has its place.
     """
     import optuna
 
@@ -190,7 +195,7 @@ def _noted(one: Ended, most: int) -> dict[str, Any]:
 
 
 def _chosen(
-    search: Search, params: Mapping[str, Any], words: Callable[[Any], str] | None = None
+    search: Search, params: Mapping[str, Any], words: Callable[[Any], Any] | None = None
 ) -> dict[str, Any]:
     """The values of a trial, as Optuna has them."""
     found = [each for each in search.dimensions if each.key in params]
@@ -203,7 +208,7 @@ def _chosen(
     return {"params": values, "distributions": kinds}
 
 
-def _distribution(each: Dimension, words: Callable[[Any], str] | None) -> Any:
+def _distribution(each: Dimension, words: Callable[[Any], Any] | None) -> Any:
     import optuna
 
     kinds = optuna.distributions
@@ -232,14 +237,14 @@ def importances(search: Search, trials: Sequence[Ended]) -> dict[str, dict[str, 
     """Of each objective, how much each key decides whether a trial is among the best tenth.
 
     The shares of an objective add up to 1. Source: Watanabe, Bansal and Hutter 2023, "PED-ANOVA".
-    None from fewer than ``ENOUGH`` complete trials; a key that older versions of Optuna leave out,
-    because not all trials have it, is missing.
+    None from fewer than ``ENOUGH`` complete trials, or without Optuna; a key that older versions
+    of Optuna leave out, because not all trials have it, is missing.
     """
+    done = [one for one in trials if one.values is not None]
+    if len(done) < ENOUGH or not has_optuna():
+        return {}
     import optuna
 
-    done = [one for one in trials if one.values is not None]
-    if len(done) < ENOUGH:
-        return {}
     found = {}
     for place, name in enumerate(search.objective):
         # The evaluator takes less for better.

@@ -26,7 +26,7 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.sampler import OPTIONS
 from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
-from ..metrics import Metrics
+from ..records.formats.state import Metrics
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, GROUP
 from ..splits import settled

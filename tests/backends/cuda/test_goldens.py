@@ -1,7 +1,7 @@
 """What whole trainings become on a GPU is what is stored: every launch with all that it is given.
 
 The trainings are bound on the stand-in for a device, so no GPU is needed, and one changes nothing.
-``DNNSTACK_GOLDENS=write pytest tests/backends`` stores a deliberate change, and shows it.
+``tests/support/goldens.py`` says how to store a deliberate change.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from dnnstack.configs import packaged_configs
 from dnnstack.graph.ops import GatherAugmented, GatherBatch
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.parallel import SPACE
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.passes.bands import stretch
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ...support import composed
 from ...support.cuda_tape import digest, files
 from ...support.described_cuda import described, drawn_choices
 from ...support.first_convs import Drawn
@@ -53,8 +55,9 @@ FURTHER = (
     {"overlap": "joins", "apart": "sgd_update,dense_tail,max_pool"},
     {"ending": "tail"},
 )
-# The layers whose units, or whose pictures' rows, ranks share.
-UNITS, BANDS = ("conv2d", "dense"), ("conv2d", "max_pool2d")
+# What ranks share of layers: units, or rows of pictures.
+UNITS = {"conv2d": "filters", "dense": "units"}
+BANDS = {"conv2d": SPACE, "max_pool2d": SPACE}
 PRECISIONS = ("tf32", "bf16", "fp32")
 
 
@@ -188,12 +191,12 @@ def test_ranks(tape, sections, monkeypatch, net, ranks):
     near = ranks != 3
 
     def every():
-        splits = ((None, 1, ()), (1.0, 3, ()), (None, 1, UNITS), *([(None, 1, BANDS)] * near))
+        splits = ((None, 1, {}), (1.0, 3, {}), (None, 1, UNITS), *([(None, 1, BANDS)] * near))
         for clip, buckets, split in splits:
             for parts in (ranks, 2 * ranks):
                 graphs = ranked(sections, net, parts, ranks, buckets, clip, split)
                 choices = LAYOUTS[(buckets + parts) % len(LAYOUTS)]
-                yield f"# {parts} parts, {buckets} pieces, clipped to {clip}, split {split}"
+                yield f"# {parts} parts, {buckets} pieces, clipped to {clip}, split {(*split,)}"
                 executable = bind(of_backend(graphs), "tf32", choices)
                 yield from described(tape, executable)
                 executable.close()
@@ -210,15 +213,16 @@ def ranked(sections, net, parts, ranks, buckets, clip, split):
     scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
     network = sections.network(net)
     for layer in network.every_layer():
-        if layer.kind in split and layer.name != "dense_1":
-            layer.parallel = SPACE if split == BANDS else layer.count
-    sgd = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights", clip_norm=clip)
-    bands = network.bands(ranks)
+        if layer.name != "dense_1":
+            layer.parallel = split.get(layer.kind)
+    sgd = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights")
+    bands = ranks if stretch(network.layers) else 1
     # Of bands every rank computes all parts.
     shares = {"parts": parts, "ranks": 1 if bands > 1 else ranks, "bands": bands}
-    rule = Optimizer(sgd, (), ema=buckets > 1, buckets=buckets, **shares)
-    train = network.train_graph(2 * parts, "data", 8 * parts, 4, 8, scaling, rule)
-    return {each.name: each for each in (train, network.update_graph(rule, 8, 4, 0, train))}
+    averages = ("ema",) if buckets > 1 else ()
+    chosen = Composition(sgd, clip_norm=clip, averages=averages, buckets=buckets, **shares)
+    found = composed.graphs(network, 2 * parts, "data", 8 * parts, 4, 8, scaling, chosen)
+    return {each.name: each for each in found}
 
 
 @pytest.mark.parametrize(("name", "precision"), SEARCHES)
