@@ -113,14 +113,6 @@ def test_a_gap_is_whole_blocks():
     assert gap(4000, 9300, 1024) == (4, 5)
 
 
-@pytest.mark.parametrize(
-    "choice", ["e", "e1-2", "ex", "e1-1-3-1", "e9-9-1-1", "e0-1-1-1", "e1-1-4-1"]
-)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, choice):
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {KEY: choice})
-
-
 @pytest.mark.parametrize("choice", ["u2-2-2-2", "x", "-1"])
 def test_a_choice_that_there_is_no_more_is_named(bound, sections, choice):
     with pytest.raises(ChoiceError, match=f"^'{choice}' for '{KEY}'$"):

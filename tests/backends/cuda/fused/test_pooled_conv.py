@@ -28,8 +28,6 @@ from dnnstack.graph.geometry import Window
 from ....support.op_draft import Draft
 from ....support.tensor_convs import computed, draw
 
-CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-KINDS = ("forward", "data", "filter")
 HALVES = Window((2, 2), (2, 2))
 
 
@@ -96,20 +94,6 @@ def section(drawn, relu, bias, whole=False):
             value[...] = np.clip(np.rint(value), -1, 1)
         value.view(np.uint32)[...] &= 0xFFFF0000
     return draft, [p, dx, dw, *([db] if bias else [])]
-
-
-@pytest.mark.parametrize(
-    ("kind", "choice"),
-    [
-        *((kind, choice) for kind in KINDS for choice in ("p", "p1-2", "px")),
-        # A warp with three columns does not have both of every window.
-        ("forward", "p2-8-8-3-1-2-2-3-1-0-1"),
-    ],
-)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
 
 
 class Timed:

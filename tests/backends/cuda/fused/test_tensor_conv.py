@@ -208,21 +208,6 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
         assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        *("t", "t1-2", "tx", "t2-8-8-8-2-2-2-5-1-0-0", f"t{'9-' * 10}9"),
-        # In float32 there are no products of warpgroups.
-        *("w", "wx", "w4-2-3-1"),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
-
-
 # ---------------------------------------------------------------- on a device
 
 

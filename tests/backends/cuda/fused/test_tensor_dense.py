@@ -111,17 +111,6 @@ def test_parts_side_by_side_load_less():
     assert beside.clocks(H200) < alone.clocks(H200)
 
 
-# ---------------------------------------------------------------- choices
-
-
-@pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "t1-1-3", "t1-1-1-1", "t9-9-1", "t0-1-1"])
-@pytest.mark.parametrize("name", LENET)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, name, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {name: choice})
-
-
 def test_a_choice_for_another_precision_is_an_error(bound, sections):
     with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
         bound(sections("lenet"), "fp32", CHOICES | {LENET[0]: "t1-1-1"})
