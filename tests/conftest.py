@@ -1,4 +1,4 @@
-"""No test reaches beyond this machine; what tests have counted is summed up at the end."""
+"""The whole suite takes all cores; no test reaches beyond this machine; counts are summed up."""
 
 from __future__ import annotations
 
@@ -18,6 +18,24 @@ from hypothesis import settings
 # A machine that is busy with other things is no fault of the code.
 settings.register_profile("patient", parent=settings(), deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All cores run the suite, where neither paths nor another number of processes are asked for.
+
+    A few files would be done before the processes have started. Neither a debugger nor what a test
+    prints finds its way through one.
+    """
+    option = config.option
+    chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    asked = getattr(option, "numprocesses", 0) is not None
+    shown = option.usepdb or option.trace or option.capture == "no" or option.collectonly
+    if not (chosen or asked or shown):
+        option.numprocesses = "logical"
+        if option.dist == "no":
+            # Tests take from milliseconds to half a minute: who is done takes some of the others'.
+            option.dist = "worksteal"
 
 
 # What a shell starts in the background, or nohup starts, ignores these, and so would every process
