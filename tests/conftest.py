@@ -93,6 +93,13 @@ def _default_loudness() -> None:
         console._quiet = False
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _free_memory() -> Iterator[None]:
+    """Networks that refer to themselves in circles are gone before the next file's are built."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def norms_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch norms of few values go the way of large ones, for which they stand."""
