@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from ..support.forking import Commands
+from ..support.unrendered import _unrendered, rendered
+
+__all__ = ["_unrendered", "rendered"]
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]

@@ -82,6 +82,7 @@ def test_pruning_alone_is_told_to_make_no_small_file(
     assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main([*COMPRESS]) == 0
@@ -288,6 +289,7 @@ def test_a_network_of_8_bits_needs_no_training(
     assert "stage 0 has quantize, which only the last one can have" in told()
 
 
+@pytest.mark.usefixtures("rendered")
 def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each point is what an evaluation of a network with these weights gives."""
     capsys.readouterr()
