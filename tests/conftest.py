@@ -15,9 +15,19 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from .support import costly
+
 # A machine that is busy with other things is no fault of the code.
 settings.register_profile("patient", parent=settings(), deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run the tests marked long, too, as is done with those of files that are named",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,7 +38,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     prints finds its way through one.
     """
     option = config.option
+    if hasattr(config, "workerinput"):
+        # It has the options of the process that has started it.
+        return
     chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    option.long = option.long or chosen
     asked = getattr(option, "numprocesses", 0) is not None
     shown = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     if not (chosen or asked or shown):
@@ -104,6 +118,16 @@ def _free_memory() -> Iterator[None]:
 def norms_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch norms of few values go the way of large ones, for which they stand."""
     monkeypatch.setattr("dnnstack.backends.onednn.norm.FEW", 0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in costly.marks(item):
+            item.add_marker(mark)
+    if not config.option.long:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_collection_finish() -> None:

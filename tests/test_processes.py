@@ -22,7 +22,13 @@ ALONE: dict[str, object] = {
     "trace": False,
     "capture": "fd",
     "collectonly": False,
+    "long": False,
 }
+SETUP = """\
+[tool:pytest]
+testpaths = tests
+addopts = --import-mode=importlib
+"""
 # Each tells the process that ran it.
 TOLD = """\
 import os
@@ -58,13 +64,17 @@ def test_how_many(paths: bool, given: dict[str, object], processes: object, dist
     pytest_cmdline_main(config)  # type: ignore[arg-type]
     wanted = (given.get("numprocesses"), given.get("dist", "no")) if paths else (processes, dist)
     assert (config.option.numprocesses, config.option.dist) == wanted
+    # What is named is run as a whole.
+    assert config.option.long == paths
 
 
 def test_they_share_the_suite(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "setup.cfg").write_text("[tool:pytest]\ntestpaths = tests\n", "utf-8")
+    (tmp_path / "setup.cfg").write_text(SETUP, "utf-8")
     (tmp_path / "tests" / "test_told.py").write_text(TOLD, "utf-8")
-    shutil.copy(TESTS / "conftest.py", tmp_path / "tests")
+    (tmp_path / "tests" / "support").mkdir()
+    for name in ("conftest.py", "support/costly.py"):
+        shutil.copy(TESTS / name, tmp_path / "tests" / name)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
