@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from .history import History as History
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
-    from .training.evaluate import Evaluation as Evaluation
     from .training.groups.comparison import Comparison as Comparison
     from .training.groups.statistics import GroupReport as GroupReport
-    from .training.predict import Prediction as Prediction
+    from .training.inference.evaluate import Evaluation as Evaluation
+    from .training.inference.predict import Prediction as Prediction
 
     __version__: str
 
@@ -41,10 +41,10 @@ _HOMES = {
     "Comparison": "training.groups.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
-    "Evaluation": "training.evaluate",
+    "Evaluation": "training.inference.evaluate",
     "GroupReport": "training.groups.statistics",
     "History": "history",
-    "Prediction": "training.predict",
+    "Prediction": "training.inference.predict",
     "RunConfig": "configs",
     "check_gradients": "plugins.checking",
     "compare": "comparing",

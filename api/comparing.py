@@ -10,12 +10,12 @@ from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads
-from .training.evaluate import Part
 from .training.groups import comparison
 from .training.groups.comparison import Comparison
 from .training.groups.ensemble import check_members
 from .training.groups.members import check_parts, find_network
-from .training.records.trained import Trained
+from .training.inference.evaluate import Part
+from .training.inference.trained import Trained
 from .wording import in_python, log_notice
 
 

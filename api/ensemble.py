@@ -15,7 +15,6 @@ from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads, ImageSet
-from .training.evaluate import Part
 from .training.groups.answers import answers
 from .training.groups.ensemble import (
     Combine,
@@ -27,7 +26,8 @@ from .training.groups.ensemble import (
     evaluate_ensemble,
 )
 from .training.groups.members import check_parts, find_members
-from .training.records.trained import Trained
+from .training.inference.evaluate import Part
+from .training.inference.trained import Trained
 from .wording import in_python, log_notice
 
 

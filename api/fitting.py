@@ -28,11 +28,11 @@ from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.alone import Company
 from .training.assemble import Load, data_folder
+from .training.inference.trained import data_folder_of
 from .training.listener import Listener, Summary
 from .training.records.resume import Resume, open_resume
 from .training.records.runs import AUTO, LATEST, find_run, latest_run_of
 from .training.records.starting import resume_or_start
-from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
 from .training.weights.source import anchored
 from .wording import as_arguments, in_python, log_notice

@@ -25,54 +25,37 @@ class _Kept:
     how: tuple[object, ...]
     settled: bool
 
-    def fits(self, sections: Sections, options: Options) -> dict[Tensor, Tensor] | None:
-        """None unless compiling these sections would make the same once more.
+    def lent(
+        self, sections: Sections, options: Options, rewrites: Mapping[str, Rewrite]
+    ) -> tuple[_Kept, dict[Tensor, Tensor]] | None:
+        """What it is once it computes with the numbers of these sections; None if it cannot.
 
-        Else its own tables, by those of the sections that are of another length.
+        With its own tables, by those of the sections that are of another length.
         """
         given = options.tuning
         alike = self.settled if given is None else given == self.executable.tuning
         if not alike or self.how != _how(options) or list(self.sections) != list(sections):
             return None
         tables: dict[Tensor, Tensor] = {}
-        for name, graph in sections.items():
-            known = self.sections[name]
-            other = _lengths(known, graph)
-            try:
-                if _read(known) != _read(graph, other):
-                    return None
-            except ValueError:
-                # An operation of a plugin holds an array, whose comparison is an array too.
-                return None
-            tables |= other
-        return tables
-
-    def renumbered(
-        self, sections: Sections, options: Options, rewrites: Mapping[str, Rewrite]
-    ) -> tuple[_Kept, dict[Tensor, Tensor]] | None:
-        """What it is once it computes with the numbers of these sections, and its own tables as
-        for ``fits``; None if it cannot."""
-        # A tuning that is given is for certain numbers.
-        alike = self.settled and options.tuning is None and self.how == _how(options)
-        if not alike or list(self.sections) != list(sections):
-            return None
-        tables: dict[Tensor, Tensor] = {}
         taken: dict[str, Graph] = {}
         for name, graph in sections.items():
-            known = self.sections[name]
-            other = _lengths(known, graph)
+            other = _lengths(self.sections[name], graph)
             taken[name] = _with_tables(graph, other)
             tables |= other
-            if [type(op) for op in known.ops] != [type(op) for op in taken[name].ops]:
-                return None
-            if _frame(known) != _frame(taken[name]):
-                return None
-        chosen = rewrites if options.fusion else {}
+        pairs = [(self.sections[name], graph) for name, graph in taken.items()]
+        if any(_frame(known) != _frame(graph) for known, graph in pairs):
+            return None
         try:
+            if all(known.ops == graph.ops for known, graph in pairs):
+                return self, tables
+            # A tuning that is given is for certain numbers.
+            if given is not None:
+                return None
+            chosen = rewrites if options.fusion else {}
             graphs = {name: rewritten(graph, chosen) for name, graph in taken.items()}
             found = self.executable.renumber(graphs)
         except ValueError:
-            # As above.
+            # An operation of a plugin holds an array, whose comparison is an array too.
             return None
         return (replace(self, sections=taken), tables) if found else None
 
@@ -83,8 +66,9 @@ class Keeping:
     If the same sections are compiled next, with the same options, it is given again, as empty as a
     new one, except for its data sets: the same calls, so the same bits. Sections are the same if
     all their operations are; rates lie in tables, whose numbers and lengths are no part of them.
-    So are those whose operations differ in numbers that the executable can take in place of its
-    own. For one training after the other: each closes its executable before the next one compiles.
+    So are those whose operations differ in numbers that the executable takes, as on a GPU, where
+    compiling is most of a short training. For one training after the other: each closes its
+    executable before the next one compiles.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -110,14 +94,11 @@ class Keeping:
     def compile(self, sections: Sections, options: Options | None = None) -> Executable:
         options = options or Options()
         kept, self._kept = self._kept, None
-        tables = None if kept is None else kept.fits(sections, options)
-        if kept is not None and tables is None:
-            other = kept.renumbered(sections, options, self._backend.rewrites)
-            kept, tables = other or (kept, None)
-        if kept is not None and tables is not None:
-            kept.executable.renew()
-            return Lent(kept.executable, partial(self._keep, kept), tables)
         if kept is not None:
+            if lent := kept.lent(sections, options, self._backend.rewrites):
+                now, tables = lent
+                now.executable.renew()
+                return Lent(now.executable, partial(self._keep, now), tables)
             # What is kept needs memory that the next one may need.
             kept.executable.close()
         del kept
@@ -275,26 +256,15 @@ def _with_tables(graph: Graph, replaced: Mapping[Tensor, Tensor]) -> Graph:
         return graph
     made = graph.substituted(replaced)
     made.results = {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()}
-    made.moved = list(graph.moved)
     return made
 
 
-def _read(graph: Graph, replaced: Mapping[Tensor, Tensor] | None = None) -> tuple[object, ...]:
-    """What a backend reads of a section: not its seed, for operations have the keys made of it."""
-    other = _with_tables(graph, replaced or {})
-    return (*_frame(other), other.ops)
-
-
 def _frame(graph: Graph) -> tuple[object, ...]:
-    """What it reads beside the operations."""
+    """What a backend reads of a section beside the operations: not its seed, for they have the
+    keys made of it."""
     return (
         graph.name,
         graph.batch_size,
         graph.training,
-        graph.parts,
-        graph.ranks,
-        graph.bands,
-        graph.apart,
         graph.results,
-        graph.moved,
     )

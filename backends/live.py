@@ -27,13 +27,8 @@ class Live(Generic[OpT]):
         self.names = set(names)
         self._followers: list[Callable[[OpT], None]] = []
 
-    def follow(self, apply: Callable[[OpT], None]) -> None:
-        """Call ``apply`` with the operation now, and again whenever it is another one."""
-        apply(self.op)
-        self.on_change(apply)
-
     def on_change(self, apply: Callable[[OpT], None]) -> None:
-        """The same, but not now."""
+        """Call ``apply`` with the operation whenever it is another one."""
         self._followers.append(apply)
 
     def forget(self) -> None:

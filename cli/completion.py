@@ -59,7 +59,7 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
         names = list_runs(ctx.params.get("runs_dir") or Path("runs"))
     except CheckpointError:
         names = []
-    return _offered(_or_auto(option, names), typed, "dir")
+    return _offered([*["auto"] * (option.name == "resume"), *names], typed, "dir")
 
 
 def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -78,11 +78,7 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
     from ..training.groups.group import list_groups
 
     names = list_groups(ctx.params.get("runs_dir") or Path("runs"))
-    return _offered(_or_auto(option, names), typed, "dir")
-
-
-def _or_auto(option: click.Parameter, names: list[str]) -> list[str]:
-    return ["auto", *names] if option.name == "resume" else names
+    return _offered([*["auto"] * (option.name == "resume"), *names], typed, "dir")
 
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -107,16 +107,10 @@ def compress(
     from ..reports.compress_plots import draw_plots
     from ..reports.compress_report import CompressedReport
     from ..training.compressed import pipeline
-    from ..training.compressed.place import (
-        create_place,
-        find_place,
-        is_compression,
-        name_of,
-        read_record,
-    )
+    from ..training.compressed import place as places
+    from ..training.inference.trained import Trained, data_root_of, find_trained
     from ..training.records.runs import AUTO
     from ..training.records.starting import deciding
-    from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:
@@ -136,7 +130,7 @@ def compress(
     runs = runs_dir or Path("runs")
     auto = resume == Path(AUTO)
     if resume is not None and not auto and run is None and checkpoint is None:
-        checkpoint = Path(read_record(resume).source)
+        checkpoint = Path(places.read_record(resume).source)
     trained = find_trained(run, checkpoint, runs, console.note)
     machine = trained.config.run
     backend = open_backend(
@@ -150,12 +144,12 @@ def compress(
         show_sensitivity(trained, backend, root, as_json, offline)
         return 0
     planned = pipeline.stage_configs(trained, loaded.config, runs)
-    name = loaded.config.name or f"{name_of(trained)}-compressed"
-    with deciding(runs, name, is_compression) if auto else nullcontext(resume) as folder:
+    name = loaded.config.name or f"{places.name_of(trained)}-compressed"
+    with deciding(runs, name, places.is_compression) if auto else nullcontext(resume) as folder:
         if folder is not None:
-            place = find_place(folder, trained, loaded.config)
+            place = places.find_place(folder, trained, loaded.config)
         else:
-            place = create_place(runs, name, trained, loaded.config)
+            place = places.create_place(runs, name, trained, loaded.config)
     count = len(loaded.config.trainings)
     lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
     progress.remark(f"stages      {', '.join(lengths)}")

@@ -14,7 +14,7 @@ from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
-    from ..training.predict import Prediction
+    from ..training.inference.predict import Prediction
 
 _UNREADABLE, _NOT_SURE = 1, 3
 """Exit statuses: a picture could not be read; an answer is less likely than was asked for."""
@@ -116,7 +116,7 @@ def predict(
     from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
     from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
-    from ..training.predict import InputFolder, columns
+    from ..training.inference.predict import InputFolder, columns
 
     chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
     if sum(chosen.values()) > 1:

@@ -6,7 +6,8 @@ within a group too, so those that a group lies in are read as well, and the smal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 # Each line has a version or controller, and the group of this process.
@@ -15,10 +16,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 # Read besides: a sandbox may show nothing of its mounts.
 USUAL = Path("/sys/fs/cgroup")
 UNLIMITED = 1 << 62
-_MEMORY = (
-    ("memory.max", "memory.current"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
+_MEMORY = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 # Pages of files count as held, and go when they have to.
 _FILES = ("active_file", "inactive_file")
@@ -27,28 +25,26 @@ _FILES = ("active_file", "inactive_file")
 def memory() -> tuple[int, int]:
     """Bytes that all processes of the groups may hold, and what is left; UNLIMITED without one."""
     most = left = UNLIMITED
-    for folder in _folders("memory"):
-        for names in _MEMORY:
-            try:
-                limit, held = (int(_text(folder / name)) for name in names)
-            except ValueError:
-                continue
-            most, left = min(most, limit), min(left, max(limit - held + _of_files(folder), 0))
+    for folder, limit, held in _numbers("memory", _MEMORY):
+        most, left = min(most, limit), min(left, max(limit - held + _of_files(folder), 0))
     return most, left
 
 
 def processors() -> int:
     """Whole processors of the smallest quota, rounded up; UNLIMITED without one."""
-    fewest = UNLIMITED
-    for folder in _folders("cpu"):
-        for names in _QUOTAS:
-            try:
-                quota, period = map(int, " ".join(_text(folder / n) for n in names).split())
-            except ValueError:
-                continue
-            if quota > 0 < period:
-                fewest = min(fewest, -(-quota // period))
-    return fewest
+    quotas = _numbers("cpu", _QUOTAS)
+    found = (-(-quota // period) for _, quota, period in quotas if quota > 0 < period)
+    return min(found, default=UNLIMITED)
+
+
+def _numbers(controller: str, names: Iterable[Sequence[str]]) -> Iterator[tuple[Path, int, int]]:
+    """The folder of each group, with two numbers from files of either version."""
+    for folder in _folders(controller):
+        for each in names:
+            # Without a limit there is a word, or no file.
+            with suppress(ValueError):
+                first, second = map(int, " ".join(_text(folder / n) for n in each).split())
+                yield folder, first, second
 
 
 def _of_files(folder: Path) -> int:

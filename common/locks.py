@@ -69,8 +69,8 @@ class Lock:
         self.release()
 
 
-def lock(path: Path | str, keep: bool = True) -> Lock:
-    """Take the lock at ``path`` (created if missing) without waiting.
+def lock(path: Path | str, keep: bool = True, tries: int = _TRIES) -> Lock:
+    """Take the lock at ``path`` (created if missing), in so many tries, 10 ms apart.
 
     Unless its file is to be kept, it is deleted at the end. Raises LockedError when another
     process, or another Lock of this one, has it; the message names the holder from the file's text,
@@ -80,7 +80,7 @@ def lock(path: Path | str, keep: bool = True) -> Lock:
     target = Path(path)
     with naming(target):
         while True:
-            descriptor = _locked(target)
+            descriptor = _locked(target, tries)
             # Another process may have deleted the file after it was opened here.
             if _is_at(descriptor, target):
                 break
@@ -111,13 +111,13 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _locked(target: Path) -> int:
+def _locked(target: Path, tries: int) -> int:
     """The descriptor of the locked file. Raises LockedError and OSError, as ``lock`` does."""
     import fcntl
 
     descriptor = open_regular(target, os.O_RDWR | os.O_CREAT)
     try:
-        for left in range(_TRIES, 0, -1):
+        for left in range(tries, 0, -1):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break

@@ -16,6 +16,7 @@ from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
 from ..common.text import listed, nfc
 from .decoded import file_stamp, remembered
+from .identity import unknown
 from .image_set import unreadable
 from .picture_kinds import (
     NO_PICTURE,
@@ -112,10 +113,8 @@ def list_pictures(
     names, empty = find_classes(folder, others)
     found = {nfc(name): name for name in (*empty, *names)}
     known = {nfc(name): name for name in classes}
-    unknown = [name for name in names if nfc(name) not in known]
-    missing = [name for form, name in known.items() if form not in found]
-    if unknown or missing:
-        parts = (("unknown", unknown), ("missing", missing))
+    parts = (("unknown", unknown(classes, names)), ("missing", unknown((*empty, *names), classes)))
+    if any(names for _, names in parts):
         told = "; ".join(f"{what}: {listed(names, _LISTED)}" for what, names in parts if names)
         raise DatasetError(
             f"{folder}: its folders are not those of the {len(classes)} classes ({told})"

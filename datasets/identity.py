@@ -100,8 +100,8 @@ def compare(before: Identity, after: Identity) -> Difference:
     if before.digest == after.digest:
         return Difference(np.arange(len(kept), dtype=np.int32), {}, {})
     rest: dict[str, Sequence[str]] = {
-        "classes that are gone": _unknown(after.classes, before.classes),
-        "new classes": _unknown(before.classes, after.classes),
+        "classes that are gone": unknown(after.classes, before.classes),
+        "new classes": unknown(before.classes, after.classes),
     }
     if not before.names or not after.names:
         counts = f"{len(before.labels):,} before, {len(after.labels):,} now"
@@ -154,6 +154,7 @@ def _rows(samples: Identity) -> list[_Row]:
     return list(zip(samples.names, labels, contents, strict=True))
 
 
-def _unknown(known: Sequence[str], names: Sequence[str]) -> list[str]:
+def unknown(known: Sequence[str], names: Sequence[str]) -> list[str]:
     """Those of ``names`` that are not among ``known``, in NFC."""
-    return [names[at] for at in np.flatnonzero(matched_classes(known, names) < 0).tolist()]
+    forms = {*map(nfc, known)}
+    return [name for name in names if nfc(name) not in forms]

@@ -11,13 +11,14 @@ import json
 import logging
 import sys
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from .integer_pixels import Depth, Reading, of_other_depth, told_of
 from .picture_files import heic_version, open_picture
 from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
-from .repeated import doubts, split_contents
+from .repeated import doubts
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -55,7 +56,8 @@ _NAMED = 10
 class ImageFolder(Dataset):
     """size: of all pictures, or (height, width); a config must give it, and ``train``.
 
-    The other options are described in the schema of configs.
+    bits: the depth of integer pixels; by default, that of the pictures in ``train``. The other
+    options are described in the schema of configs.
     """
 
     about = "the pictures are in the folders that the config names"
@@ -107,20 +109,18 @@ class ImageFolder(Dataset):
         folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
         others: Counter[str] = Counter()
+        rest: list[PictureFile] = []
         if self.test is None:
+            beside = folder
             rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
-            beside, tests = folder, held
-            pictures = rest if split == "train" else held
         else:
             # Problems of the test pictures are reported before the training, not after it.
             beside = self._folder("test", root)
             passed = others if split == "test" else Counter[str]()
-            by_class = list_pictures(beside, classes, passed, every=False)
-            tests = [picture for each in by_class for picture in each]
-            if split == "test":
-                folder, pictures = beside, tests
-            else:
-                pictures = [p for each in list_pictures(folder, classes, others) for p in each]
+            held = [*chain(*list_pictures(beside, classes, passed, every=False))]
+            if split == "train":
+                rest = [*chain(*list_pictures(folder, classes, others))]
+        folder, pictures = (folder, rest) if split == "train" else (beside, held)
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
@@ -130,59 +130,56 @@ class ImageFolder(Dataset):
             readings = [Reading(self.bits) for _ in pictures]
             decode = partial(_decode, folder, pictures, images, whole, skip, readings)
             read = decode(range(len(pictures)))
-            other = of_other_depth(readings)
-            for at, answer in zip(other, decode(other), strict=True):
-                read[at] = answer
-            kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
+            read |= decode(of_other_depth(readings))
+            kept = [at for at, digest in read.items() if isinstance(digest, str)]
             labels = np.array([pictures[at].label for at in kept], np.int32)
             for label, name in enumerate(classes):
                 if label not in labels and any(label == each.label for each in pictures):
                     raise DatasetError(f"{folder / name}: none of its pictures can be read")
             failed = {
-                picture.name: str(error)
-                for picture, error in zip(pictures, read, strict=True)
+                pictures[at].name: str(error)
+                for at, error in read.items()
                 if isinstance(error, DatasetError)
             }
             refused.update(failed)
             named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
             said = {
-                "contents": "".join(str(read[at])[:CONTENT_DIGITS] for at in kept),
-                "left_out": json.dumps(failed),
-                "depth": json.dumps(told_of(named, self.bits)),
-                "heic": "heic" * any(each.heic for each in readings),
+                "contents": [str(read[at])[:CONTENT_DIGITS] for at in kept],
+                "left_out": failed,
+                "depth": told_of(named, self.bits),
+                "heic": any(each.heic for each in readings),
             }
-            return said, (images if len(kept) == len(images) else images[kept], labels)
+            arrays = (images if len(kept) == len(images) else images[kept], labels)
+            return {"said": json.dumps(said)}, arrays
 
-        stamps = [
-            _VERSION,
-            str(folder.resolve()),
-            skip,
-            self.bits,
-            # Not their labels: those are of the folders as they are called now.
-            *([p.name, *p.stamp] for p in pictures),
-        ]
-        fields = ("contents", "left_out", "depth", "heic")
-        found, build = read_once(stamps, fields, look)
-        asked = json.loads(found["left_out"]).keys() - refused
+        def recalled(*more: object) -> tuple[dict[str, Any], Callable[[], Arrays]]:
+            # Not the labels: those are of the folders as they are called now.
+            own = ([p.name, *p.stamp] for p in pictures)
+            stamps = [_VERSION, str(folder.resolve()), skip, self.bits, *own, *more]
+            found, build = read_once(stamps, ("said",), look)
+            return json.loads(found["said"]), build
+
+        said, build = recalled()
+        asked = said["left_out"].keys() - refused
         if better := [name for name in sorted(asked) if _readable(folder / name)]:
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
-            found, build = read_once([*stamps, better], fields, look)
-        bits, told = json.loads(found["depth"])
+            said, build = recalled(better)
+        left_out, (bits, told) = said["left_out"], said["depth"]
         if bits is not None and split == "test" and self.bits is None:
             # As the pictures that are trained on.
             bits = self.load("train", root, downloads).bits or 16
             return replace(self, bits=bits).load("test", root, downloads)
         for text in filter(None, [passed_over_text(others), *told]):
             _LOG.warning("%s: %s", folder, text)
-        left_out = json.loads(found["left_out"])
         _tell_left_out(folder, left_out)
         used = [picture for picture in pictures if picture.name not in left_out]
-        contents = split_contents(found["contents"])
-        content = sha256_bytes(f"{[p.label for p in used]} {found['contents']}".encode())
+        contents = tuple(said["contents"])
+        content = sha256_bytes(f"{[p.label for p in used]} {''.join(contents)}".encode())
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
-        key += f" {found['heic']} {heic_version()}" if found["heic"] else ""
+        key += f" heic {heic_version()}" if said["heic"] else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
+        doubtful = doubts(classes, folder, used, contents, beside, held) if split == "train" else ()
         place = folder.absolute()
         return ImageSet(
             f"image_folder/{split}",
@@ -192,9 +189,7 @@ class ImageFolder(Dataset):
             tuple(f"{place}/{p.name}" for p in used),
             names=tuple(p.name for p in used),
             contents=contents,
-            doubts=()
-            if split == "test"
-            else doubts(classes, folder, used, contents, beside, tests),
+            doubts=doubtful,
             bits=bits,
         )
 
@@ -241,7 +236,7 @@ def _decode(
     skip: bool,
     readings: Sequence[Reading],
     wanted: Sequence[int],
-) -> list[str | DatasetError]:
+) -> dict[int, str | DatasetError]:
     """Fill ``images[wanted]``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
 
@@ -261,25 +256,25 @@ def _decode(
         except OSError as error:
             return unreadable(path, error)
 
-    def several(places: Sequence[int]) -> list[str | DatasetError]:
-        return [decode(at) for at in places]
+    def several(places: Sequence[int]) -> dict[int, str | DatasetError]:
+        return {at: decode(at) for at in places}
 
     places = (wanted[at : at + _CHUNK] for at in range(0, len(wanted), _CHUNK))
-    hashes: list[str | DatasetError] = []
+    hashes: dict[int, str | DatasetError] = {}
     threads = decoding_threads()
     with ThreadPoolExecutor(threads, "dnnstack-decode") as pool:
         # So many that no thread waits while the answers of another are looked at.
         ahead = deque(pool.submit(several, each) for each in islice(places, 2 * threads))
         while ahead:
             found = ahead.popleft().result()
-            for answer in found:
+            for answer in found.values():
                 if isinstance(answer, DatasetError) and not skip:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise DatasetError(
                         f"{answer}. Remove the file, or skip all such files with on_error: skip "
                         "beside 'train' in the config"
                     )
-                hashes.append(answer)
+            hashes |= found
             ahead.extend(pool.submit(several, each) for each in islice(places, 1))
     return hashes
 
@@ -291,11 +286,10 @@ def decoding_threads() -> int:
 
 
 def _readable(path: Path) -> bool:
-    try:
+    with suppress(DatasetError, OSError):
         open_picture(path, [])
-    except (DatasetError, OSError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:

@@ -58,7 +58,7 @@ def told_of(readings: Mapping[str, Reading], given: Depth | None) -> tuple[Depth
         return given, []
     largest = max(found.values())
     bits = given or fewest_bits(largest)
-    why = "as was given" if given else f"as their largest is {largest}; the key 'bits' sets others"
+    why = "as in training" if given else f"as their largest is {largest}"
     told = [f"{len(found)} pictures have integer pixels; {bits} bits are taken of them, {why}"]
     if over := [name for name, most in found.items() if most >> bits]:
         told.append(f"{len(over)} have larger integers, which become white: {listed(over, 3)}")
@@ -73,9 +73,8 @@ def lower_bytes(image: PilImage) -> PilImage | None:
     from PIL import Image
 
     tiles = getattr(image, "tile", ())
-    raw = (
-        str(tiles[0].args if isinstance(tiles[0].args, str) else tiles[0].args[0]) if tiles else ""
-    )
+    args = tiles[0].args if tiles else ""
+    raw = str(args if isinstance(args, str) else args[0])
     # Of grey with alpha, two bytes each, the lower one of grey is the second.
     grey = raw == "LA;16B"
     if not grey and raw[:-1] not in _COLOURED:

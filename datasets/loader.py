@@ -42,8 +42,6 @@ def split_validation(
             f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} "
             f"for training; use a number from 0 to {max(count - 1, 0)}"
         )
-    if labels is None and barred is None:
-        return _split(count, held, seed)
     order = _order(count, seed)
     groups = np.zeros(count, np.int32) if labels is None else labels
     allowed = order if barred is None else order[~barred[order]]
@@ -73,18 +71,12 @@ def _shares(held: int, sizes: NDArray[np.int64], most: NDArray[np.int64]) -> NDA
     return found
 
 
-def _order(count: int, seed: int) -> NDArray[np.int64]:
-    return permutation(key(seed, "validation split"), 0, count)
-
-
 @lru_cache(maxsize=1)
-def _split(count: int, held: int, seed: int) -> tuple[Index, Index]:
+def _order(count: int, seed: int) -> NDArray[np.int64]:
     """Kept for the next training, which in a search has the same one."""
-    order = _order(count, seed)
-    rest, chosen = (np.sort(part).astype(np.int32) for part in (order[held:], order[:held]))
-    for part in (rest, chosen):
-        part.setflags(write=False)
-    return rest, chosen
+    order = permutation(key(seed, "validation split"), 0, count)
+    order.setflags(write=False)
+    return order
 
 
 def split_fold(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from ..common.files import sha256_file
-from ..common.machine import available_threads
 from .class_folders import PictureFile
 from .decoded import remembered
 from .identity import CONTENT_DIGITS, some
 
-# More threads do not read faster from one disk.
-_THREADS = 8
-_UNKNOWN = " " * CONTENT_DIGITS
 Sample = tuple[str, int, str]
 """A name, a label and a content."""
 
@@ -54,31 +50,21 @@ def _hashed(
 ) -> Sequence[str]:
     """The contents of those of whose size there are several files, as no others can be the same.
 
-    The others' contents are empty.
+    The others' contents are empty, as are those of files that cannot be read.
     """
-    asked = [picture.stamp[0] > 0 and sizes[picture.stamp[0]] > 1 for picture in pictures]
-
-    def content(picture: PictureFile, wanted: bool) -> str:
-        # Who reads the picture says why it cannot be read.
-        with suppress(OSError):
-            return sha256_file(folder / picture.name)[:CONTENT_DIGITS] if wanted else _UNKNOWN
-        return _UNKNOWN
+    asked = [each for each in pictures if each.stamp[0] > 0 and sizes[each.stamp[0]] > 1]
 
     def compute() -> dict[str, str]:
-        with ThreadPoolExecutor(min(available_threads(), _THREADS)) as pool:
-            return {"contents": "".join(pool.map(content, pictures, asked))}
+        hashes = {}
+        for picture in asked:
+            # Who reads the picture says why it cannot be read.
+            with suppress(OSError):
+                hashes[picture.name] = sha256_file(folder / picture.name)[:CONTENT_DIGITS]
+        return {"hashes": json.dumps(hashes)}
 
-    if not any(asked):
-        return [""] * len(pictures)
-    every = zip(pictures, asked, strict=True)
-    stamps = ["contents", str(folder.resolve()), *([p.name, *p.stamp, each] for p, each in every)]
-    return split_contents(remembered(stamps, ("contents",), compute)["contents"])
-
-
-def split_contents(joined: str) -> tuple[str, ...]:
-    """The contents of which a text consists."""
-    places = range(0, len(joined), CONTENT_DIGITS)
-    return tuple(joined[at : at + CONTENT_DIGITS].strip() for at in places)
+    stamps = ["hashes", str(folder.resolve()), *([each.name, *each.stamp] for each in asked)]
+    found = json.loads(remembered(stamps, ("hashes",), compute)["hashes"]) if asked else {}
+    return [found.get(picture.name, "") for picture in pictures]
 
 
 def lacking(part: str, names: Sequence[str], samples: str = "pictures") -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -104,25 +105,22 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     classes, _ = find_classes(train)
     others: Counter[str] = Counter()
     by_class = list_pictures(train, classes, others)
-    tests = None if test is None else list_pictures(test, classes, others, every=False)
-    rest = [p for c in by_class for p in c]
-    held = [p for c in tests or () for p in c]
-    if tests is None:
+    usable = {train: [*map(len, by_class)]}
+    rest = [*chain(*by_class)]
+    chosen = [(train, each) for each in _sample(rest, most)]
+    if test is None:
         # What cannot be read is left out only after this, of either part.
         rest, held = held_out(by_class, test_fraction, _how_to_divide(train))
+    else:
+        tests = list_pictures(test, classes, others, every=False)
+        usable[test], held = [*map(len, tests)], [*chain(*tests)]
+        chosen += [(test, each) for each in _sample(held, max(most // 4, 1))]
     kept = {f"{train}/{picture.name}" for picture in rest}
-    chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
-    if test is not None and tests is not None:
-        part = _sample([p for c in tests for p in c], max(most // 4, 1))
-        chosen += [(test, each) for each in part]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
     seen: list[tuple[int, Look]] = []
     names: list[str] = []
     broken: dict[str, str] = {}
-    usable = {train: [len(each) for each in by_class]}
-    if test is not None and tests is not None:
-        usable[test] = [len(each) for each in tests]
     for (above, picture), look in zip(chosen, found, strict=True):
         name = os.path.relpath(f"{above}/{picture.name}", folder)
         if isinstance(look, Look):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from ..common.printable import paragraph
-from ..training.evaluate import Evaluation
 from ..training.groups.ensemble import MIXED, EnsembleEvaluation, Gain
-from ..training.records.store import FOLDER
+from ..training.inference.evaluate import Evaluation
+from ..training.records.formats.store import FOLDER
 from .evaluate_text import WIDTH, as_text
 from .tables import table
 

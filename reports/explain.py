@@ -25,8 +25,8 @@ from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
-from ..training.share import ALONE, Share
-from ..training.shared_parts import shared_out
+from ..training.share import ALONE, Share, shared_out
+from ..training.splits import divide
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
@@ -227,7 +227,7 @@ def explain(
     check_memory(network, backend)
     scaling = preprocessing(config, info)
     data = _made_up(config, info)
-    plan = make_plan(config, len(data), labels=data.labels)
+    plan = make_plan(config, len(data), parts=divide(config, data.labels))
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..common.printable import paragraph, printable
 from ..training.groups.outcome import Outcome
 from ..training.groups.statistics import COLUMNS, GroupReport, Spread
-from ..training.intervals import wilson
+from ..training.inference.intervals import wilson
 from .tables import table
 
 WIDTH = 80

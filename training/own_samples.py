@@ -13,36 +13,36 @@ from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError, DatasetError, Warned
 from ..common.records import dataclass
+from ..common.text import nfc
 from ..configs import RunConfig, parse_config
 from ..datasets import ImageSet
-from ..datasets.identity import Identity, compare, matched_classes, some
+from ..datasets.identity import Identity, compare, matched_classes, some, unknown
 from ..datasets.loader import Index
 from .groups.group import is_group, read_group
-from .records.provenance import Provenance
+from .records.formats.provenance import Provenance
+from .records.formats.samples import SAMPLES, TRAINED, VALIDATED, Samples, read_samples
 from .records.runs import list_runs, run_of_checkpoint
-from .records.samples import SAMPLES, TRAINED, VALIDATED, Samples, read_samples
 from .splits import divide
 
 Notice = Callable[[str], object]
 Origin = tuple[Path, Provenance]
 """The file of a checkpoint, and what it says of itself."""
 # Options of a data set that do not decide which samples there are.
-_OF_PIXELS = ("size", "fit", "mode", "bits")
+_OF_PIXELS = ("size", "fit", "mode")
 
 
 @dataclass(frozen=True)
 class Chosen:
     """What a network takes of a data set; ``samples``: how the records of its run name it.
 
-    rows: (N,), places in the set; labels: (N,), of ``classes``; train, validation: places in
-    ``rows``, ascending. ``whole``: all of the set, divided as the config says. ``listed``: what is
-    left of a list.
+    images: what is taken; rows: (N,), its places in the set; train, validation: places in
+    ``images``, ascending. ``whole``: all of the set, divided as the config says. ``listed``: what
+    is left of a list.
     """
 
     samples: Samples
-    classes: tuple[str, ...]
+    images: ImageSet
     rows: Index
-    labels: Index
     train: Index
     validation: Index
     whole: bool = False
@@ -54,14 +54,10 @@ class Chosen:
         own = self.samples
         return own if own.names or own.earlier or not self.whole else None
 
-    def of(self, images: ImageSet) -> ImageSet:
-        """The samples, from the data set."""
-        return images if self.whole else images.taken(self.rows, self.labels, self.classes)
-
     def told(self) -> dict[str, Any] | None:
         """What other ranks need to take the same; None for the whole set."""
-        places = (self.rows, self.labels, self.train, self.validation)
-        told = {"classes": self.classes, "places": [each.tolist() for each in places]}
+        places = (self.rows, self.images.labels, self.train, self.validation)
+        told = {"classes": self.images.classes, "places": [each.tolist() for each in places]}
         return None if self.whole else told
 
 
@@ -99,12 +95,12 @@ def choose(
     if group is not None:
         return _among(samples, images, config.run.dir, accept, notice)
     if keeps_classes and ancestor is not None:
-        places = matched_classes(ancestor[1].classes, images.classes).tolist()
-        if sorted(places) == [*range(len(ancestor[1].classes))]:
-            images = in_classes(images, ancestor[1].classes, config.name, notice)
+        order = ancestor[1].classes
+        if {*map(nfc, order)} == {*map(nfc, images.classes)}:
+            images = in_classes(images, order, config.name, notice)
     whole = not listed and images.classes == identity.classes
     rows = np.arange(len(images), dtype=np.int32)
-    return Chosen(samples, images.classes, rows, images.labels, *parts, whole)
+    return Chosen(samples, images, rows, *parts, whole)
 
 
 def _of_run(
@@ -123,7 +119,7 @@ def _of_run(
             f"config says, and {SAMPLES}, which names its samples, is not in the folder of its "
             "run; put the data back as they were, or the checkpoint into the folder of its run"
         )
-    return Chosen(samples, own.classes, rows, own.labels, *parts, own is images)
+    return Chosen(samples, own, rows, *parts, own is images)
 
 
 def _among(listed: Samples, images: ImageSet, begun: str, accept: bool, notice: Notice) -> Chosen:
@@ -147,8 +143,8 @@ def _among(listed: Samples, images: ImageSet, begun: str, accept: bool, notice: 
     )
     if not len(held) and VALIDATED in listed.parts:
         raise CheckpointError(f"{begun}: none of the samples that it validates on is left")
-    labels = places[images.labels[rows]]
-    return Chosen(listed, listed.classes, rows, labels, train, held, listed=True)
+    taken = images.taken(rows, places[images.labels[rows]], listed.classes)
+    return Chosen(listed, taken, rows, train, held, listed=True)
 
 
 def in_classes(
@@ -162,8 +158,7 @@ def in_classes(
     if images.classes == classes:
         return images
     places = matched_classes(classes, images.classes)
-    new = [name for name, place in zip(images.classes, places, strict=True) if place < 0]
-    lost = [name for place, name in enumerate(classes) if place not in places]
+    new, lost = unknown(classes, images.classes), unknown(images.classes, classes)
     rows = np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
     if new or lost:
         told = [f"it does not know {some(new)}"] * bool(new)

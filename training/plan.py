@@ -18,8 +18,8 @@ from ..configs.schema.run import TrainConfig
 from ..datasets import steps_per_epoch
 from ..datasets.loader import Index
 from ..optimizers.groups import RATES
-from ..optimizers.optimizer import EMA, LOOKAHEAD, SWA, lookahead_decays, swa_decays
 from ..optimizers.schedules.schedule import Length, training_steps
+from ..passes.average import EMA, LOOKAHEAD, SWA, lookahead_decays, swa_decays
 from .rate_tables import make_schedule, rate_tables
 from .splits import divide
 
@@ -79,24 +79,17 @@ class Plan:
 
 
 def make_plan(
-    config: RunConfig,
-    count: int,
-    resuming: bool = False,
-    labels: Index | None = None,
-    parts: tuple[Index, Index] | None = None,
+    config: RunConfig, count: int, resuming: bool = False, parts: tuple[Index, Index] | None = None
 ) -> Plan:
-    """The plan for a training set of ``count`` samples; labels: of these, for stratified parts.
+    """The plan for a training set of ``count`` samples.
 
-    parts: the samples to train on and to validate on; by default, as ``divide`` has them.
-    A milestone that is not reached is an error, unless an override gave the length, perhaps that of
-    the run that is now resumed. Raises DatasetError if no batch can be filled, ConfigError for a
-    schedule that does not fit, for patience without validation, or for a goal that cannot be
-    measured.
+    parts: those to train on and to validate on; by default others, but as many. A milestone that
+    is not reached is an error, unless an override gave the length, perhaps that of the run that is
+    now resumed. Raises DatasetError if no batch can be filled, ConfigError for a schedule that does
+    not fit, for patience without validation, or for a goal that cannot be measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
-    # Without labels the parts have other samples, but the same sizes.
-    given = np.zeros(count, np.int32) if labels is None else labels
-    chosen, held = divide(config, given) if parts is None else parts
+    chosen, held = divide(config, np.zeros(count, np.int32)) if parts is None else parts
     if train.patience is not None and len(held) == 0:
         raise ConfigError(
             "train.patience: counts validations, but data.validation is 0; hold samples back for "

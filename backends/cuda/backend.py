@@ -11,7 +11,7 @@ from ...common.text import listed
 from ...graph.graph import Graph
 from ..base import Limits, Options, Precision
 from ..collectives import on_one_machine
-from ..compiling import Choices, CompilePlan, Sections, compiled
+from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
 from .binding.bind import KERNELS, Arithmetic
@@ -48,6 +48,8 @@ DEFAULT_CHOICES["bf16"] = {"layout": "nhwc", "pad": "32"}
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
 REFUSABLE = ("overlap", "apart", "quiet")
+# The choices of a whole step; all others are of one section: the name has a slash.
+WHOLE = ("layout", "pad", "streams", "ending", *REFUSABLE)
 _LISTED = 6
 
 
@@ -116,6 +118,8 @@ class CudaBackend:
             offered: list[Shipped] = []
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
+                if trained:
+                    _check_names(tuning.choices)
                 count = int(tuning.choices.get("streams", "1"))
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
                 notes = (*notes, *_notices(graphs))
@@ -195,6 +199,13 @@ class CudaBackend:
             "CuPy": cupy_version(),
             "cudnn-frontend": module_version(frontend()),
         }
+
+
+def _check_names(choices: Choices) -> None:
+    """Raise ChoiceError for a choice of a whole step that there is not, or not any more."""
+    for name, taken in choices.items():
+        if "/" not in name and name not in WHOLE:
+            raise ChoiceError(f"{taken!a} for {name!a}")
 
 
 def _check(table: Shipped, made: CudaExecutable) -> None:

@@ -20,25 +20,20 @@ from ...common.records import dataclass
 from ...graph.graph import Graph
 from ...graph.ops import GatherBatch
 from ..base import Options, Precision
+from ..batch import batch_key, parts_of
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
-from .binding.early_updates import EARLY, WEIGHTS
 from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
-from .countable import batch_key, check_countable
+from .countable import check_countable
 from .dry_run import ALIGNMENT, STREAM, Array, Cuda
 from .libraries.cublas import WORKSPACE_BYTES
 from .libraries.runtime import cuda_api, spare_bytes
 from .tuner import STREAMS
 
-# The choices with the most padding, streams and launches that a search may take.
-FURTHEST: Mapping[str, str] = {
-    "layout": "nhwc",
-    "pad": "32",
-    "streams": STREAMS[-1],
-    EARLY: WEIGHTS,
-}
+# The choices with the most padding and streams that a search may take.
+FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32", "streams": STREAMS[-1]}
 # The share of the free memory up to which "auto" keeps data sets on the device.
 DATA_SHARE = 0.5
 # What the driver keeps of kernels and captured graphs.
@@ -186,7 +181,7 @@ def _need(binder: Binder, own: int) -> SectionNeed:
         fixed=own - sum(array.taken - ALIGNMENT for array in grows.values()),
         per_sample=-(-sum(array.nbytes for array in grows.values()) // batch),
         workspace=sum(workspace_sizes([binder]).values()),
-        parts=binder.graph.parts,
+        parts=parts_of(binder.graph),
     )
 
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
-from .binding.at_once import MARK, at_end
+from .binding.at_once import AT_END
 from .executable import CudaExecutable
 from .failures import failed
 from .fused.tensor_conv import POOLED
@@ -36,7 +36,7 @@ GAIN = 0.97
 FEW_LAUNCHES = 48
 # What is so many times slower alone may be faster among neighbours; and how many are kept.
 RIVAL, MOST_RIVALS = 1.35, 3
-# Beside these, products that update parameters themselves, each perhaps in two launches.
+# Beside these, products that the launch of the update may take along.
 MOST_AT_ONCE = 2
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
@@ -95,7 +95,7 @@ def _of_trial(
         end += (begin + budget - end) / (len(binders) - turn)
         variants = {name: _made(makers) for name, makers in binder.variants.items()}
         moving = {} if rivals is None else binder.at_once
-        at_once = {name: _made([(MARK, make)]) for name, make in moving.items()}
+        at_once = {name: _made([(AT_END, make)]) for name, make in moving.items()}
         # Other processes compile while the device is timed.
         every = (*variants.values(), *at_once.values())
         compiling = begun([each for made in every for _, each in made])
@@ -178,14 +178,12 @@ def _add_rivals(
 
 
 def _add_at_once(rivals: Rivals | None, name: str, ranked: Sequence[Rank]) -> None:
-    """Products that update parameters themselves, in front of what computes the gradient alone:
-    what they do besides is spared elsewhere, so their own times say nothing."""
+    """Products with an update, in front of what computes the gradient alone: what else they do is
+    spared elsewhere, so their own times say nothing."""
     timed = sorted(ranked, key=lambda each: each.seconds)
     right = [each.choice for each in timed if each.seconds < float("inf") and each.verified()]
-    pairs = [(choice, at_end(choice)) for choice in right[:MOST_AT_ONCE]]
     if rivals is not None:
-        found = [choice for pair in pairs for choice in pair if choice is not None]
-        rivals[name] = [*found, *rivals.get(name, ())]
+        rivals[name] = [*right[:MOST_AT_ONCE], *rivals.get(name, ())]
 
 
 def _made(

@@ -12,7 +12,6 @@ from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import BoundCall, Options
 from .binding import at_once
-from .binding.early_updates import EARLY, WEIGHTS
 from .binding.ending import BATCH, TAIL
 from .binding.launches import CHAINS, JOINS
 from .executable import CudaExecutable
@@ -133,7 +132,6 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     ways = [(found, _seconds(build, found, FINE_REPEATS))]
     if available():
         ways += _overlap(build, found, options, begin + budget)
-    ways = [_early(build, *way, options, begin + budget) for way in ways]
     ways = [_ending(build, *way, options, begin + budget) for way in ways]
     # Which of them wins in the end depends on what each then finds beside its other launches.
     near = [way for way in ways if way[1] <= NEAR * min(seconds for _, seconds in ways)]
@@ -215,7 +213,6 @@ def _united(
                 break
             start = at_once.without_ends(found, name) | {name: product, "ending": ending}
             start |= {"streams": "1"}
-            start.pop(EARLY, None)
             starts.append((_seconds(build, start, FINE_REPEATS), start))
         seconds, start = min(starts, key=lambda each: each[0], default=(float("inf"), {}))
         if seconds < float("inf"):
@@ -223,28 +220,6 @@ def _united(
             if seconds < FINE_GAIN * fastest:
                 found, fastest = choices, seconds
     return found, fastest
-
-
-def _early(
-    build: _Trials, found: dict[str, str], fastest: float, options: Options, deadline: float
-) -> tuple[dict[str, str], float]:
-    """The choices with weights updated beside the rest of backward, where the step gains by it, and
-    the seconds of a step: ``fastest`` without."""
-    if build.many(found):
-        return found, fastest
-    best = found
-    # One more stream may be what they need.
-    for streams in STREAMS[1:]:
-        options.interrupt()
-        if streams != STREAMS[1] and time.perf_counter() > deadline:
-            break
-        choices = found | {EARLY: WEIGHTS, "streams": streams}
-        seconds, ran = _timed(build, choices, FINE_REPEATS)
-        if not any("updates" in each.call.arguments for each in ran):
-            break
-        if seconds < FINE_GAIN * fastest:
-            best, fastest = choices, seconds
-    return best, fastest
 
 
 def _ending(

@@ -26,21 +26,18 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         pictures = raw.array(op.x.shape, np.uint8)
     images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
     chosen = Rows(b, op)
-    live = b.live.add(op, ("keys",))
 
     @lru_cache(1)
     def drawn_in(epoch: int, count: int) -> list[Array]:
         """What is drawn for all samples, at once: NumPy's calls cost more than numbers."""
-        return decisions(live.op, np.arange(count), epoch)
-
-    live.follow(lambda op: drawn_in.cache_clear())
+        return decisions(op, np.arange(count), epoch)
 
     def gather() -> None:
         rows = np.maximum(chosen(), 0)
         epoch = int(step[0]) // (len(order()) // n)
         source = images()
         drawn = [each[rows] for each in drawn_in(epoch, len(source))]
-        augmented(live.op, source, rows, epoch, drawn, pictures)
+        augmented(op, source, rows, epoch, drawn, pictures)
 
     kinds = ", ".join(each.kind for each in op.augment)
     details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}

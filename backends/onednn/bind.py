@@ -12,7 +12,6 @@ from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import Array, BoundCall
-from ..live import LiveOps
 from ..registry import Registry
 from .library import library
 from .memory import Descriptor, Memory
@@ -101,8 +100,6 @@ class Binder:
         self._places = Places(graph) if share else None
         self._position = 0
         self._late: dict[tuple[Unite, str], list[tuple[Op, Any, set[Tensor]]]] = {}
-        # What the kernels read anew when another training has other numbers.
-        self.live = LiveOps()
         self._updated = {t for op in graph.ops for t in op.tensors(op.updates)}
 
     def bind(self) -> None:

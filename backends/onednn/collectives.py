@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from ...graph.graph import Tensor
 from ...graph.ops import (
     AddMetrics,
     AllGather,
@@ -89,8 +88,9 @@ def add_metrics(b: Binder, op: AddMetrics) -> None:
     b.host(op, run, "add")
 
 
-def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Array, Array, bool]:
+def _ends(b: Binder, op: Exchange) -> tuple[Array, Array, bool]:
     """The arrays of both tensors, and whether ranks exchange anything: else y is bound here."""
+    (x,), (y,) = op.reads(), op.writes()
     source, target = b.plain(x).array(x.shape), b.output(y).array(y.shape)
     if op.ranks == 1:
         b.host(op, lambda: np.copyto(target, source), "copyto")
@@ -108,7 +108,7 @@ def _sent(b: Binder, op: Exchange, run: Callable[[], None], values: int, does: s
 
 @binds(GatherRows)
 def gather_rows(b: Binder, op: GatherRows) -> None:
-    x, y, together = _ends(b, op, op.x, op.y)
+    x, y, together = _ends(b, op)
     if not together:
         return
     ranks, each = joined(op.ranks), len(x)
@@ -122,7 +122,7 @@ def gather_rows(b: Binder, op: GatherRows) -> None:
 
 @binds(GatherRowsBackward)
 def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
-    dy, dx, together = _ends(b, op, op.dy, op.dx)
+    dy, dx, together = _ends(b, op)
     if not together:
         return
     ranks, received = joined(op.ranks), b.scratch_array((op.ranks, *dx.shape))
@@ -134,36 +134,27 @@ def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
     _sent(b, op, run, dy.size, "swap")
 
 
+@binds(ExchangeUnitsBackward)
 @binds(ExchangeUnits)
-def exchange_units(b: Binder, op: ExchangeUnits) -> None:
-    x, y, together = _ends(b, op, op.x, op.y)
+def exchange_units(b: Binder, op: ExchangeUnits | ExchangeUnitsBackward) -> None:
+    """Blocks by ranks and rows are sent or received, and by rows and ranks on the other side."""
+    forward = isinstance(op, ExchangeUnits)
+    x, y, together = _ends(b, op)
     if not together:
         return
-    ranks, rows = joined(op.ranks), len(y)
-    received = b.scratch_array((op.ranks, rows, *x.shape[1:]))
-    blocks = y.reshape(rows, op.ranks, *x.shape[1:])
+    ranks, (joint, apart) = joined(op.ranks), (y, x) if forward else (x, y)
+    by_ranks = b.scratch_array((op.ranks, len(joint), *apart.shape[1:]))
+    by_rows = joint.reshape(len(joint), op.ranks, *apart.shape[1:])
 
     def run() -> None:
-        ranks.swap(x, received)
-        blocks[...] = received.swapaxes(0, 1)
+        if forward:
+            ranks.swap(x, by_ranks)
+            by_rows[...] = by_ranks.swapaxes(0, 1)
+        else:
+            by_ranks[...] = by_rows.swapaxes(0, 1)
+            ranks.swap(by_ranks, y)
 
     _sent(b, op, run, x.size, "swap")
-
-
-@binds(ExchangeUnitsBackward)
-def exchange_units_backward(b: Binder, op: ExchangeUnitsBackward) -> None:
-    dy, dx, together = _ends(b, op, op.dy, op.dx)
-    if not together:
-        return
-    ranks, rows = joined(op.ranks), len(dy)
-    sent = b.scratch_array((op.ranks, rows, *dx.shape[1:]))
-    blocks = dy.reshape(rows, op.ranks, *dx.shape[1:])
-
-    def run() -> None:
-        sent[...] = blocks.swapaxes(0, 1)
-        ranks.swap(sent, dx)
-
-    _sent(b, op, run, dy.size, "swap")
 
 
 @binds(JoinNorms)

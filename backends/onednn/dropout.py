@@ -18,13 +18,13 @@ from .primitive import Attributes, first_fast
 @binds(Dropout, dtypes=BOTH)
 def dropout(b: Binder, op: Dropout) -> None:
     mask = np.zeros(prod(op.x.shape), np.uint8)
-    live, threshold, parts = b.live.add(op, ("key",)), op.threshold, op.parts
+    key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
     step = b.array(op.step)
     b.arrays[op.mask] = mask.reshape(op.x.shape)
 
     def draw() -> None:
         turn, part = divmod(int(step[0]), parts)
-        random.at_least(random.Key(*live.op.key), turn, threshold, mask, first=part * len(mask))
+        random.at_least(key, turn, threshold, mask, first=part * len(mask))
 
     b.host(op, draw, "philox", {"mask": f"u8 {'x'.join(map(str, op.x.shape))}"})
     _multiply(b, op, op.x, op.mask, op.y, op.scale)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ...common.errors import DnnlError
 from ...graph.graph import SHARED, Graph, Tensor
 from ..base import Array, BoundCall, check_array, in_three_steps
-from ..live import renumber, renumbered
 from ..tuning import Tuning
 
 # Their import enters their kernels into the table.
@@ -107,11 +106,7 @@ class OneDnnExecutable:
         self._stale.update(self._sections)
 
     def renumber(self, sections: Mapping[str, Graph]) -> bool:
-        found = renumber(self.graphs, sections, {n: b.live for n, b in self._sections.items()})
-        if found:
-            self.graphs = sections
-            self.tuning = renumbered(self.tuning, sections)
-        return found
+        return False
 
     def write(self, tensor: Tensor, array: Array) -> None:
         check_array(tensor, array)

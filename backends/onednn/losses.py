@@ -19,10 +19,10 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     shifted, powers = (b.scratch_array((k, n), np.float64) for _ in range(2))
     top, total, right = (b.scratch_array((n,), np.float64) for _ in range(3))
     samples = np.arange(n)
-    mean, live = op.reduction == "mean", b.live.add(op, ("label_smoothing",))
+    mean = op.reduction == "mean"
+    chosen, spread = _shares(op.label_smoothing, k)
 
     def run() -> None:
-        chosen, spread = _shares(live.op.label_smoothing, k)
         np.copyto(shifted, x.T)
         np.maximum.reduce(shifted, 0, out=top)
         np.subtract(shifted, top, out=shifted)
@@ -52,10 +52,10 @@ def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -
     dx = b.output(op.dx).array()
     wide = b.scratch_array((n * k,), np.float64)
     first = np.arange(n) * k
-    mean, live = op.reduction == "mean", b.live.add(op, ("label_smoothing",))
+    mean = op.reduction == "mean"
+    chosen, spread = _shares(op.label_smoothing, k)
 
     def run() -> None:
-        chosen, spread = _shares(live.op.label_smoothing, k)
         masked = target < 0 if target.min() < 0 else None
         count = n if masked is None else n - int(np.count_nonzero(masked))
         np.copyto(wide, log_p)

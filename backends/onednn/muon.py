@@ -9,20 +9,18 @@ from numpy.typing import NDArray
 
 from ...graph.graph import Tensor
 from ...graph.ops import MuonUpdate
-from ..live import Live
 from .arenas import flats, stretches
 from .bind import Binder, binds
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 from .store import tensor_dims
-from .updates import add, follow, scalar
+from .updates import add, scalar
 
 
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
     one = scalar(b, 1.0)
-    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
-    momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)
+    momentum = scalar(b, op.momentum)
     for members in stretches(b.store, op.parameters, op.gradients, op.buffers):
         g, v = flats(b.store, members, op.gradients, op.buffers)
         add(b, op, (v, momentum), (g, one), v)
@@ -33,12 +31,11 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
         begin = b.store.spans[op.buffers[members[0]]][1]
         for i in members:
             _, start, stop = b.store.spans[op.buffers[i]]
-            _step(b, live, i, u.buffer[start - begin : stop - begin])
+            _step(b, op, i, u.buffer[start - begin : stop - begin])
 
 
-def _step(b: Binder, live: Live[MuonUpdate], index: int, direction: NDArray[np.uint8]) -> None:
+def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -> None:
     """p = scale p - lr (NS(u) + wd scale p); direction: the bytes of u in the layout of p."""
-    op = live.op
     parameter = op.parameters[index]
     rates, step = b.data(op.rates), b.array(op.step)
     u = Memory(b.home(parameter).descriptor, direction)
@@ -53,18 +50,18 @@ def _step(b: Binder, live: Live[MuonUpdate], index: int, direction: NDArray[np.u
         op, reorder_desc(plain.descriptor, turned.descriptor), {"src": plain, "dst": turned}
     )
     values = p.array()
-    keep, minus_lr, decays = scalar(b), scalar(b), bool(op.weight_decay[index])
+    keep, minus_lr, decay = scalar(b), scalar(b), op.weight_decay[index]
 
     def set_rate() -> None:
-        lr = float(rates()[step[0]]) * live.op.factor(index)
+        lr = float(rates()[step[0]]) * op.factor(index)
         norm = sqrt(float(np.dot(values, values))) if op.rescale else 0.0
         scale = sqrt(parameter.shape[0]) / norm if norm > 0 else 1.0
-        shrink = (scale - 1.0) - scale * lr * live.op.weight_decay[index]
-        keep.array()[0], minus_lr.array()[0] = shrink if decays else scale, -lr
+        shrink = (scale - 1.0) - scale * lr * decay
+        keep.array()[0], minus_lr.array()[0] = shrink if decay else scale, -lr
 
     b.host(op, set_rate, "dot", {"parameter": parameter.name})
     # 1 + shrink would round a small decay away.
-    add(b, op, (p, keep), (direct, minus_lr), p, accumulate=1.0 if decays else None)
+    add(b, op, (p, keep), (direct, minus_lr), p, accumulate=1.0 if decay else None)
 
 
 def _newton_schulz(b: Binder, op: MuonUpdate, u: Memory, parameter: Tensor) -> None:

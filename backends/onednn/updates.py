@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import sqrt
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,12 @@ from numpy.typing import NDArray
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
-from ..live import Live
 from .arenas import flats, stretches
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_SQRT, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc
 
-OpT = TypeVar("OpT", bound=Op)
 Scaled = tuple[Memory, Memory]
 _PIECE = 1 << 14
 
@@ -30,16 +27,6 @@ def scalar(b: Binder, value: float | None = None) -> Memory:
     """A memory of one number: a constant, or without a value one that every run sets."""
     single = Descriptor.of((1,))
     return b.scratch(single) if value is None else b.constant(single, value)
-
-
-def follow(live: Live[OpT], memory: Memory, read: Callable[[OpT], float]) -> Memory:
-    """Keep a memory of one number at what ``read`` says of the operation."""
-
-    def put(op: OpT) -> None:
-        memory.array()[0] = read(op)
-
-    live.follow(put)
-    return memory
 
 
 def add(
@@ -93,10 +80,6 @@ def _update_stretches(
     return list(stretches(b.store, op.parameters, op.gradients, *families, alike=alike))
 
 
-def _decay(i: int, op: ParameterUpdate) -> float:
-    return op.weight_decay[i]
-
-
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
     """Over whole stretches: p += -lr wd p - lr g without momentum; with it
@@ -105,25 +88,15 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     rates, step = b.data(op.rates), b.array(op.step)
     one = scalar(b, 1.0)
     found = _update_stretches(b, op, op.buffers)
-    # With a decay the momentum is part of a primitive.
-    decays = bool(op.momentum) and any(op.weight_decay)
-    live = b.live.add(op, ("lr_factor", "weight_decay", *(() if decays else ("momentum",))))
-    # One of the parameters that have this factor.
-    of_factor = {op.factor(i): i for i, *_ in found}
-    minus_lr = {factor: scalar(b) for factor in of_factor}
-    minus_lr_m = {factor: scalar(b) for factor in of_factor}
+    minus_lr = {op.factor(i): scalar(b) for i, *_ in found}
+    minus_lr_m = {factor: scalar(b) for factor in minus_lr}
     shrinks = [scalar(b) for _ in found]
     factors: list[tuple[NDArray[np.float32], float]] = []
-
-    def set_factors(op: SgdUpdate) -> None:
-        factors.clear()
-        for factor, i in of_factor.items():
-            factors.append((minus_lr[factor].array(), op.factor(i)))
-            factors.append((minus_lr_m[factor].array(), op.factor(i) * op.momentum))
-        for shrink, (i, *_) in zip(shrinks, found, strict=True):
-            factors.append((shrink.array(), op.weight_decay[i] * op.factor(i)))
-
-    live.follow(set_factors)
+    for factor in minus_lr:
+        factors.append((minus_lr[factor].array(), factor))
+        factors.append((minus_lr_m[factor].array(), factor * op.momentum))
+    for shrink, (i, *_) in zip(shrinks, found, strict=True):
+        factors.append((shrink.array(), op.weight_decay[i] * op.factor(i)))
 
     def set_rate() -> None:
         lr = float(rates()[step[0]])
@@ -135,8 +108,7 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
         shown["lr_factor"] = str([op.factor(i) for i, *_ in found])
     b.host(op, set_rate, "multiply", shown)
     for shrink, members in zip(shrinks, found, strict=True):
-        first, decay = members[0], op.weight_decay[members[0]]
-        factor = op.factor(first)
+        factor, decay = op.factor(members[0]), op.weight_decay[members[0]]
         p, g = flats(b.store, members, op.parameters, op.gradients)
         moves = (p, (g, minus_lr[factor]), shrink if decay else None)
         if not op.momentum:
@@ -144,11 +116,9 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
             continue
         (v,) = flats(b.store, members, op.buffers)
         if decay:
-            own = follow(live, scalar(b, decay), partial(_decay, first))
-            add(b, op, (p, own), (g, one), v, accumulate=op.momentum)
+            add(b, op, (p, scalar(b, decay)), (g, one), v, accumulate=op.momentum)
         else:
-            momentum = follow(live, scalar(b, op.momentum), lambda op: op.momentum)
-            add(b, op, (v, momentum), (g, one), v)
+            add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
         if op.nesterov:
             move(b, op, *moves)
             move(b, op, p, (v, minus_lr_m[factor]), None)
@@ -164,16 +134,12 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     """
     rates, step = b.data(op.rates), b.array(op.step)
     one = scalar(b, 1.0)
-    # The other moment's decay is part of a primitive.
-    live = b.live.add(op, ("lr_factor", "weight_decay", "beta1", "eps"))
-    keeps = follow(live, scalar(b, op.beta1), lambda op: op.beta1)
-    takes = follow(live, scalar(b, 1.0 - op.beta1), lambda op: 1.0 - op.beta1)
-    second = scalar(b, 1.0 - op.beta2)
+    keeps, takes, second = (scalar(b, n) for n in (op.beta1, 1.0 - op.beta1, 1.0 - op.beta2))
     found = _update_stretches(b, op, op.means, op.squares, start=op.start)
     minus_lr, eps, shrink = ([scalar(b) for _ in found] for _ in range(3))
 
     def set_rates() -> None:
-        now, op = int(step[0]), live.op
+        now = int(step[0])
         for n, (i, *_) in enumerate(found):
             lr = float(rates()[now]) * op.factor(i)
             t = now - op.start[i] + 1
@@ -189,8 +155,7 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         scratch = b.scratch(p.descriptor)
         decay = op.weight_decay[members[0]]
         if decay and not op.decoupled:
-            own = follow(live, scalar(b, decay), partial(_decay, members[0]))
-            add(b, op, (p, own), (g, one), scratch)
+            add(b, op, (p, scalar(b, decay)), (g, one), scratch)
             g = scratch
         add(b, op, (m, keeps), (g, takes), m)
         add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY["mul"])
@@ -218,11 +183,8 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
         for at in range(0, len(values[0]), _PIECE):
             pieces.append((members[0], [each[at : at + _PIECE] for each in values]))
 
-    # The formula's own numbers as well: NumPy takes them from it.
-    live = b.live.add(op, ("lr_factor", "weight_decay", "formula"))
-
     def run() -> None:
-        now, rate, op = int(step[0]), rates(), live.op
+        now, rate = int(step[0]), rates()
         for i, (p, g, *states) in pieces:
             lr, t = rate[now] * op.factor(i), now - op.start[i] + 1
             op.formula.update(p, g, states, lr, op.weight_decay[i], t)

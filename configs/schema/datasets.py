@@ -189,11 +189,6 @@ class ImageFolderConfig(DatasetConfig):
         Literal["stop", "skip"],
         "What to do if a picture cannot be read: stop, or skip it with a warning.",
     ] = "stop"
-    bits: Annotated[
-        Literal[8, 10, 12, 16] | None,
-        "Depth of integer pixels of more than 8 bits; default: the least that has the largest "
-        "value of the training pictures.",
-    ] = None
 
 
 _MODELS: Models[DatasetConfig] = already(

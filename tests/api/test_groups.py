@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import dnnstack
 import pytest
+from dnnstack.training.groups import shelf
 
 from ..support.training_fixtures import TINY
 
 
-def test_a_group_and_its_report(tmp_path: Path) -> None:
+def test_a_group_and_its_report(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     config = tmp_path / "tiny.yaml"
 
@@ -39,3 +39,19 @@ def test_a_group_and_its_report(tmp_path: Path) -> None:
         dnnstack.load("tiny-seeds", runs_dir=tmp_path / "runs")
     with pytest.raises(TypeError, match="either seeds or folds"):
         dnnstack.train_group(config)
+
+
+def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    read: list[object] = []
+
+    def counted(*given: object) -> object:
+        read.append(given[1])
+        return load_data(*given)  # type: ignore[arg-type]
+
+    load_data = shelf.load_data
+    monkeypatch.setattr(shelf, "load_data", counted)
+    dnnstack.train_group(
+        tmp_path / "tiny.yaml", seeds=2, device="numpy", runs_dir=tmp_path / "runs"
+    )
+    assert read == ["train"]

@@ -11,34 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import CheckpointError
+from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.datasets.integer_pixels import Depth
-from dnnstack.training.assemble import load_data, with_bits
-from dnnstack.training.compressed.file import read_compressed, save_compressed
-from dnnstack.training.evaluate import load_part
-from dnnstack.training.forward import Forward
+from dnnstack.training.assemble import load_data
 from dnnstack.training.groups.ensemble import check_members
-from dnnstack.training.predict import Prediction, predict, preparation
-from dnnstack.training.records.provenance import Provenance
+from dnnstack.training.inference.evaluate import load_part
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.predict import Prediction, predict, preparation
+from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.records.formats.dnnz import read_compressed, save_compressed
+from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 
-CONFIG = """
-data:
-  dataset: {image_folder: {train: pics, test: tests, size: 4, mode: grey}}
-  batch_size: 4
-  validation: 0
-layers: [flatten, {dense: {units: 2}}]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 2}
-run: {device: numpy}
-checkpoint: {every_epochs: 1, best: false}
-"""
+from ..support.stored import beside
+
+CONFIG = "\n" + beside(__file__, "pixel_depth_config.yaml")
 
 
 def paint(root: Path, most: int, begin: int = 0) -> None:
@@ -132,12 +124,12 @@ def test_networks_of_another_depth_are_not_compared(
         check_members((first, learn("name=other")))
 
 
-def test_a_config_comes_before_a_checkpoint(root: Path) -> None:
-    chosen = parsed(root, "data.dataset.image_folder.bits=12")
-    assert with_bits(chosen, 10) is chosen
-    assert with_bits(parsed(root), 10).data.dataset.options()["bits"] == 10
-    other = parsed(root, "data.dataset=strokes")
-    assert with_bits(other, 10) is other
+def test_no_key_of_a_config_sets_a_depth(root: Path) -> None:
+    with pytest.raises(ConfigError, match="bits: unknown key"):
+        parsed(root, "data.dataset.image_folder.bits=12")
+    # Other data sets have none.
+    few = parsed(root, "data.dataset={strokes: {train_count: 20}}")
+    assert load_data(few, "train", root, None, 10).bits is None
 
 
 def test_a_compressed_network_keeps_the_depth(
@@ -158,8 +150,8 @@ def test_a_resumed_training_goes_on_with_the_depth(
     """Also where it began before there was a choice: with 16 bits."""
     seen: list[int | None] = []
 
-    def load(config: RunConfig, *rest: Any) -> ImageSet:
-        images = load_data(config if seen else with_bits(config, bits), *rest)
+    def load(*given: Any) -> ImageSet:
+        images = load_data(*given) if seen else load_data(*given[:-1], bits)
         seen.append(images.bits)
         return images
 

@@ -20,16 +20,17 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
 from ..assemble import build_network
-from ..evaluate import Part, evaluate, load_part
+from ..inference.evaluate import Part, evaluate, load_part
+from ..inference.trained import Trained
 from ..listener import Listener
-from ..records.checkpoint import Checkpoint
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz import SUFFIX, Compressed, read_compressed, save_compressed
+from ..records.formats.record import write_record
+from ..records.formats.store import FOLDER as CHECKPOINTS
+from ..records.formats.store import newest_checkpoint
 from ..records.resume import Resume, open_member
-from ..records.runs import write_config
-from ..records.store import FOLDER as CHECKPOINTS
-from ..records.store import newest_checkpoint
-from ..records.trained import Trained
+from ..records.runs import CONFIG
 from ..trainer import train
-from .file import SUFFIX, Compressed, read_compressed, save_compressed
 from .filters import smaller_arrays, smaller_config
 from .place import Measured, Place, Record, StageResult, name_of, unwritable
 from .quantization import check_names, quantized_checkpoint
@@ -243,7 +244,7 @@ def _resumed(folder: Path, config: RunConfig, notice: Callable[[str], None]) -> 
     if found is not None and found.checkpoint is None and found.run is not None:
         try:
             # The stage before may have been moved, with this one, since this one was begun.
-            write_config(found.run, effective_yaml(config))
+            write_record(found.run.path, CONFIG, effective_yaml(config).encode())
         except BaseException:
             found.close()
             raise

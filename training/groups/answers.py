@@ -11,9 +11,9 @@ from ...backends.base import Backend
 from ...common.records import dataclass
 from ...datasets import ImageSet
 from ...datasets.identity import matched_classes
-from ..evaluate import Evaluation, Part, Scores, evaluate
+from ..inference.evaluate import Evaluation, Part, Scores, evaluate
+from ..inference.trained import Trained
 from ..own_samples import in_classes
-from ..records.trained import Trained
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ...backends.base import Backend
 from ...datasets import ImageSet
-from ..evaluate import Evaluation, Part
-from ..intervals import mcnemar, paired, probability_text
-from ..records.trained import Trained
+from ..inference.evaluate import Evaluation, Part
+from ..inference.intervals import mcnemar, paired, probability_text
+from ..inference.trained import Trained
 from .answers import Answers, answers
 
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from ...backends.base import Backend
 from ...common.errors import CheckpointError, UsageError
-from ...common.text import shape_text
+from ...common.text import nfc, shape_text
 from ...datasets import ImageSet, Preparation
 from ...datasets.identity import matched_classes
-from ..evaluate import Evaluation, Part, Tally
-from ..forward import Forward
-from ..intervals import paired
-from ..predict import preparation
-from ..records.trained import Trained
+from ..inference.evaluate import Evaluation, Part, Tally
+from ..inference.forward import Forward
+from ..inference.intervals import paired
+from ..inference.predict import preparation
+from ..inference.trained import Trained
 from .answers import Answers, answers
 
 Combine = Literal["probabilities", "logits", "votes"]
@@ -169,8 +169,7 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: takes pictures {shapes[0]}, but {first.path} takes {shapes[1]}; "
                 "networks that are combined or compared take the same pictures"
             )
-        places = matched_classes(first.classes, other.classes).tolist()
-        if sorted(places) != [*range(len(first.classes))]:
+        if {*map(nfc, first.classes)} != {*map(nfc, other.classes)}:
             raise CheckpointError(
                 f"{other.path}: knows other classes than {first.path}; networks that are combined "
                 "or compared have the same classes"

@@ -24,8 +24,8 @@ from ...common.records import dataclass
 from ...common.text import suggested
 from ...common.typed_json import Name, from_json
 from ...configs import RunConfig
-from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
-from ..records.starting import deciding
+from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, is_bare, list_runs, newest_first, numbered
+from ..records.starting import deciding, unwritable
 
 Kind = Literal["seeds", "folds", "sweep"]
 
@@ -83,7 +83,7 @@ def write_group(path: Path, group: Group) -> None:
     try:
         atomic_write(path / GROUP, f"{json.dumps(asdict(group), indent=2)}\n".encode())
     except OSError as error:
-        raise _unwritable(path / GROUP, error) from None
+        raise unwritable(path / GROUP, error) from None
 
 
 def create_group(runs_dir: Path, name: str, group: Group) -> Path:
@@ -94,7 +94,7 @@ def create_group(runs_dir: Path, name: str, group: Group) -> Path:
     """
     try:
         make_folder(runs_dir)
-        number, path = max(_numbered(runs_dir, name), default=(0, runs_dir))
+        number, path = max(numbered(runs_dir, name), default=(0, runs_dir))
         while not (number and _began(path, group)):
             number += 1
             path = runs_dir / (name if number == 1 else f"{name}-{number}")
@@ -102,13 +102,13 @@ def create_group(runs_dir: Path, name: str, group: Group) -> Path:
                 path.mkdir()
         sync_folder(runs_dir)
     except OSError as error:
-        raise _unwritable(runs_dir, error) from None
+        raise unwritable(runs_dir, error) from None
     return path
 
 
 def _began(path: Path, group: Group) -> bool:
     """Write the record of a folder in which there is nothing yet; False if there is something."""
-    if not _is_bare(path):
+    if not is_bare(path, GROUP):
         return False
     try:
         held = lock(path / LOCK, keep=False)
@@ -119,25 +119,16 @@ def _began(path: Path, group: Group) -> bool:
             raise
         held = None
     with nullcontext() if held is None else held:
-        if not _is_bare(path):
+        if not is_bare(path, GROUP):
             return False
         remove_temporaries(path)
         write_group(path, group)
         return True
 
 
-def _is_bare(path: Path) -> bool:
-    names = {entry.name for entry in path.iterdir()} - {LOCK}
-    return all(name.startswith(f".{GROUP}.") and name.endswith(".tmp") for name in names)
-
-
 def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
     """The group of this name with the highest number. Raises CheckpointError."""
-    try:
-        found = sorted(_numbered(runs_dir, name), reverse=True)
-    except OSError:
-        found = []
-    for _, path in found:
+    for path in newest_first(runs_dir, name):
         if is_group(path) and read_group(path).kind == kind:
             return path
     raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
@@ -179,7 +170,7 @@ def lock_group(path: Path) -> Lock | None:
     except OSError as error:
         if error.errno in NO_LOCKS:
             return None
-        raise _unwritable(path / LOCK, error) from None
+        raise unwritable(path / LOCK, error) from None
 
 
 def runs_of(group: Path) -> list[Path]:
@@ -192,17 +183,3 @@ def runs_of(group: Path) -> list[Path]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
-    """Folders called ``name`` (1) or ``name-N`` (N). Raises OSError."""
-    pattern = re.compile(re.escape(name) + r"(?:-([1-9]\d{0,9}))?")
-    found = ((pattern.fullmatch(path.name), path) for path in runs_dir.iterdir())
-    return [(int(match[1] or 1), path) for match, path in found if match and path.is_dir()]
-
-
-def _unwritable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
-        "with --runs-dir, or with run.dir of the config"
-    )

@@ -10,11 +10,11 @@ import numpy as np
 from ...common.errors import CheckpointError, DatasetError, UsageError, only_warned
 from ...datasets import ImageSet
 from ...datasets.loader import Index
-from ..evaluate import Part
+from ..inference.evaluate import Part
+from ..inference.trained import Trained, find_trained, is_file
 from ..own_samples import choose
 from ..plan import snapshot_steps
-from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
-from ..records.trained import Trained, find_trained, is_file
+from ..records.formats.store import checkpoint_steps, named_checkpoint, tensors_path
 from ..splits import divide
 from .ensemble import check_members
 from .group import group_at, runs_of

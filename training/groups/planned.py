@@ -161,12 +161,4 @@ def check_planned(planned: Planned, config: RunConfig) -> None:
 
 def settings_of(path: Path, member: Member) -> Sequence[str]:
     """The settings of a run of the group in this folder, after those of the user."""
-    own = (f"name={member.name}", assignment("run.dir", str(path)))
-    return (*strata_of(path), *member.settings, *own)
-
-
-def strata_of(path: Path) -> tuple[str, ...]:
-    """The setting that divides own pictures as all runs of the group in this folder do."""
-    data = parse_config(read_group(path).config, f"{path} (its config)").data
-    own = data.dataset.type == "image_folder"
-    return (f"data.stratified={str(bool(data.stratified)).lower()}",) if own else ()
+    return (*member.settings, f"name={member.name}", assignment("run.dir", str(path)))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...configs import RunConfig
 from ...datasets import Downloads, ImageSet, Split
+from ...datasets.integer_pixels import Depth
 from ..assemble import load_data
 
 
@@ -19,17 +20,22 @@ class Shelf:
         self._loading = threading.Lock()
 
     def __call__(
-        self, config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
+        self,
+        config: RunConfig,
+        split: Split,
+        root: Path,
+        downloads: Downloads | None = None,
+        bits: Depth | None = None,
     ) -> ImageSet:
         """Raises DatasetError."""
         chosen = config.data.dataset
-        name = (chosen.type, repr(chosen.options()), split, root.absolute())
+        name = (chosen.type, repr(chosen.options()), split, root.absolute(), bits)
         with self._loading:
             if self._kept is not None and self._kept[0] == name:
                 return self._kept[1]
             # What is kept needs memory that the next one may need.
             self._kept = None
-            found = load_data(config, split, root, downloads)
+            found = load_data(config, split, root, downloads, bits)
             # What a person should know of it is told to the first training alone.
             self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import wilson
+from ..inference.intervals import wilson
 from .group import Kind, read_group, runs_of
 from .journal import Journal
 from .outcome import Outcome, outcome

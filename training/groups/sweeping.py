@@ -26,14 +26,14 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.sampler import OPTIONS
 from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
-from ..metrics import Metrics
+from ..records.formats.state import Metrics
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, GROUP
 from ..splits import settled
 from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
-from .planned import changed_keys, strata_of
+from .planned import changed_keys
 from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
@@ -137,12 +137,7 @@ def values_of(trial: Trial) -> list[str]:
 
 def settings_of_trial(path: Path, trial: Trial) -> list[str]:
     """The values of a trial, and where its run goes."""
-    return [
-        *strata_of(path),
-        *values_of(trial),
-        f"name={trial.name}",
-        assignment("run.dir", str(path)),
-    ]
+    return [*values_of(trial), f"name={trial.name}", assignment("run.dir", str(path))]
 
 
 def write_best(path: Path, config: RunConfig) -> None:

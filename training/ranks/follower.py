@@ -17,13 +17,15 @@ from ...backends.tuning import UNEQUAL, Tuning
 from ...common.errors import DnnstackError
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
-from ..assemble import build_network, describe_data, load_data, with_bits
+from ..assemble import build_network, describe_data, load_data
 from ..network_size import check_memory
 from ..plan import make_plan
 from ..preprocessing import Preprocessing
-from ..session import Session, Snapshot
+from ..records.formats.state import Snapshot
+from ..session import Session
 from ..setup import Setup
 from ..share import ALONE, Share
+from ..splits import divide
 from .leader import SAME, dealt_out, gathered, marks, put
 from .post import Lost, Post
 from .servers import serve, servers_of
@@ -52,18 +54,19 @@ def follow(
     with team.together():
         if told["bits"] not in (None, data.bits):
             # A resumed training keeps the depth that it began with.
-            data = load_data(with_bits(config, told["bits"]), "train", data_root, downloads)
+            data = load_data(config, "train", data_root, downloads, told["bits"])
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
-        parts = None
-        if told["taken"] is not None:
+        if told["taken"] is None:
+            parts = divide(computed, data.labels)
+        else:
             info = replace(info, classes=tuple(told["taken"]["classes"]))
             rows, labels, *own = (np.array(each, np.int32) for each in told["taken"]["places"])
             data, parts = data.taken(rows, labels, info.classes), (own[0], own[1])
         network = build_network(config, info)
         check_memory(network, backend)
-        plan = make_plan(computed, len(data), True, data.labels, parts)
+        plan = make_plan(computed, len(data), True, parts)
         share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))

@@ -7,154 +7,131 @@ inherited, answered one by one.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-import selectors
 import signal
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ...common.native import end_with_parent
 
-# Seconds between two looks for signals and ranks that have ended.
-_TURN = 0.1
+# Seconds between two looks for ranks that have ended, and for what one has asked for last.
+_TURN, _LAST = 0.1, 1.0
 # How MPI reaches ranks of the same machine: neither through a network nor, for the most part,
 # through /dev/shm, which is small in containers.
 TRANSPORT = {"UCX_TLS": "self,sysv,cma"}
-# What is answered to questions that need no more.
-_FIXED = {
-    "init": "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
-    "get_maxes": "maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
-    "get_appnum": "appnum rc=0 appnum=0",
-    "finalize": "finalize_ack rc=0",
-}
-
-
-class _Rank:
-    """A process, and the socket over which it asks; ``left``: it has left MPI with the others."""
-
-    def __init__(self, number: int, size: int, command: Sequence[str], output: int) -> None:
-        self.unread, self.left = b"", False
-        self.socket, theirs = socket.socketpair()
-        told = {
-            "PMI_FD": theirs.fileno(),
-            "PMI_RANK": number,
-            "PMI_SIZE": size,
-            "MPI_LOCALRANKID": number,
-            "MPI_LOCALNRANKS": size,
-        }
-        with theirs:
-            self.process = subprocess.Popen(
-                command,
-                env={**TRANSPORT, **os.environ, **{name: str(told[name]) for name in told}},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                pass_fds=(theirs.fileno(),),
-                # A Ctrl-C reaches this process, which passes it on.
-                start_new_session=True,
-                preexec_fn=end_with_parent,
-            )
-
-    def say(self, text: str) -> None:
-        with suppress(OSError):
-            self.socket.sendall(f"cmd={text}\n".encode())
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the rank and to the process that watches over it."""
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-
-
-class _Aborted(Exception):
-    """A rank asks for the end of all, with this status."""
 
 
 class Ranks:
     """Processes of one command, the ranks of a training; ``output``: their standard output."""
 
     def __init__(self, count: int, command: Sequence[str], output: int) -> None:
-        self._ranks = [_Rank(number, count, command, output) for number in range(count)]
-        self._waiting = 0
-        # MPI names what it shares by it, which must not be what another training shares or left.
-        self._name = f"dnnstack_{secrets.token_hex(8)}"
+        self._all = threading.Barrier(count)
         self._known = {"PMI_process_mapping": f"(vector,(0,1,{count}))"}
+        # MPI names what it shares by kvsname: not as what another training shares, or has left.
+        self._fixed = {
+            "init": "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+            "get_maxes": "maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024",
+            "get_appnum": "appnum rc=0 appnum=0",
+            "get_my_kvsname": f"my_kvsname rc=0 kvsname=dnnstack_{secrets.token_hex(8)}",
+            "put": "put_result rc=0",
+            "barrier_in": "barrier_out rc=0",
+            "finalize": "finalize_ack rc=0",
+        }
+        # Those that have left MPI with the others; and the statuses with which all are to end.
+        self._left: set[int] = set()
+        self._ends: list[int] = []
+        self._ranks = [_started(number, count, command, output) for number in range(count)]
 
     def run(self, signals: Iterable[signal.Signals]) -> int:
         """Wait for all, and pass these signals on; returns the first status that is not 0.
 
-        One that ends without having left MPI ends all others.
+        One that ends without having left MPI ends all others. Raises OSError.
         """
-        asked: list[int] = []
         for wanted in signals:
             # What is ignored here, as by nohup, is ignored by the ranks, which inherit that.
             if signal.getsignal(wanted) is not signal.SIG_IGN:
-                signal.signal(wanted, lambda received, _: asked.append(received))
+                signal.signal(wanted, lambda received, _: self._send(received))
+        threads = [
+            threading.Thread(target=self._serve, args=(number, own), daemon=True)
+            for number, (_, own) in enumerate(self._ranks)
+        ]
         try:
-            with selectors.DefaultSelector() as selector:
-                for rank in self._ranks:
-                    selector.register(rank.socket, selectors.EVENT_READ, rank)
-                while any(rank.process.returncode is None for rank in self._ranks):
-                    for key, _ in selector.select(_TURN):
-                        if not self._hear(key.data):
-                            selector.unregister(key.fileobj)
-                    while asked:
-                        number = asked.pop(0)
-                        for rank in self._ranks:
-                            rank.signal(number)
-                    self._look()
-        except _Aborted as error:
-            return int(str(error))
+            for thread in threads:
+                thread.start()
+            while not self._ends and any(process.poll() is None for process, _ in self._ranks):
+                time.sleep(_TURN)
+                for number, (process, _) in enumerate(self._ranks):
+                    if process.poll() and number not in self._left:
+                        # A process that it has left behind may hold its socket, and say nothing.
+                        threads[number].join(_LAST)
+                        self._ends += [] if number in self._left else [_status(process)]
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from None
         finally:
-            for rank in self._ranks:
-                rank.signal(signal.SIGKILL)
-                rank.process.wait()
-                rank.socket.close()
-        return next(filter(None, (_status(rank.process) for rank in self._ranks)), 0)
+            self._all.abort()
+            self._send(signal.SIGKILL)
+            for process, own in self._ranks:
+                process.wait()
+                with suppress(OSError):
+                    own.shutdown(socket.SHUT_RDWR)
+                own.close()
+        if self._ends:
+            return self._ends[0]
+        return next(filter(None, (_status(process) for process, _ in self._ranks)), 0)
 
-    def _look(self) -> None:
-        """Raise _Aborted if a rank has ended with an error that concerns the others."""
-        for rank in self._ranks:
-            if rank.process.poll() and not rank.left:
-                # What it has asked for last counts, such as an end with another status.
-                self._hear(rank)
-                raise _Aborted(_status(rank.process))
+    def _send(self, number: int) -> None:
+        """Send a signal to each rank and to the process that watches over it."""
+        for process, _ in self._ranks:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
 
-    def _hear(self, rank: _Rank) -> bool:
-        """Answer what a rank asks; False if it will ask no more."""
-        try:
-            # A process that an ended rank has left behind may hold the other end, and say nothing.
-            received = rank.socket.recv(1 << 16, socket.MSG_DONTWAIT)
-        except OSError:
-            received = b""
-        *lines, rank.unread = (rank.unread + received).split(b"\n")
-        for line in lines:
-            self._answer(rank, dict(word.partition("=")[::2] for word in line.decode().split()))
-        return bool(received)
+    def _serve(self, number: int, own: socket.socket) -> None:
+        """Answer what a rank asks, until it asks no more."""
+        with suppress(OSError, threading.BrokenBarrierError), own.makefile("rb") as lines:
+            for line in lines:
+                asked = dict(word.partition("=")[::2] for word in line.decode().split())
+                kind = asked.get("cmd", "")
+                if kind == "abort":
+                    self._ends.append(int(asked.get("exitcode", "1")))
+                    return
+                answer = self._fixed.get(kind, f"{kind}_result rc=1")
+                if kind == "finalize":
+                    self._left.add(number)
+                elif kind == "barrier_in":
+                    self._all.wait()
+                elif kind == "put":
+                    self._known[asked["key"]] = asked["value"]
+                elif kind == "get" and asked["key"] in self._known:
+                    answer = f"get_result rc=0 value={self._known[asked['key']]}"
+                own.sendall(f"cmd={answer}\n".encode())
 
-    def _answer(self, rank: _Rank, asked: dict[str, str]) -> None:
-        kind = asked.get("cmd", "")
-        if kind == "abort":
-            raise _Aborted(asked.get("exitcode", "1"))
-        if kind == "barrier_in":
-            self._waiting += 1
-            if self._waiting == len(self._ranks):
-                self._waiting = 0
-                for each in self._ranks:
-                    each.say("barrier_out rc=0")
-        elif kind == "put":
-            self._known[asked["key"]] = asked["value"]
-            rank.say("put_result rc=0")
-        elif kind == "get":
-            value = self._known.get(asked["key"])
-            rank.say("get_result rc=1" if value is None else f"get_result rc=0 value={value}")
-        elif kind == "get_my_kvsname":
-            rank.say(f"my_kvsname rc=0 kvsname={self._name}")
-        else:
-            rank.left = rank.left or kind == "finalize"
-            rank.say(_FIXED.get(kind, f"{kind}_result rc=1"))
+
+def _started(
+    number: int, size: int, command: Sequence[str], output: int
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A process, and the socket over which it asks."""
+    own, theirs = socket.socketpair()
+    told = {"PMI_FD": theirs.fileno(), "PMI_RANK": number, "PMI_SIZE": size}
+    told |= {"MPI_LOCALRANKID": number, "MPI_LOCALNRANKS": size}
+    with theirs:
+        process = subprocess.Popen(
+            command,
+            env={**TRANSPORT, **os.environ, **{name: str(value) for name, value in told.items()}},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            pass_fds=(theirs.fileno(),),
+            # A Ctrl-C reaches this process, which passes it on.
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
+    return process, own
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:

@@ -25,7 +25,8 @@ from ...common.files import (
 )
 from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.text import listed, suggested
-from .store import FOLDER
+from .formats.record import NO_RECORD
+from .formats.store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"
@@ -38,8 +39,6 @@ COMPRESSION = "compress.json"
 """The record in the folder of a compression."""
 _LISTED = 12
 LONGEST_CONFIG = 1 << 24
-NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
-"""Where a file of a run is missing, a link, no regular file, or longer than any such file."""
 
 
 class Run:
@@ -95,7 +94,7 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
     try:
         make_folder(runs_dir)
         remove_abandoned(runs_dir)
-        number, newest = max(_numbered(runs_dir, name), default=(0, runs_dir))
+        number, newest = max(numbered(runs_dir, name), default=(0, runs_dir))
         run = _abandoned(newest) if number else None
         while run is None:
             number += 1
@@ -144,12 +143,12 @@ def _if_bare(run: Run) -> Run | None:
     return None
 
 
-def is_bare(path: Path) -> bool:
-    """Whether a folder contains nothing but a lock and an incomplete config."""
+def is_bare(path: Path, record: str = CONFIG) -> bool:
+    """Whether a folder contains nothing but a lock and an incomplete file of this name."""
     if path.is_symlink():
         return False
     names = {entry.name for entry in path.iterdir()} - {LOCK}
-    return all(name.startswith(f".{CONFIG}.") and name.endswith(".tmp") for name in names)
+    return all(name.startswith(f".{record}.") and name.endswith(".tmp") for name in names)
 
 
 def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
@@ -176,17 +175,6 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
     for folder in (run.path, run.checkpoints):
         remove_temporaries(folder)
     return run
-
-
-def write_config(run: Run, text: str) -> None:
-    """Replace the config of a run. Raises CheckpointError."""
-    try:
-        atomic_write(run.path / CONFIG, text.encode())
-    except OSError as error:
-        raise CheckpointError(
-            f"{run.path / CONFIG}: cannot be written: {error.strerror}; free some space, or make "
-            "the folder writable, then resume"
-        ) from None
 
 
 def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
@@ -222,7 +210,7 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
     Raises CheckpointError if there is none.
     """
-    found = numbered_folders(runs_dir, name)
+    found = newest_first(runs_dir, name)
     own = next((path for path in found if config_name(path) == name), None)
     if own is None:
         raise CheckpointError(
@@ -285,15 +273,15 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
     return f"{found}; groups of runs: {listed(groups, _LISTED)}" if groups else found
 
 
-def numbered_folders(runs_dir: Path, name: str) -> list[Path]:
+def newest_first(runs_dir: Path, name: str) -> list[Path]:
     """Folders called ``name`` or ``name-N``, the highest number first. Raises CheckpointError."""
     try:
-        return [path for _, path in sorted(_numbered(runs_dir, name), reverse=True)]
+        return [path for _, path in sorted(numbered(runs_dir, name), reverse=True)]
     except OSError as error:
         raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
 
 
-def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
+def numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
     """Folders called ``name`` (1) or ``name-N`` (N). Raises OSError."""
     pattern = re.compile(re.escape(name) + r"(?:-([1-9]\d*))?")
     found = []

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ...common.errors import CheckpointError, LockedError
+from ...common.errors import CheckpointError
 from ...common.files import make_folder
 from ...common.locks import NO_LOCKS, lock
 from .resume import Resume, open_resume
-from .runs import COMPRESSION, GROUP, config_name, is_bare, numbered_folders
+from .runs import COMPRESSION, GROUP, config_name, is_bare, newest_first
 
-_TRIES, _PAUSE = 50, 0.1
+_TRIES = 500
 
 
 def resume_or_start(name: str, runs_dir: Path, notice: Callable[[str], None]) -> Resume:
@@ -37,25 +36,15 @@ def deciding(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Itera
     with ExitStack() as stack:
         try:
             make_folder(runs_dir)
-            for left in range(_TRIES, -1, -1):
-                try:
-                    stack.enter_context(lock(runs_dir / f".{name}.lock", keep=False))
-                    break
-                except LockedError:
-                    if not left:
-                        raise
-                    time.sleep(_PAUSE)
+            stack.enter_context(lock(runs_dir / f".{name}.lock", keep=False, tries=_TRIES))
         except OSError as error:
             if error.errno not in NO_LOCKS:
-                raise CheckpointError(
-                    f"{error.filename or runs_dir}: cannot be written: {error.strerror}; choose "
-                    "another folder with --runs-dir, or with run.dir of the config"
-                ) from None
+                raise unwritable(runs_dir, error) from None
         yield _latest(runs_dir, name, is_own)
 
 
 def _latest(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Path | None:
-    for path in numbered_folders(runs_dir, name):
+    for path in newest_first(runs_dir, name):
         if is_own(path):
             return path
         others = any((path / record).is_file() for record in (GROUP, COMPRESSION))
@@ -66,3 +55,11 @@ def _latest(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Path |
                 "record back, continue from a checkpoint (--resume FILE), or move the folder away"
             )
     return None
+
+
+def unwritable(path: Path, error: OSError) -> CheckpointError:
+    """The error of a folder of runs, or of a file in it, that cannot be written."""
+    return CheckpointError(
+        f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
+        "with --runs-dir, or with run.dir of the config"
+    )

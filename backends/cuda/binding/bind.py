@@ -24,11 +24,9 @@ from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
-from .at_once import in_order
 from .buffer import Buffer
 from .decisions import Decisions, Operations, Together
 from .early_sums import early_sums
-from .early_updates import EARLY, WEIGHTS, EarlyUpdate, early_updates
 from .element_types import bf16_tensors
 from .lanes import changes, only_gradients
 from .launch_list import LaunchList
@@ -87,9 +85,6 @@ class Binder(LaunchList):
         self._ops, self._beside = graph.ops, Operations()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
-        self._ops = in_order(graph, self._ops, choices)
-        if arithmetic.fusion and choices.get(EARLY) == WEIGHTS:
-            self._ops = early_updates(graph, self._ops, choices)
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
@@ -106,7 +101,7 @@ class Binder(LaunchList):
         self.tails: dict[str, Callable[[int], float]] = {}
         # Likewise: seconds that a convolution spares which leaves the sums of a batch norm.
         self.spared: dict[str, Callable[[int], float]] = {}
-        # By the name of a choice: a product that updates the parameters that it is the gradient of.
+        # By the name of a choice: a product that the launch of the update may take along.
         self.at_once: dict[str, Callable[[], Candidates]] = {}
         self.together: list[Together] = []
         self.products: dict[str, Algorithms] = {}
@@ -139,7 +134,7 @@ class Binder(LaunchList):
             if op in self.decisions.merged:
                 continue
             self.current = 0
-            if (id(op) in aside or isinstance(op, EarlyUpdate)) and self.lanes > 1:
+            if id(op) in aside and self.lanes > 1:
                 self.current = 1 + turn % (self.lanes - 1)
                 turn += 1
             self._op = op

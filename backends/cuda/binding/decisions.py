@@ -99,7 +99,7 @@ class Decisions:
     float32 on the device, from its first kernel to its second. ``slices``: the sums of a
     convolution's filter gradient, by that. ``again``: by the input of an activation that is never
     stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
-    take along, and ``weights``. ``updated``: gradients whose parameters other kernels move.
+    take along, and ``weights``.
     """
 
     merged: Operations = field(default_factory=Operations)
@@ -113,7 +113,6 @@ class Decisions:
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
     slices: dict[Tensor, Any] = field(default_factory=dict)
     again: dict[Tensor, Callable[[Any], None]] = field(default_factory=dict)
-    updated: list[Tensor] = field(default_factory=list)
     weights: WeightProduct | None = None
     tail: TailGradients | None = None
     batch: NextBatch | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from ....graph.graph import Graph, Op, Tensor
-from ....graph.ops import Advance, SgdUpdate
+from ....graph.ops import Advance, MatMul, SgdUpdate
 from ..libraries.kernels import THREADS, Defines
 from ..libraries.layout import ceil_div
 from .buffer import Buffer
@@ -38,14 +38,14 @@ class WeightProduct(NamedTuple):
     """The gradient of a dense layer's weights, with their update, that the update's launch makes.
 
     ``op``: the operation. ``right``: the buffer of the layer's inputs. ``given``: both operands and
-    the rule. ``start``: where the weights begin in their arena. ``across``, ``blocks``: groups of
-    columns, and blocks in all, of so many bytes of ``shared`` memory.
+    the rule. ``span``: where the weights begin and end in their arena. ``across``, ``blocks``:
+    groups of columns, and blocks in all, of so many bytes of ``shared`` memory.
     """
 
-    op: Op
+    op: MatMul
     right: Buffer
     given: tuple[Any, ...]
-    start: int
+    span: tuple[int, int]
     across: int
     blocks: int
     shared: int

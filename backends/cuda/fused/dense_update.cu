@@ -1,5 +1,5 @@
-// The update of a dense layer's weights, by the kernel of their gradient: see weights.cuh. EARLY: see
-// sgd.cuh.
+// The update of a dense layer's weights with their gradient alone, as a search times and checks it: see
+// weights.cuh.
 
 // Grid: (groups of columns, groups of rows). p, v, copy: of this layer alone.
 KERNEL __launch_bounds__(THREADS)

@@ -1,4 +1,7 @@
-"""A dense layer's weights updated by the kernel of their gradient, which is not stored."""
+"""A dense layer's weights updated with their gradient, which is not stored, by the update's launch.
+
+A kernel that does nothing else is what a search times and checks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ..binding.bind import Arithmetic, Binder
 from ..binding.ending import WeightProduct
 from ..binding.launch_list import Varying
 from ..binding.store import PARAMETERS
-from ..libraries.kernels import THREADS, Kernel, f32
+from ..libraries.kernels import Kernel, f32
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
@@ -23,8 +26,6 @@ from .pattern import defines
 from .update_tilings import UpdateTiling, named, update_tilings
 
 FILE, NAME = "dense_update.cu", "dense_update"
-# The kernel in front of which nothing can have been told since the last update; see sgd.cuh.
-TAIL = "dense_tail"
 
 
 def may_update(b: Binder, op: MatMul, ends: Ends) -> bool:
@@ -119,35 +120,18 @@ class DenseUpdate(DenseCandidates[UpdateTiling]):
         self.stream.synchronize()
         return np.asarray(weights.get())
 
-    def add(self) -> None:
-        """Append the launch with the tiling taken: the update is left what is not moved here."""
-        tiling, b = self._every[self.plan], self._b
-        weight = self._update.parameters[self._which]
-        b.decisions.updated.append(self._op.c)
-        b.kernel(
-            self._op,
-            (FILE, NAME, self._geometry.dtype),
-            tiling.grid(),
-            self._arguments(),
-            {"updates": weight.name},
-            block=(tiling.threads,),
-            shared=tiling.shared,
-            defines=defines(self._fixed(self.plan) | {"EARLY": int(b.in_front() == TAIL)}),
-        )
-
     def leave_to_update(self) -> None:
         """Have the launch of the update compute it. Raises ValueError where that cannot be."""
         tiling, b = self._every[self.plan], self._b
-        if tiling.threads != THREADS or b.decisions.weights is not None:
-            raise ValueError(f"{NAME}, {self._op.label()}: the update does not take the tuning's")
+        if b.decisions.weights is not None:
+            raise ValueError(f"{NAME}, {self._op.label()}: the update takes one product at most")
         across, down = tiling.grid()
-        _, first, _ = b.store.spans[self._update.parameters[self._which]]
-        b.decisions.updated.append(self._op.c)
+        _, *span = b.store.spans[self._update.parameters[self._which]]
         b.decisions.weights = WeightProduct(
             self._op,
             self._ends[1],
             (*self._ends[:2], self._rule()),
-            first,
+            (span[0], span[1]),
             across,
             across * down,
             tiling.shared,

@@ -1,4 +1,4 @@
-"""How dense_update.cu may share out its product: the most promising ways first.
+"""How weights.cuh may share out its product: the most promising ways first.
 
 The names are those of the kernel.
 """
@@ -11,6 +11,7 @@ from functools import cache
 from itertools import product
 
 from ....common.records import dataclass
+from ..libraries.kernels import THREADS
 from ..libraries.layout import ceil_div
 from ..libraries.runtime import Processors
 from .dense_tilings import CACHED_RATE, LATENCY, LAUNCH, RATE, DenseGeometry
@@ -18,7 +19,6 @@ from .tilings import RESERVED, Numbers
 
 # Rows and columns of a warp, samples of a stage that it takes, bytes beside a line's numbers.
 SIDE, SHARE, PADS = 32, 16, {2: 16, 4: 32}
-THREADS = (128, 256)
 # Bytes of shared memory of the largest block that any GPU runs.
 MOST_SHARED = 227 << 10
 # Ways to cut a shape of blocks that are timed.
@@ -74,7 +74,7 @@ class UpdateTiling:
         return (
             min(numbers) > 0
             and self.split <= 8
-            and self.threads in THREADS
+            and self.threads == THREADS
             and self.stages <= self.turns
             and self.shared <= MOST_SHARED
         )

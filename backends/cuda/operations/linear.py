@@ -7,8 +7,8 @@ from functools import partial
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
+from ...compiling import ChoiceError
 from ..binding.at_once import AT_END
-from ..binding.at_once import MARK as UPDATES
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
@@ -33,17 +33,15 @@ def matmul(b: Binder, op: MatMul) -> None:
     """cublasSgemm, or cublasGemmEx where the operands are bfloat16.
 
     The bias and the activation that a rewrite added follow as one kernel of ours, in place. Or a
-    kernel of ours on tensor cores with all of that, or with the update of the weights, where the
-    choices say so.
+    kernel of ours on tensor cores with all of that, or the update's launch with the product in it,
+    where the choices say so.
     """
     a_layout, b_layout, c_layout = _layouts(b, op)
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     key = b.choice(op, _role(op))
     chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
-    if chosen.startswith(UPDATES):
-        DenseUpdate(b, op, (a, right, c), chosen.removeprefix(UPDATES)).add()
-    elif chosen.startswith(AT_END):
+    if chosen.startswith(AT_END):
         DenseUpdate(b, op, (a, right, c), chosen.removeprefix(AT_END)).leave_to_update()
     elif chosen.startswith(TENSOR):
         TensorDense(b, op, (a, right, c), chosen.removeprefix(TENSOR)).add()
@@ -77,6 +75,8 @@ def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None
     if may_update(b, op, ends):
         b.at_once[f"{key}/gemm"] = partial(DenseUpdate, b, op, ends)
     if chosen:
+        if not chosen.isdecimal():
+            raise ChoiceError(f"{chosen!a} for '{key}/gemm'")
         launch = result.launch(int(chosen))
         details = product.shown() | {"operands": a.layout.dtype}
         b.add(op, "cublasLt", "cublasLtMatmul", launch, details, f"algorithm {chosen}")

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ....graph.graph import Tensor
 from ....graph.ops import SgdUpdate
 from ...live import Live
-from ..binding.at_once import gap, updated
+from ..binding.at_once import gap
 from ..binding.bind import Binder, binds
-from ..binding.early_updates import EarlyUpdate
 from ..binding.ending import (
     BATCH,
     NextBatch,
@@ -71,36 +70,13 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     return ranks_end(b, op, small, update, lambda: _alone(b, op, live, update))
 
 
-@binds(EarlyUpdate)
-def early_update(b: Binder, early: EarlyUpdate) -> None:
-    """The same kernel over one parameter, whose gradient is left out at the end."""
-    op, which = early.update, early.which
-    live = b.live.add(op, ("momentum", "lr_factor", "weight_decay"))
-    _, first, last = b.store.spans[early.weight]
-    arenas, own = b.store.arenas, slice(first, last)
-    arrays = (
-        arenas[PARAMETERS][own],
-        arenas[b.store.spans[early.gradient][0]][own],
-        arenas["momentum"][own] if op.momentum else None,
-        b.store.bf16_arena()[own] if b.store.has_bf16 else None,
-    )
-
-    def rules(op: SgdUpdate) -> NDArray[np.float32]:
-        values = np.array((op.factor(which), op.weight_decay[which]), "float32")
-        return np.tile(values, ((last - first) // TILE, 1))
-
-    momentum, fours = Varying(live, lambda op: f32(op.momentum)), (last - first) // 4
-    rule = (b.data(op.rates), op.step, None, momentum, op.nesterov)
-    arguments = (*arrays, fours, 0, 0, b.varying(live, rules), None, None, 0, *rule)
-    blocks = ceil_div(fours, THREADS)
-    b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, {"updates": early.weight.name})
-    b.decisions.updated.append(early.gradient)
-
-
 def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> None:
     """Launch an update that waits for no other rank."""
     pending = b.taken(op.gradients) if b.adds_up_itself(op) else []
-    tail, batch = b.decisions.tail, _next_batch(b, op)
+    # What ends a step belongs to its last update.
+    ends = last_advance(b.graph, op) is not None
+    tail, weights = (b.decisions.tail, b.decisions.weights) if ends else (None, None)
+    batch = _next_batch(b, op) if ends else None
     start, details = update.start, update.details
     sums: tuple[Any, Any, int] = (None, None, 0)
     if pending:
@@ -108,16 +84,16 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
         segments = b.varying(live, lambda op: table_of(pending, _followed(b, op, start)))
         sums = (segments, b.upload(where.ravel()), len(where))
         details |= {"sums": len(pending), "slices": max(each.count for each in pending)}
-    moved = b.decisions.updated
     others = {*(each.target for each in pending), *filter(None, tail.targets if tail else ())}
-    table = update.table({*others, *moved})
-    spans = [b.store.spans[parameter][1:] for parameter in updated(op, moved)]
-    place, gaps = gap([(first - start, last - start) for first, last in spans], 4 * THREADS)
-    arguments = (*update.arrays, update.fours, place, gaps, table, *sums, *update.rule)
+    place = gaps = 0
+    if weights is not None:
+        first, last = weights.span
+        others.add(weights.op.c)
+        place, gaps = gap(first - start, last - start, 4 * THREADS)
+    given, behind = (*update.arrays, update.fours), (update.table(others), *sums, *update.rule)
     blocks = sums[2] + ceil_div(update.fours, THREADS) - gaps
-    weights = b.decisions.weights
     if tail is None and batch is None and weights is None:
-        return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), arguments, details)
+        return b.kernel(op, ("sgd.cu", "sgd_update"), (blocks,), (*given, *behind), details)
 
     def of_tail(op: SgdUpdate) -> NDArray[Any]:
         followed = _followed(b, op, start)
@@ -128,7 +104,7 @@ def _alone(b: Binder, op: SgdUpdate, live: Live[SgdUpdate], update: Update) -> N
     if weights is not None and batch is None and _is_overwritten(b, weights):
         b.forget_early()
     along = Along(tail, rules, weights, start, batch)
-    return _with_more(b, op, arguments, blocks, details, along)
+    return _with_more(b, op, (*given, place, gaps, *behind), blocks, details, along)
 
 
 def _table(
@@ -160,7 +136,7 @@ def _next_batch(b: Binder, op: SgdUpdate) -> NextBatch | None:
     batch, tail = b.decisions.batch, b.decisions.tail
     if batch is None or not wanted(b.choices, BATCH) or not b.arithmetic.fusion:
         return None
-    if batch.step != op.step or last_advance(b.graph, op) is None:
+    if batch.step != op.step:
         return None
     # The kernel knows one type of activations.
     others = (each.dtype for each in (tail, b.decisions.weights) if each is not None)
@@ -210,7 +186,7 @@ def _with_more(
 ) -> None:
     """Launch the update with what it takes along; the batch only if another step follows.
 
-    update: what sgd_update is given.
+    update: what sgd_update is given, and the gap of the product's weights.
     """
     tail, weights, batch = along.tail, along.weights, along.batch
     # A tail's first kernel, which lies between two updates, tells after it has waited.
@@ -236,7 +212,7 @@ def _with_more(
         defines |= dict(weights.defines)
         # The next batch may take the place of what the product reads.
         meet = batch is not None and batch.x.pointer == weights.right.pointer
-        place, awaited = weights.start - along.start, weights.blocks if meet else 0
+        place, awaited = weights.span[0] - along.start, weights.blocks if meet else 0
         sizes = (place, weights.across, weights.blocks)
         product = (*weights.given, *sizes, b.counter() if meet else None, u32(awaited))
         blocks, shared = blocks + weights.blocks, weights.shared

@@ -60,8 +60,9 @@ INLINE void follow_tail(int block, const float* pre, const float* b1, const floa
 
 // The blocks, in this order: `sums` that add up slices, `products` for weights, of which `across` lie
 // side by side, `tails` for a classifier's end, `gathers` for the next batch, and the rest of the
-// parameters; see sgd_update. Where that batch takes the place of what products read, `awaited` of
-// them, it waits until they have: their blocks begin earlier, so none waits for it.
+// parameters, see sgd_update, without the `gaps` blocks from `gap` on, which products move. Where that
+// batch takes the place of what products read, `awaited` of them, it waits until they have: their blocks
+// begin earlier, so none waits for it.
 KERNEL __launch_bounds__(SUM_THREADS, RESIDENT)
     step_end(float* p, const float* g, float* v, bfloat* copy, int fours, int gap, int gaps, const float2* rules,
              const Segment* segments, const int2* where, int sums, const float* rates, i64* step,

@@ -12,6 +12,7 @@ from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import timing
 from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+from dnnstack.backends.tuning import UNEQUAL, Tuning
 
 
 @pytest.fixture
@@ -64,6 +65,27 @@ def test_the_next_quiet_start_searches_again(stand_in, sections, monkeypatch):
     told = [DISTURBED] * 3 + [CHOSEN_AGAIN]
     assert [each.notices for each in made] == [*((text,) for text in told), ()]
     assert (crowded, answers) == ([], [])
+
+
+def test_a_checkpoint_may_name_a_choice_that_there_is_no_more(stand_in, sections, monkeypatch):
+    """It is told, and others are searched; where nothing trains it does not matter."""
+    monkeypatch.setattr(backend_module, "search", lambda *_: ({"streams": "2"}, True))
+    graphs, backend = sections("lenet"), CudaBackend()
+    present = backend.compile(graphs, Options("tf32", tune=False)).tuning
+    every = {"layout": "nhwc", "pad": "8", "streams": "3", "ending": "batch", "overlap": "joins"}
+    every |= {"apart": "x", "quiet": "y", "train/conv2d_1/forward": "0"}
+    table = Tuning("cuda", present.environment, present.graph, every)
+    kept = backend.compile(graphs, Options("tf32", tuning=table))
+    assert (kept.tuning, kept.notices) == (table, ())
+    old = Tuning("cuda", present.environment, present.graph, every | {"early": "weights"})
+    made = backend.compile(graphs, Options("tf32", tuning=old))
+    reason = "a choice of the tuning is not available now: 'weights' for 'early'"
+    assert made.notices == (f"{UNEQUAL}: {reason}",)
+    assert made.tuning.choices == {"streams": "2"}
+    graphs = {"evaluate": graphs["evaluate"]}
+    made = backend.compile(graphs, Options("tf32", tuning=old))
+    assert made.notices == ()
+    assert made.tuning.choices["layout"] == "nhwc"
 
 
 @pytest.mark.parametrize("moment", range(5))

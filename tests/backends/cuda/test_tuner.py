@@ -19,10 +19,6 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
         SimpleNamespace(call=SimpleNamespace(function=n, arguments={}), behind=object())
         for n in names
     ]
-    # The launch of an update that is made early.
-    moved = SimpleNamespace(
-        call=SimpleNamespace(function="", arguments={"updates": ""}), behind=None
-    )
 
     def build(choices):
         tried.append(dict(choices))
@@ -33,8 +29,7 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=la
                 raise taken
             return taken
 
-        early = "early" in choices and "early" in names
-        binder = SimpleNamespace(steps=[*calls, *([moved] if early else [])])
+        binder = SimpleNamespace(steps=calls)
         return SimpleNamespace(
             graphs=("train",),
             step_seconds=time,
@@ -167,20 +162,6 @@ def test_a_rival_is_taken_where_the_whole_step_is_faster(monkeypatch):
     assert {c["b"] for c in tried} == {"p", "q"}
 
 
-@pytest.mark.parametrize(("gain", "streams"), [(0.1, "2"), (0.2, "3"), (-0.1, None)])
-def test_weights_are_updated_early_where_that_is_faster(monkeypatch, gain, streams):
-    def seconds(choices):
-        if "early" not in choices:
-            return 1.0
-        return 1.0 - gain * (choices["streams"] == streams)
-
-    found, tried = search(monkeypatch, seconds, names=["early"])
-    assert (found.get("early"), found.get("streams")) == (streams and "weights", streams)
-    # Where there are none one trial shows it, with overlap and without.
-    _, tried = search(monkeypatch, seconds, names=["sgd_update"])
-    assert sum("early" in choices for choices in tried) == 2
-
-
 PRODUCT, OTHER, FORWARD = (
     "train/dense_1/filter/gemm",
     "train/dense_2/filter/gemm",
@@ -210,7 +191,7 @@ def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
             return 1.0 + 0.1 * ends + 0.1 * taken - 0.1 * (not one)
         return 0.8 if choices.get(FORWARD) == "t1" else 0.95
 
-    lists = {PRODUCT: ["u2", "e2", "u3"], FORWARD: ["2", "t1"]}
+    lists = {PRODUCT: ["3", "e2", "e3"], FORWARD: ["2", "t1"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
     assert (found[PRODUCT], found["ending"], found[FORWARD]) == ("e2", "tail,batch", "t1")
@@ -242,7 +223,7 @@ def test_the_update_makes_one_product_at_most(monkeypatch):
         assert len(ends) <= 1
         return 1.0 - 0.1 * len(ends) - 0.1 * (OTHER in ends)
 
-    lists = {PRODUCT: ["u2", "e2"], OTHER: ["u4", "e4"]}
+    lists = {PRODUCT: ["3", "e2"], OTHER: ["5", "e4"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
     assert found[OTHER] == "e4"
@@ -365,7 +346,7 @@ def test_launches_of_what_is_rejected_switch_nothing_off(monkeypatch, launches):
 
 
 def test_no_table_is_tried_twice_for_its_rivals(monkeypatch):
-    lists = {PRODUCT: ["u2", "e2"], FORWARD: ["2", "t1"]}
+    lists = {PRODUCT: ["3", "e2"], FORWARD: ["2", "t1"]}
     monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     _, tried = search(monkeypatch, lambda c: 1.0 - 0.1 * ("e2" in c.values()), plans=None)
     taken = [frozenset(c.items()) for c in tried if c.get(PRODUCT) == "e2" and "ending" in c]

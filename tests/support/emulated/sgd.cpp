@@ -21,12 +21,12 @@ static void leave(unsigned* come_count, unsigned turn, i64* counter, i64 value) 
 #include "sgd.cuh"
 #include "sgd.cu"
 
-extern "C" void run(float* p, const float* g, float* v, bfloat* copy, int fours, int gap, int gaps, const void* rules,
+extern "C" void run(float* p, const float* g, float* v, bfloat* copy, int fours, const void* rules,
                     const void* segments, const void* where, int sums, const float* rates, i64* step,
                     unsigned* come_count, float momentum, int nesterov) {
-    gridDim.x = sums + parts(fours, SUM_THREADS) - gaps, gridDim.y = gridDim.z = 1;
+    gridDim.x = sums + parts(fours, SUM_THREADS), gridDim.y = gridDim.z = 1;
     emulated::launch(SUM_THREADS, 0, [=] {
-        sgd_update(p, g, v, copy, fours, gap, gaps, (const float2*)rules, (const Segment*)segments,
+        sgd_update(p, g, v, copy, fours, (const float2*)rules, (const Segment*)segments,
                    (const int2*)where, sums, rates, step, come_count, momentum, nesterov);
     });
 }

@@ -131,6 +131,27 @@ def test_another_tuning_is_another_executable(tiny: Tiny, counting: Counting) ->
     assert compiled(None) == first + 2
 
 
+def test_a_tuning_that_is_given_is_for_the_numbers_of_its_sections(
+    tiny: Tiny, reference: Backend
+) -> None:
+    counting = Counting(reference)
+    keeping = Keeping(counting)
+
+    def compiled(momentum: float, tuning: Tuning | None) -> int:
+        config = tiny(f"optimizer={{type: sgd, lr: 0.05, momentum: {momentum}}}", "run.tune=true")
+        session = session_of(config, counting._backend)
+        graphs = {"train": session.graph("train")}
+        session.close()
+        executable = keeping.compile(graphs, Options(tuning=tuning))
+        choices.append(executable.tuning)
+        executable.close()
+        return len(counting.made)
+
+    choices: list[Tuning] = []
+    assert [compiled(momentum, None) for momentum in (0.5, 0.6)] == [1, 1]
+    assert [compiled(momentum, choices[1]) for momentum in (0.6, 0.7)] == [1, 2]
+
+
 def test_what_failed_is_not_kept(tiny: Tiny, reference: Backend) -> None:
     counting = Counting(reference)
     keeping, config = Keeping(counting), tiny()

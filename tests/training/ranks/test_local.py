@@ -131,6 +131,18 @@ def test_one_that_has_left_lets_the_others_finish(tmp_path: Path) -> None:
     assert run(tmp_path, f"{LEAVES}end(0)\n") == (0, "")
 
 
+def test_without_a_thread_for_each_rank_all_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(OSError, match="can't start new thread"):
+        run(tmp_path, f"time.sleep(5)\nopen({str(tmp_path / 'late')!r}, 'w').close()\n")
+    assert not (tmp_path / "late").exists()
+
+
 def test_signals_are_passed_on_unless_they_are_ignored(tmp_path: Path) -> None:
     body = """
 import signal

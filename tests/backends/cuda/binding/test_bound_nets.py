@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.at_once import MARK, at_end
+from dnnstack.backends.cuda.binding.at_once import AT_END
 from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
@@ -21,6 +21,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.formulas import VARIANTS
 from ....support.op_cases import CASES
 
@@ -88,7 +89,7 @@ def sections(specs, shape, batch=4):
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.25] * shape[0])
     graphs = {
-        "train": network.train_graph(batch, "data", 16, 4, 8, scaling, Sgd(momentum=0.9)),
+        "train": composed.train_graph(network, batch, "data", 16, 4, 8, scaling, Sgd(momentum=0.9)),
         "evaluate": network.evaluate_graph(batch + 1, "data", 16, 4, scaling),
     }
     return {name: rewritten(graph, CudaBackend.rewrites) for name, graph in graphs.items()}
@@ -120,13 +121,11 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
             if variants:
                 mark, make = draw.choice(variants)
                 choices[name] = mark + make().choice(0)
-        # One dense layer's weights updated by the kernel of their gradient, others early.
+        # One dense layer's weights updated with their gradient by the update's launch.
         made = {name: make() for name, make in binder.at_once.items()}
         for name in [name for name, candidates in made.items() if candidates.plans()][:1]:
-            moving = MARK + made[name].choice(0)
-            choices[name] = draw.choice([moving, at_end(moving) or moving])
+            choices[name] = AT_END + made[name].choice(0)
     executable.close()
-    choices["early"] = "weights"
     other, taken = bound(graphs, precision, choices)
     assert counted(graphs, precision, choices) == taken
     # Searches pad to 8 at least, and pass over NCHW where that does not fit.

@@ -15,6 +15,9 @@ from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ....support import composed
 
 SHAPE, BATCH = (3, 12, 12), 8
 CONV = {"filters": 16, "kernel_size": 3, "padding": "same"}
@@ -33,7 +36,7 @@ def calls(bound):
         network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
         scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
         rule = Sgd(momentum=0.9)
-        graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+        graph = composed.train_graph(network, BATCH, "data", 64, 4, 20, scaling, rule)
         table = {f"train/conv2d_2/{kind}": choice for kind, choice in choices.items()}
         layout = {"layout": "nhwc", "pad": "8", "streams": streams}
         graphs = {"train": rewritten(graph, CudaBackend.rewrites)}
@@ -79,8 +82,9 @@ def test_an_update_adds_up_what_was_left_in_slices(bound, sections, streams):
 
 def test_sums_that_more_than_the_update_reads_have_a_launch_of_their_own(bound, sections):
     network = sections.network("lenet")
-    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9, clip_norm=1.0)
-    graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+    scaling = Preprocessing.standardize([0.5], [0.2])
+    rule = Composition(Sgd(momentum=0.9), clip_norm=1.0)
+    graph = composed.train_graph(network, BATCH, "data", 64, 4, 20, scaling, rule)
     executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)})
     made = [call.function for call in executable.calls("train")]
     assert made.index("sum_slices") < made.index("square_sums") < made.index("sgd_update")
@@ -124,3 +128,29 @@ def test_operations_are_known_by_themselves():
     assert first == second
     assert first in known
     assert second not in known
+
+
+@pytest.mark.parametrize(
+    ("streams", "wanted"), [("1", [0, 0, 0]), ("2", [1, 1, 1]), ("3", [1, 2, 1])]
+)
+def test_gradients_of_parameters_lie_beside_the_rest_of_backward(bound, sections, streams, wanted):
+    """In turn on all streams but the first, which waits for them in front of the update."""
+    choices = {"layout": "nhwc", "pad": "8", "streams": streams}
+    executable, _ = bound(sections("lenet"), "tf32", choices)
+    steps = executable.binders()[0].steps
+    made = [step for step in steps if step.call is not None]
+    aside = [
+        step.stream
+        for step in made
+        if step.call.function == "dense_tail_gradients"
+        or step.call.op.name == "Conv2dBackwardFilter"
+        or (step.call.op.name == "MatMul" and step.call.op.transpose_a)
+    ]
+    assert aside == wanted
+    rest = sum(step.stream != 0 for step in made)
+    assert rest == sum(stream != 0 for stream in wanted)
+    # One wait for each stream, between the last launch of backward and the update.
+    waits = steps[steps.index(made[-2]) + 1 : -1]
+    assert [step.call for step in waits] == [None] * (int(streams) - 1)
+    assert made[-1].stream == 0
+    executable.close()

@@ -1,4 +1,4 @@
-"""Dense weights updated by the kernel of their gradient: where, in which order, how chosen."""
+"""Dense weights updated with their gradient by the update's launch: where, and how chosen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
+from dnnstack.backends.compiling import ChoiceError
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.at_once import gap
@@ -19,14 +19,17 @@ from dnnstack.backends.cuda.operations import sgd
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ....support import composed
 from .test_tensor_dense import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-KEY = "train/dense_1/filter/gemm"
+KEY, SECOND = "train/dense_1/filter/gemm", "train/dense_2/filter/gemm"
 
 
 def geometry(depth=64, dtype=FLOAT):
@@ -45,7 +48,9 @@ def test_tilings_fit_and_differ(dtype):
         assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
 
 
-@pytest.mark.parametrize("values", [(1, 1, 4), (3, 1, 1, 1), (1, 1, 4, 2), (1, 1, 16, 1)])
+@pytest.mark.parametrize(
+    "values", [(1, 1, 4), (3, 1, 1, 1), (1, 1, 4, 1), (1, 1, 8, 2), (1, 1, 16, 1), (0, 1, 8, 1)]
+)
 def test_tilings_that_are_none(values):
     with pytest.raises(ValueError, match=r"tiling .* is unknown"):
         named(geometry(depth=64), values)
@@ -55,42 +60,13 @@ def offered(executable):
     return {key: make() for b in executable.binders() for key, make in b.at_once.items()}
 
 
-@pytest.mark.parametrize("streams", ["1", "2"])
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_nothing_reads_weights_that_were_updated(bound, sections, precision, streams):
-    choices = CHOICES | {"streams": streams}
-    executable, _ = bound(sections("lenet"), precision, choices)
-    (key, found), *others = offered(executable).items()
-    assert (key, others) == (KEY, [])
-    before, choice = executable.calls("train")[-1], f"u{found.choice(0)}"
-    executable.close()
-    executable, _ = bound(sections("lenet"), precision, choices | {KEY: choice})
-    (binder, _) = executable.binders()
-    steps = [step for step in binder.steps if step.call]
-    names = [step.call.function for step in steps]
-    at = names.index("dense_update")
-    weight = next(t for t in binder.graph.tensors() if t.name == "dense_1.weight")
-    reading = [i for i, step in enumerate(steps) if weight in step.call.op.reads()]
-    # The forward product, the gradient of the inputs, and the update of the rest.
-    assert len(reading) == 3
-    assert reading[1] < at < reading[2] == len(steps) - 1
-    assert steps[at].call.arguments["updates"] == "dense_1.weight"
-    # A stream of its own waits for that gradient, and the update for both.
-    assert (steps[at].stream != 0) == (streams == "2")
-    if streams == "2":
-        waits = [i for i, step in enumerate(binder.steps) if step.call is None]
-        places = [i for i, step in enumerate(binder.steps) if step.call]
-        assert any(places[reading[1]] < i < places[at] for i in waits)
-        assert any(places[at] < i < places[-1] for i in waits)
-    assert executable.calls("train")[-1].function == before.function
-    executable.close()
-
-
 def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
     """Which has no blocks for what is updated already."""
     launched = []
     executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    offer = f"u{offered(executable)[KEY].choice(0)}"
+    (key, found), *others = offered(executable).items()
+    assert (key, others) == (KEY, [])
+    offer = f"e{found.choice(0)}"
     executable.close()
     tables = {}
     for choice in ("", offer):
@@ -120,14 +96,16 @@ def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
     np.testing.assert_array_equal(rest, whole)
 
 
-def mlp():
+def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     """A step of a network whose first dense layer reads the batch itself."""
-    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 72}), LayerSpec("relu")]
+    specs = [LayerSpec("flatten")]
+    for count in units or (72,):
+        specs += [LayerSpec("dense", options={"units": count}), LayerSpec("relu")]
     specs.append(LayerSpec("dense", options={"units": 10}))
     shape = (1, 28, 28)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
-    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9)
-    graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+    scaling = Preprocessing.standardize([0.5], [0.2])
+    graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
 
 
@@ -179,28 +157,62 @@ def test_the_next_batch_waits_for_what_reads_the_present_one(bound, sections, mo
         assert all((np.ndim(each[1][-3]) > 0) == waits for each in (without, along))
         shared = named(geometry(dtype=FLOAT), [2, 2, 2, 2]).shared
         assert {each[2] for each in (without, along)} == {shared}
+        # The rest of the update has no blocks for whole 1024s of the weights.
+        binder = executable.binders()[0]
+        parameters = binder.graph.ops[-2].parameters
+        start = min(binder.store.spans[p][1] for p in parameters)
+        weight = next(p for p in parameters if p.name == "dense_1.weight")
+        _, first, last = binder.store.spans[weight]
+        place, gaps = (1024 * int(each) for each in without[1][5:7])
+        assert 0 <= place - (first - start) < 1024
+        assert 0 <= last - start - place - gaps < 1024
         executable.close()
 
 
-@pytest.mark.parametrize(
-    ("streams", "ending", "early"), [("1", "", "0"), ("1", "tail", "1"), ("2", "", "1")]
-)
-def test_weights_are_read_early_behind_a_tail_alone(bound, streams, ending, early):
-    """What tells at once may run while the update in front of it still writes."""
-    choices = CHOICES | {"streams": streams, "overlap": "chains", KEY: "u1-1-4-1"}
-    choices["ending"] = ending
-    executable, _ = bound(mlp(), "tf32", choices)
-    calls = [*executable.calls("train")]
-    at = next(i for i, call in enumerate(calls) if call.function == "dense_update")
-    assert calls[at].arguments["EARLY"] == early
+def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch):
+    """Here of a second update, in front of which the parameters of another one lie."""
+    given = []
+    launch = kernels.Kernel.launch
+
+    def noted(kernel, stream, grid, block, arguments, shared=0):
+        if kernel._name == "step_end":
+            given.append((grid[0], arguments))
+        return launch(kernel, stream, grid, block, arguments, shared)
+
+    monkeypatch.setattr(kernels.Kernel, "launch", noted)
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    executable, _ = bound(mlp(72, 64, rule=rule), "tf32", CHOICES | {SECOND: "e2-2-2-2"})
+    binder = executable.binders()[0]
+    parameters = binder.graph.ops[-2].parameters
+    weight, start = parameters[0], min(binder.store.spans[p][1] for p in parameters)
+    _, first, last = binder.store.spans[weight]
+    assert (weight.name, start > 0) == ("dense_2.weight", True)
+    ((blocks, arguments),) = given
+    fours, place, gaps = map(int, arguments[4:7])
+    assert 0 <= 1024 * place - (first - start) < 1024
+    assert 0 <= last - start - 1024 * (place + gaps) < 1024
+    assert gaps > 0
+    assert int(arguments[-6]) == first - start
+    # Blocks that add up slices, those of the product, and the rest.
+    assert blocks == int(arguments[10]) + int(arguments[-4]) + -(-fours // 256) - gaps
     executable.close()
 
 
-def test_a_gap_is_whole_blocks_of_the_longest_stretch():
-    assert gap([], 1024) == (0, 0)
-    assert gap([(100, 1900)], 1024) == (0, 0)
-    assert gap([(1024, 2048)], 1024) == (1, 1)
-    assert gap([(100, 3000), (4000, 9300)], 1024) == (4, 5)
+@pytest.mark.parametrize("ending", ["tail", "batch", "tail,batch"])
+def test_only_the_last_update_takes_along(bound, ending):
+    """Of two, with rates of their own, the one that the gradients of the end belong to."""
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
+    executable, _ = bound(mlp(72, 64, rule=rule), "tf32", choices)
+    assert [call.function for call in executable.calls("train")][-2:] == ["sgd_update", "step_end"]
+    executable.close()
+
+
+def test_a_gap_is_whole_blocks():
+    assert gap(100, 1900, 1024) == (0, 0)
+    assert gap(100, 2000, 1024) == (0, 0)
+    assert gap(100, 2048, 1024) == gap(1024, 2048, 1024) == gap(1, 3071, 1024) == (1, 1)
+    assert gap(4000, 9300, 1024) == (4, 5)
 
 
 def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
@@ -209,9 +221,9 @@ def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
     for rule, serves in (
         (Sgd(), True),
         (Sgd(momentum=0.9, nesterov=True), True),
-        (Sgd(momentum=0.9, clip_norm=1.0), False),
+        (Composition(Sgd(momentum=0.9), clip_norm=1.0), False),
     ):
-        graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+        graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
         executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
         assert (KEY in offered(executable)) == serves
         executable.close()
@@ -221,55 +233,50 @@ def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
         executable.close()
 
 
-@pytest.mark.parametrize("choice", ["u", "u1-2", "ux", "u1-1-3-1", "u9-9-1-1", "u0-1-1-1"])
+@pytest.mark.parametrize(
+    "choice", ["e", "e1-2", "ex", "e1-1-3-1", "e9-9-1-1", "e0-1-1-1", "e1-1-4-1"]
+)
 def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, choice):
     with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
         bound(sections("lenet"), "tf32", CHOICES | {KEY: choice})
 
 
+@pytest.mark.parametrize("choice", ["u2-2-2-2", "x", "-1"])
+def test_a_choice_that_there_is_no_more_is_named(bound, sections, choice):
+    with pytest.raises(ChoiceError, match=f"^'{choice}' for '{KEY}'$"):
+        bound(sections("lenet"), "tf32", CHOICES | {KEY: choice})
+
+
 def test_a_choice_where_it_does_not_serve_is_an_error(bound, sections):
     with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
-        bound(sections("lenet"), "fp32", CHOICES | {KEY: "u1-1-4-1"})
-    with pytest.raises(ValueError, match="the update does not take the tuning's"):
-        bound(sections("lenet"), "tf32", CHOICES | {KEY: "e1-1-4-1"})
+        bound(sections("lenet"), "fp32", CHOICES | {KEY: "e2-2-2-2"})
     forward = "train/dense_1/forward/gemm"
     with pytest.raises(ValueError, match="the tuning's kernel does not take it"):
-        bound(sections("lenet"), "tf32", CHOICES | {forward: "u1-1-4-1"})
-
-
-class Ways(Timed):
-    """Every other one has as many threads as the update."""
-
-    def choice(self, index):
-        return f"{2 - index % 2}-2-2-8"
+        bound(sections("lenet"), "tf32", CHOICES | {forward: "e2-2-2-2"})
+    with pytest.raises(ValueError, match="the update takes one product at most"):
+        bound(mlp(72, 64), "tf32", CHOICES | {KEY: "e2-2-2-2", SECOND: "e2-2-2-2"})
 
 
 @pytest.mark.parametrize(
     ("ours", "launches", "wanted"),
     [
-        (Ways(6.0, 4.5, 9.0), 3, ["u1-2-2-8", "u2-2-2-8", "e2-2-2-8", "1"]),
-        (Ways(6.0, 4.5, float("inf")), 3, ["u1-2-2-8", "u2-2-2-8", "e2-2-2-8", "1"]),
-        (Ways(9.0), 3, ["u2-2-2-8", "e2-2-2-8", "1"]),
-        (Ways(6.0, 4.0, right=False), 3, ["1"]),
-        (Ways(6.0), timed_plans.FEW_LAUNCHES + 1, None),
+        (Timed(6.0, 4.5, 9.0), 3, ["e1-1-1", "e1-1-0", "1"]),
+        (Timed(6.0, 4.5, float("inf")), 3, ["e1-1-1", "e1-1-0", "1"]),
+        (Timed(9.0), 3, ["e1-1-0", "1"]),
+        (Timed(6.0, 4.0, right=False), 3, ["1"]),
+        (Timed(6.0), timed_plans.FEW_LAUNCHES + 1, None),
     ],
 )
-def test_a_search_tries_them_in_the_whole_step_first(fake_cuda, ours, launches, wanted):
+def test_a_search_tries_them_in_the_whole_step_first(searched, ours, launches, wanted):
     """However long they take alone, for they do more."""
-    binder = SimpleNamespace(
-        products={"p": Timed(5.0, 4.0)},
-        convolutions={},
-        either={},
+    section = {
+        "products": {"p": Timed(5.0, 4.0)},
         # What is faster alone is taken, and the library's algorithm is a rival.
-        variants={"p/gemm": [("t", lambda: Timed(3.5))]},
-        at_once={"p/gemm": lambda: ours},
-        tails={},
-        together=[],
-        steps=[SimpleNamespace(call=True)] * launches,
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+        "variants": {"p/gemm": [("t", lambda: Timed(3.5))]},
+        "at_once": {"p/gemm": lambda: ours},
+        "steps": [SimpleNamespace(call=True)] * launches,
+    }
     found = {}
-    chosen = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    chosen = searched(section, rivals=found)
     assert chosen == {"p/gemm": "t1-1-0"}
     assert found.get("p/gemm") == wanted

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
-from dnnstack.backends.cuda.binding import at_once
 from dnnstack.graph.rewrites import rewritten
 
-from .test_tensor_dense_results import BATCH, COUNT, SHAPE, compiled_with, network
+from ....support.feeding import feed, losses_of
+from .test_tensor_dense_results import BATCH, COUNT, compiled_with, network
 
 pytestmark = pytest.mark.cuda
 
@@ -40,24 +40,14 @@ def learned(backend, precision, choices, steps=8):
     made, graph = network()
     train = {"train": rewritten(graph, backend.rewrites)}
     executable = compiled_with(backend, train, precision, choices)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
-    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
-    for tensor, values in made.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, made, graph, 0.02)
+    losses = losses_of(executable, graph, steps)
     # Several steps of one graph, with the next batch beside the update where that is chosen.
     executable.run("train", 16)
     weights = [executable.read(p.tensor) for p in made.parameters()]
     names = [call.function for call in executable.calls("train")]
     ways = {
-        key: [f"u{each.choice(index)}" for index in range(each.plans())]
+        key: [f"e{each.choice(index)}" for index in range(each.plans())]
         for key, each in offered(executable).items()
     }
     executable.close()
@@ -66,21 +56,17 @@ def learned(backend, precision, choices, steps=8):
 
 @pytest.mark.parametrize("more", [{}, {"streams": "2"}, {"overlap": "joins", "ending": "batch"}])
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("at_end", [False, True], ids=["apart", "at the end"])
-def test_a_network_learns_with_them_as_with_the_library(cuda, at_end, precision, more):
-    """Those of the first layer, whose inputs the next batch takes the place of, in the update's
-    launch too."""
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_network_learns_with_them_as_with_the_library(cuda, layer, precision, more):
+    """Those of the first layer too, whose inputs the next batch takes the place of."""
     assert COUNT == 2 * BATCH
     table = table_of(precision, **more)
     want, weights, names, ways = learned(cuda, precision, table)
-    assert "dense_update" not in names
-    first, second = sorted(ways)
-    taken = {first: ways[first][0], second: ways[second][0]}
-    if at_end:
-        taken[first] = next(filter(None, map(at_once.at_end, ways[first])))
+    assert (names[-1] == "step_end") == ("ending" in more)
+    name = sorted(ways)[layer]
+    taken = {name: ways[name][0]}
     got, moved, names, _ = learned(cuda, precision, table | taken)
-    assert names.count("dense_update") == 2 - at_end
-    assert (names[-1] == "step_end") == (at_end or "ending" in more)
+    assert names[-1] == "step_end"
     tolerance = 2e-3 if precision == "tf32" else 2e-2
     np.testing.assert_allclose(got, want, rtol=tolerance)
     for ours, theirs in zip(moved, weights, strict=True):
@@ -89,16 +75,3 @@ def test_a_network_learns_with_them_as_with_the_library(cuda, at_end, precision,
     assert again == got
     for one, other in zip(moved, same, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("more", [{"streams": "2"}, {"streams": "3", "overlap": "joins"}])
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_weights_that_are_updated_early_keep_their_bits(cuda, precision, more):
-    """One kernel updates them by one gradient, whenever that is."""
-    table = table_of(precision, **more)
-    want, weights, names, _ = learned(cuda, precision, table)
-    got, moved, more_names, _ = learned(cuda, precision, {**table, "early": "weights"})
-    assert more_names.count("sgd_update") == names.count("sgd_update") + 1
-    assert got == want
-    for ours, theirs in zip(moved, weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)

@@ -18,12 +18,12 @@ from ....support.emulated_build import COMPILER, HERE, SOURCES
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 RATE, STEPS = np.float32(0.3), 5
 # (size, slices; None: no slices), sizes that are no multiples of four among them.
-# The last but one is what another kernel moves, of which two whole blocks need none here.
+# The last but one is frozen, and longer than a block.
 PARAMETERS = (
     *((500, 256), (20, 256), (96, None), (600, 33), (50, 33), (7, 1), (300, 600)),
     *((3000, None), (64, None)),
 )
-MOVED, BLOCK = len(PARAMETERS) - 2, 1024
+FROZEN = (4, len(PARAMETERS) - 2)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,6 @@ def library(tmp_path_factory):
     source = [f"-I{SOURCES / 'sources'}", str(HERE / "sgd.cpp"), "-o", str(path)]
     subprocess.run([str(COMPILER), *options, *source], check=True)
     return ctypes.CDLL(str(path))
-
-
-def gap_of(arenas):
-    first, last = arenas.spans[MOVED].start, arenas.spans[MOVED].stop
-    return -(-first // BLOCK), last // BLOCK - -(-first // BLOCK)
 
 
 def pointer(array):
@@ -59,7 +54,7 @@ class Arenas:
         self.pending, followed, self.keep = [], {}, []
         for i, ((size, count), span) in enumerate(zip(PARAMETERS, self.spans, strict=True)):
             # One that is frozen among them, although its gradient is summed.
-            rule = (0.0 if i in (4, MOVED) else 1.0 + i / 8, 0.01 * i)
+            rule = (0.0 if i in FROZEN else 1.0 + i / 8, 0.01 * i)
             self.factors[span], self.decays[span] = rule
             tiles = slice(span.start // TILE, -(-span.stop // TILE))
             self.rules[tiles] = rule
@@ -84,7 +79,6 @@ def test_sums_of_slices_are_followed_like_other_gradients(library, aligned, mome
     arenas = Arenas(3, aligned)
     p, v, g = arenas.p.copy(), arenas.v.copy(), arenas.wanted
     factor, decay = arenas.factors, arenas.decays
-    assert gap_of(arenas)[1] == 2
     gradient = decay * p + g
     velocity = momentum * v + gradient
     taken = gradient + momentum * velocity if nesterov else velocity
@@ -97,13 +91,8 @@ def test_sums_of_slices_are_followed_like_other_gradients(library, aligned, mome
     copy = _to_bfloat(arenas.p)
     library.run(
         *(pointer(each) for each in (arenas.p, arenas.g, arenas.v if momentum else None, copy)),
-        *(
-            p.size // 4,
-            *gap_of(arenas),
-            pointer(arenas.rules),
-            pointer(arenas.table),
-            pointer(arenas.where),
-        ),
+        p.size // 4,
+        *(pointer(each) for each in (arenas.rules, arenas.table, arenas.where)),
         *(len(arenas.where), pointer(rates), pointer(step), pointer(count)),
         *(ctypes.c_float(momentum), int(nesterov)),
     )
