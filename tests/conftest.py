@@ -107,7 +107,7 @@ def _default_loudness():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _free_memory() -> Iterator[None]:
+def _free_memory():
     """Networks that refer to themselves in circles are gone before the next file's are built."""
     yield
     gc.collect()
