@@ -21,9 +21,9 @@ from .signals import StopSignals
 if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..configs import LoadedConfig
-    from ..training.groups.group import Member
     from ..training.groups.planned import Planned
     from ..training.listener import Listener, Summary
+    from ..training.records.group import Member
     from ..training.records.resume import Resume
     from .side_by_side import Ended
 
@@ -233,9 +233,9 @@ def _in_turn(
     """
     from ..reports.training_text import summary
     from ..training.groups.claims import Taken
-    from ..training.groups.group import read_group
     from ..training.groups.planned import train_members
     from ..training.listener import Summary
+    from ..training.records.group import read_group
     from . import progress
     from .side_by_side import Ended, take
 

@@ -15,10 +15,10 @@ from ..common.errors import Interrupted
 from ..common.printable import printable
 from ..reports.training_text import duration
 from ..training.groups.claims import Claims, Taken
-from ..training.groups.group import Member, read_group
 from ..training.groups.outcome import Outcome, outcome
 from ..training.groups.planned import train_members
 from ..training.listener import Listener, Summary
+from ..training.records.group import Member, read_group
 from . import console, progress
 from .sweep_screen import Heard, standing
 from .together import Together

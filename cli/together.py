@@ -139,8 +139,8 @@ def worth(
     if device != "cuda":
         return 1, []
     from ..backends.select import room
-    from ..training.groups.group import read_group
     from ..training.groups.outcome import outcome
+    from ..training.records.group import read_group
 
     names = [member.name for member in read_group(group).members]
     found = {name: outcome(group / name) for name in names if name not in failed}

@@ -52,10 +52,10 @@ OWN_LINES = {
     "reports/sensitivity_report.py": "JSON",
     "reports/sweep_plots.py": "a picture",
     "training/compressed/place.py": "JSON",
-    "training/groups/group.py": "JSON",
     "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",
+    "training/records/group.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
     "training/records/runs.py": "a file",
 }

@@ -20,8 +20,8 @@ from dnnstack.cli.together import Together, check_together, worth
 from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.training.groups.claims import Taken
-from dnnstack.training.groups.group import Group, Member
 from dnnstack.training.groups.outcome import Outcome
+from dnnstack.training.records.group import Group, Member
 
 from .conftest import TINY
 from .test_groups import SHORT, TRAIN
@@ -384,7 +384,7 @@ def test_how_many_runs_are_worth_to_be_trained_together(
     members = [Member(name, ()) for name in found]
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
     group = Group("seeds", "", tuple(members))
-    monkeypatch.setattr("dnnstack.training.groups.group.read_group", lambda path: group)
+    monkeypatch.setattr("dnnstack.training.records.group.read_group", lambda path: group)
     monkeypatch.setattr(
         "dnnstack.training.groups.outcome.outcome",
         lambda path: Outcome(found[path.name] > 0, seconds=abs(found[path.name])),

@@ -19,13 +19,13 @@ from dnnstack.reports.sweep_report import described, report_sweep
 from dnnstack.training.compressed.file import compressed_bytes
 from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.compressed.sensitivity import Curves, Point, Sensitivity
-from dnnstack.training.groups.group import Group, write_group
 from dnnstack.training.groups.journal import TRIALS, Journal
 from dnnstack.training.groups.planned import Planned
 from dnnstack.training.groups.sampling import need_optuna
 from dnnstack.training.groups.statistics import report_group
 from dnnstack.training.groups.sweeping import Sweep, read_search
 from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.group import Group, write_group
 from dnnstack.training.records.run_log import LOG
 from dnnstack.training.records.runs import COMPRESSION, GROUP, LATEST, find_run
 from dnnstack.training.records.state import START

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
-from dnnstack.training.groups.group import Group, Kind, create_group
+from dnnstack.training.groups.group import create_group
 from dnnstack.training.groups.journal import Journal, Trial
 from dnnstack.training.groups.statistics import report_group
+from dnnstack.training.records.group import Group, Kind
 
 
 def _group(folder: Path, kind: Kind, *states: str) -> Path:

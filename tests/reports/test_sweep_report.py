@@ -19,9 +19,10 @@ from dnnstack.reports.sweep_plots import (
 )
 from dnnstack.reports.sweep_report import report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
-from dnnstack.training.groups.group import Group, create_group
+from dnnstack.training.groups.group import create_group
 from dnnstack.training.groups.journal import Journal, Trial
 from dnnstack.training.groups.sweeping import begin_sweep
+from dnnstack.training.records.group import Group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 KIND = Dimension("schedule", values=("fixed", {"type": "poly", "power": 2}, None))

@@ -13,21 +13,23 @@ from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.search import assignment
 from ..assemble import describe_data
 from ..listener import Summary
+from ..records.group import (
+    Group,
+    Kind,
+    Member,
+    read_group,
+    write_group,
+)
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, is_run
 from ..splits import settled
 from .claims import Claims, Taken
 from .group import (
-    Group,
-    Kind,
-    Member,
     create_group,
     deciding_group,
     find_group,
     latest_group,
     lock_group,
-    read_group,
-    write_group,
 )
 from .outcome import outcome
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..intervals import wilson
-from .group import Kind, read_group, runs_of
+from ..records.group import Kind, read_group
+from .group import runs_of
 from .journal import Journal
 from .outcome import Outcome, outcome
 

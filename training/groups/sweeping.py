@@ -27,10 +27,16 @@ from ...configs.sampler import OPTIONS
 from ...configs.search import PRUNE, Search, assignment
 from ..listener import Listener, Passing, Summary
 from ..metrics import Metrics
+from ..records.group import Group, read_group
 from ..records.resume import Resume, open_member
 from ..records.runs import AUTO, GROUP
 from ..splits import settled
-from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
+from .group import (
+    create_group,
+    deciding_group,
+    find_group,
+    latest_group,
+)
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
 from .planned import changed_keys

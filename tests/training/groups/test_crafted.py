@@ -17,11 +17,16 @@ from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.reports.sweep_report import report_sweep
 from dnnstack.training.compressed.place import Record, StageResult, read_record
-from dnnstack.training.groups.group import Group, Member, read_group, write_group
 from dnnstack.training.groups.journal import TRIALS, Journal, Trial
 from dnnstack.training.groups.planned import Planned
 from dnnstack.training.groups.sampling import need_optuna
 from dnnstack.training.groups.sweeping import read_search
+from dnnstack.training.records.group import (
+    Group,
+    Member,
+    read_group,
+    write_group,
+)
 from dnnstack.training.records.resume import open_member
 from dnnstack.training.records.runs import create_run
 

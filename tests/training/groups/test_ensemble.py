@@ -28,8 +28,9 @@ from dnnstack.training.groups.ensemble import (
     check_preparation,
     combined,
 )
-from dnnstack.training.groups.group import Group, create_group
+from dnnstack.training.groups.group import create_group
 from dnnstack.training.groups.members import find_members
+from dnnstack.training.records.group import Group
 from dnnstack.training.trainer import train
 
 Tiny = Callable[..., RunConfig]

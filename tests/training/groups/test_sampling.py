@@ -16,10 +16,10 @@ from dnnstack.common.errors import CheckpointError, NonFiniteError
 from dnnstack.common.locks import lock
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.training.groups.group import read_group
 from dnnstack.training.groups.journal import TRIALS, Journal, Trial
 from dnnstack.training.groups.sampling import Ended, ends_early, front, need_optuna, sample
 from dnnstack.training.groups.sweeping import Sweep, begin_sweep, go_on_with, read_search
+from dnnstack.training.records.group import read_group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 WIDTH = Dimension("units", 8, 64, step=8, whole=True)
