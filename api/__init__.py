@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .fitting import train as train
     from .grouping import train_group as train_group
     from .history import History as History
+    from .many.comparison import Comparison as Comparison
+    from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
-    from .training.groups.comparison import Comparison as Comparison
-    from .training.groups.statistics import GroupReport as GroupReport
     from .training.predict import Prediction as Prediction
 
     __version__: str
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": "callbacks",
     "Classifier": "classifier",
-    "Comparison": "training.groups.comparison",
+    "Comparison": "many.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
     "Evaluation": "training.evaluate",
-    "GroupReport": "training.groups.statistics",
+    "GroupReport": "many.statistics",
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",

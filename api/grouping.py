@@ -23,9 +23,14 @@ from .fitting import (
     read_config,
     teller,
 )
-from .training.groups.planned import Planned, check_planned, settings_of, train_members
-from .training.groups.shelf import Shelf
-from .training.groups.statistics import GroupReport, report_group
+from .many.planned import (
+    Planned,
+    check_planned,
+    settings_of,
+    train_members,
+)
+from .many.shelf import Shelf
+from .many.statistics import GroupReport, report_group
 from .training.listener import Summary
 from .training.records.group import Member
 from .training.records.resume import Resume

@@ -21,7 +21,7 @@ from .signals import StopSignals
 if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..configs import LoadedConfig
-    from ..training.groups.planned import Planned
+    from ..many.planned import Planned
     from ..training.listener import Listener, Summary
     from ..training.records.group import Member
     from ..training.records.resume import Resume
@@ -78,7 +78,7 @@ def planned(
     if ranks is not None:
         name = "--seeds" if folds is None else "--folds"
         raise click.UsageError(f"{name} and --ranks cannot be used together")
-    from ..training.groups.planned import Planned as Made
+    from ..many.planned import Planned as Made
 
     return Made("folds", folds, stratified) if folds else Made("seeds", seeds or 0)
 
@@ -104,12 +104,12 @@ def train(
     from ..common.text import versions_text
     from ..configs import load_config
     from ..fitting import fit, open_device
+    from ..many.group import lock_group
+    from ..many.planned import check_planned, settings_of
+    from ..many.shelf import Shelf
+    from ..many.statistics import report_group
     from ..reports.drawings import Drawings
     from ..reports.group_text import as_text
-    from ..training.groups.group import lock_group
-    from ..training.groups.planned import check_planned, settings_of
-    from ..training.groups.shelf import Shelf
-    from ..training.groups.statistics import report_group
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
     from .side_by_side import Ended, train_side_by_side
@@ -231,9 +231,9 @@ def _in_turn(
     Those that have failed before are left out. ``spread`` is asked before each run, and gives this
     number and the names of the runs left.
     """
+    from ..many.claims import Taken
+    from ..many.planned import train_members
     from ..reports.training_text import summary
-    from ..training.groups.claims import Taken
-    from ..training.groups.planned import train_members
     from ..training.listener import Summary
     from ..training.records.group import read_group
     from . import progress

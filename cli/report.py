@@ -48,9 +48,9 @@ def report(
     sensitivity.png.
     """
     from ..common.errors import CheckpointError
+    from ..many.group import group_at
     from ..training.compressed.file import is_compressed
     from ..training.compressed.place import is_compression
-    from ..training.groups.group import group_at
 
     runs = runs_dir or Path("runs")
     group = group_at(target, runs)
@@ -63,10 +63,10 @@ def report(
 
 
 def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
+    from ..many.sampling import need_optuna
     from ..reports.sweep_plots import draw_sweep
     from ..reports.sweep_report import report_sweep
     from ..reports.sweep_text import report_text
-    from ..training.groups.sampling import need_optuna
 
     need_optuna()
     found = report_sweep(path)
@@ -94,8 +94,8 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
 
 def _unknown(target: str, runs: Path) -> str:
     """What to say of something that is neither a sweep nor a compression."""
+    from ..many.group import list_groups
     from ..training.compressed.place import list_compressions
-    from ..training.groups.group import list_groups
     from ..training.records.runs import is_run
 
     for path in (runs / target, Path(target)):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..common.cells import columns, wrapped_lines
 from ..common.errors import Interrupted
 from ..common.printable import printable
+from ..many.claims import Claims, Taken
+from ..many.outcome import Outcome, outcome
+from ..many.planned import train_members
 from ..reports.training_text import duration
-from ..training.groups.claims import Claims, Taken
-from ..training.groups.outcome import Outcome, outcome
-from ..training.groups.planned import train_members
 from ..training.listener import Listener, Summary
 from ..training.records.group import Member, read_group
 from . import console, progress

@@ -80,10 +80,14 @@ def sweep(
     """
     from ..common.errors import Interrupted
     from ..configs.search import load_search
+    from ..many.sampling import need_optuna
+    from ..many.sweeping import (
+        Sweep,
+        begin_sweep,
+        go_on_with,
+    )
     from ..reports.sweep_report import described
     from ..reports.sweep_text import as_text
-    from ..training.groups.sampling import need_optuna
-    from ..training.groups.sweeping import Sweep, begin_sweep, go_on_with
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
     from .sweep_screen import Screen

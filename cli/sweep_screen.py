@@ -8,10 +8,10 @@ from time import perf_counter
 from typing import Any
 
 from ..common.cells import wrapped_lines
+from ..many.journal import Trial
+from ..many.sweeping import Sweep, best_trials
 from ..reports.sweep_text import trial_line, value_text
 from ..reports.training_text import of_epochs
-from ..training.groups.journal import Trial
-from ..training.groups.sweeping import Sweep, best_trials
 from ..training.listener import Progress, Started
 from . import console, progress
 from .workers import Said, Say

@@ -21,10 +21,9 @@ from ..configs.search import BLOCK, Search
 from ..configs.validate import safe_name
 from ..datasets import Downloads
 from ..fitting import fit, open_device
-from ..training.assemble import data_folder
-from ..training.groups.journal import Trial
-from ..training.groups.shelf import Shelf
-from ..training.groups.sweeping import (
+from ..many.journal import Trial
+from ..many.shelf import Shelf
+from ..many.sweeping import (
     Pruning,
     Sweep,
     best_trials,
@@ -32,6 +31,7 @@ from ..training.groups.sweeping import (
     values_of,
     write_best,
 )
+from ..training.assemble import data_folder
 from ..training.interrupt import interruptible
 from ..training.listener import Summary
 from ..training.records.resume import Resume

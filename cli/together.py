@@ -139,7 +139,7 @@ def worth(
     if device != "cuda":
         return 1, []
     from ..backends.select import room
-    from ..training.groups.outcome import outcome
+    from ..many.outcome import outcome
     from ..training.records.group import read_group
 
     names = [member.name for member in read_group(group).members]

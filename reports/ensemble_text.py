@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from ..common.printable import paragraph
+from ..many.ensemble import (
+    MIXED,
+    EnsembleEvaluation,
+    Gain,
+)
 from ..training.evaluate import Evaluation
-from ..training.groups.ensemble import MIXED, EnsembleEvaluation, Gain
 from ..training.records.store import FOLDER
 from .evaluate_text import WIDTH, as_text
 from .tables import table

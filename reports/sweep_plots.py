@@ -10,7 +10,7 @@ from ..common.files import atomic_write, make_folder
 from ..common.printable import printable
 from ..common.text import cut
 from ..configs.search import Search
-from ..training.groups.journal import Trial
+from ..many.journal import Trial
 from . import fonts, style
 from .plots import drawn, legend_above
 from .sweep_report import SweepReport

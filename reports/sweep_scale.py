@@ -8,7 +8,7 @@ from typing import Any
 
 from ..configs.search import Dimension
 from ..configs.write import flow
-from ..training.groups.journal import Trial
+from ..many.journal import Trial
 from .sweep_text import value_text
 
 # Steps that all have a text, and the least distance of a text from the ends of the axis.

@@ -10,9 +10,9 @@ from ..common.cells import cells, wrapped
 from ..common.printable import paragraph, printable
 from ..configs.search import Search
 from ..configs.write import flow
-from ..training.groups.journal import Trial
-from ..training.groups.sampling import ENOUGH
-from ..training.groups.sweeping import best_trials
+from ..many.journal import Trial
+from ..many.sampling import ENOUGH
+from ..many.sweeping import best_trials
 from .sweep_report import SweepReport
 from .tables import table
 

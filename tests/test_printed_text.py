@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     *("api", "backends", "cli", "common", "configs", "datasets"),
-    *("graph", "layers", "optimizers", "plugins", "reports", "training"),
+    *("graph", "layers", "many", "optimizers", "plugins", "reports", "training"),
 )
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 

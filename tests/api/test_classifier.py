@@ -11,8 +11,8 @@ import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import UsageError
 from dnnstack.datasets import ImageSet
+from dnnstack.many.answers import answers
 from dnnstack.training.forward import Forward
-from dnnstack.training.groups.answers import answers
 from dnnstack.training.records.trained import find_trained
 from numpy.typing import NDArray
 from PIL import Image

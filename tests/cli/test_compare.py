@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.many.comparison import Comparison
 from dnnstack.reports.compare_text import as_text
 from dnnstack.training.evaluate import Evaluation
-from dnnstack.training.groups.comparison import Comparison
 from dnnstack.training.intervals import mcnemar
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

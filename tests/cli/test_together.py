@@ -19,8 +19,8 @@ from dnnstack.cli.signals import StopSignals
 from dnnstack.cli.together import Together, check_together, worth
 from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
-from dnnstack.training.groups.claims import Taken
-from dnnstack.training.groups.outcome import Outcome
+from dnnstack.many.claims import Taken
+from dnnstack.many.outcome import Outcome
 from dnnstack.training.records.group import Group, Member
 
 from .conftest import TINY
@@ -223,7 +223,7 @@ _SPREADS = """
 import sys
 from dnnstack.cli import run, together
 from dnnstack.backends import select
-from dnnstack.training.groups import planned
+from dnnstack.many import planned
 select.room = lambda device: 2
 together.WORTH = {{True: {least}, False: 1e9}}
 worth, open_backend = together.worth, select.open_backend
@@ -386,7 +386,7 @@ def test_how_many_runs_are_worth_to_be_trained_together(
     group = Group("seeds", "", tuple(members))
     monkeypatch.setattr("dnnstack.training.records.group.read_group", lambda path: group)
     monkeypatch.setattr(
-        "dnnstack.training.groups.outcome.outcome",
+        "dnnstack.many.outcome.outcome",
         lambda path: Outcome(found[path.name] > 0, seconds=abs(found[path.name])),
     )
     asked = worth(device, Path("group"), (), lambda: layers)

@@ -57,7 +57,7 @@ READERS = {
     "reports/staleness.py": "staleness",
     "training/compressed/file.py": "compressed",
     "training/compressed/place.py": "compression",
-    "training/groups/journal.py": "trials",
+    "many/journal.py": "trials",
     "training/ranks/post.py": SYSTEM,
     "training/ranks/team.py": SYSTEM,
     "training/ranks/watchdog.py": SYSTEM,

@@ -15,7 +15,7 @@ _FETCHING = "datasets/download/test_fetching.py"
 _HOSTILE = "datasets/download/test_hostile.py"
 _PICTURES = "datasets/test_pictures.py"
 _MEASURED = "training/test_measured.py"
-_TRIALS = "training/groups/test_sampling.py"
+_TRIALS = "many/test_sampling.py"
 
 DATA = (
     Mutant(
@@ -376,42 +376,42 @@ DATA = (
     ),
     Mutant(
         "sweeps: the generation of a trial is not recorded",
-        "training/groups/journal.py",
+        "many/journal.py",
         "self._append(line if trial.generation is None else ",
         "self._append(line if True else ",
         (f"{_TRIALS}::test_a_journal_keeps_generations",),
     ),
     Mutant(
         "sweeps: recorded generations are not looked at",
-        "training/groups/sampling.py",
+        "many/sampling.py",
         "return dict.fromkeys(_GENERATION, one.generation)",
         "return {}",
         (f"{_TRIALS}::test_generations_follow_each_other",),
     ),
     Mutant(
         "sweeps: many generations are one call within the other",
-        "training/groups/sampling.py",
+        "many/sampling.py",
         'if search.sampler == "nsga2":\n        _select_parents(',
         "if False:\n        _select_parents(",
         (f"{_TRIALS}::test_many_generations_are_not_too_deep_a_recursion",),
     ),
     Mutant(
         "sweeps: one that was begun without options of samplers does not go on",
-        "training/groups/sweeping.py",
+        "many/sweeping.py",
         "if found[option] == getattr(Search(()), option):",
         "if False:",
         (f"{_TRIALS}::test_a_sweep_of_an_older_version_goes_on",),
     ),
     Mutant(
         "sweeps: a trial that cannot run here ends the sweep",
-        "training/groups/sweeping.py",
+        "many/sweeping.py",
         'if not any(key == "data" or key.startswith(kinds) for key in trial.params):',
         "if True:",
         ("cli/test_sweep.py::test_a_trial_that_this_machine_cannot_run_fails_alone",),
     ),
     Mutant(
         "sweeps: data that is missing for all is told by each trial",
-        "training/groups/sweeping.py",
+        "many/sweeping.py",
         'if not any(key == "data" or key.startswith(kinds) for key in trial.params):',
         "if False:",
         ("cli/test_sweep.py::test_data_that_a_trial_asks_for_in_vain",),

@@ -14,7 +14,7 @@ _LOG = "training/records/test_run_log.py"
 _RUNS = "training/records/test_runs.py"
 _STORE = "training/records/store.py"
 _READER = "training/records/checkpoint.py"
-_TRIALS = "training/groups/test_sampling.py"
+_TRIALS = "many/test_sampling.py"
 _SAVER = "training/records/test_saver.py"
 _LOSS = "faults/test_power_loss.py::test_no_saved_checkpoint_is_lost"
 
@@ -357,14 +357,14 @@ RECORDS = (
     ),
     Mutant(
         "sweeps: a trial that has ended may end again, otherwise",
-        "training/groups/journal.py",
+        "many/journal.py",
         "if begun.state is None and line.state is not None:",
         "if line.state is not None:",
         (f"{_TRIALS}::test_a_journal_with_torn_and_foreign_lines",),
     ),
     Mutant(
         "sweeps: trials that are under way are not looked at",
-        "training/groups/sampling.py",
+        "many/sampling.py",
         "for params in under_way:",
         "for params in ():",
         (f"{_TRIALS}::test_trials_under_way_change_what_is_drawn_next",),
@@ -378,14 +378,14 @@ RECORDS = (
     ),
     Mutant(
         "sweeps: every process gets every trial",
-        "training/groups/journal.py",
+        "many/journal.py",
         "            return lock(self._lock_of(trial), keep=False)",
         "            return Lock(os.open(os.devnull, os.O_RDWR), self._lock_of(trial), keep=False)",
         ("cli/test_machines.py::test_two_machines_share_a_sweep[1]",),
     ),
     Mutant(
         "sweeps: nobody asks whether another process has the trial, too",
-        "training/groups/sweeping.py",
+        "many/sweeping.py",
         "                    self.journal.check_own(trial, held)\n",
         "",
         (f"{_TRIALS}::test_a_trial_that_two_processes_have_is_an_error",),

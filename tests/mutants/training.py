@@ -261,7 +261,7 @@ TRAINING = (
         "training/records/store.py",
         "*(s for s in snapshots if s < state.step)}",
         "}",
-        ("training/groups/test_ensemble.py::test_snapshots_of_a_run_are_an_ensemble",),
+        ("many/test_ensemble.py::test_snapshots_of_a_run_are_an_ensemble",),
     ),
     Mutant(
         "schedules: half a cosine wave is a whole one",

@@ -16,8 +16,8 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
+from dnnstack.many.outcome import outcome
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
-from dnnstack.training.groups.outcome import outcome
 from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records import run_log
 from dnnstack.training.records.resume import open_resume

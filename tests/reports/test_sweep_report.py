@@ -10,6 +10,9 @@ import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.many.group import create_group
+from dnnstack.many.journal import Journal, Trial
+from dnnstack.many.sweeping import begin_sweep
 from dnnstack.reports.sweep_plots import (
     Scale,
     draw_sweep,
@@ -19,9 +22,6 @@ from dnnstack.reports.sweep_plots import (
 )
 from dnnstack.reports.sweep_report import report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
-from dnnstack.training.groups.group import create_group
-from dnnstack.training.groups.journal import Journal, Trial
-from dnnstack.training.groups.sweeping import begin_sweep
 from dnnstack.training.records.group import Group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)

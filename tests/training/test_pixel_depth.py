@@ -16,11 +16,11 @@ from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.datasets.integer_pixels import Depth
+from dnnstack.many.ensemble import check_members
 from dnnstack.training.assemble import load_data
 from dnnstack.training.compressed.file import read_compressed, save_compressed
 from dnnstack.training.evaluate import load_part
 from dnnstack.training.forward import Forward
-from dnnstack.training.groups.ensemble import check_members
 from dnnstack.training.predict import Prediction, predict, preparation
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.resume import open_resume

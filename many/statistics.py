@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import wilson
-from ..records.group import Kind, read_group
+from ..training.intervals import wilson
+from ..training.records.group import Kind, read_group
 from .group import runs_of
 from .journal import Journal
 from .outcome import Outcome, outcome

@@ -10,7 +10,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ...common.errors import (
+from ..common.errors import (
     BackendUnavailableError,
     CheckpointError,
     ConfigError,
@@ -18,29 +18,45 @@ from ...common.errors import (
     NonFiniteError,
     ShapeError,
 )
-from ...common.files import atomic_write
-from ...common.locks import Lock
-from ...common.records import dataclass
-from ...common.typed_json import from_json
-from ...configs import RunConfig, effective_yaml
-from ...configs.sampler import OPTIONS
-from ...configs.search import PRUNE, Search, assignment
-from ..listener import Listener, Passing, Summary
-from ..metrics import Metrics
-from ..records.group import Group, read_group
-from ..records.resume import Resume, open_member
-from ..records.runs import AUTO, GROUP
-from ..splits import settled
+from ..common.files import atomic_write
+from ..common.locks import Lock
+from ..common.records import dataclass
+from ..common.typed_json import from_json
+from ..configs import RunConfig, effective_yaml
+from ..configs.sampler import OPTIONS
+from ..configs.search import (
+    PRUNE,
+    Search,
+    assignment,
+)
+from ..training.listener import (
+    Listener,
+    Passing,
+    Summary,
+)
+from ..training.metrics import Metrics
+from ..training.records.group import Group, read_group
+from ..training.records.resume import Resume, open_member
+from ..training.records.runs import AUTO, GROUP
+from ..training.splits import settled
 from .group import (
     create_group,
     deciding_group,
     find_group,
     latest_group,
 )
-from .journal import Journal, State, Trial
+from .journal import (
+    Journal,
+    State,
+    Trial,
+)
 from .outcome import Outcome, outcome
 from .planned import changed_keys
-from .sampling import ends_early, front, sample
+from .sampling import (
+    ends_early,
+    front,
+    sample,
+)
 
 BEST = "best.yaml"
 _MEASURES = {"accuracy": 1, "loss": 2}

@@ -9,16 +9,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...common.errors import CheckpointError, UsageError
-from ...common.text import nfc, shape_text
-from ...datasets import ImageSet, Preparation
-from ...datasets.identity import matched_classes
-from ..evaluate import Evaluation, Part, Tally
-from ..forward import Forward
-from ..intervals import paired
-from ..predict import preparation
-from ..records.trained import Trained
+from ..backends.base import Backend
+from ..common.errors import CheckpointError, UsageError
+from ..common.text import nfc, shape_text
+from ..datasets import ImageSet, Preparation
+from ..datasets.identity import matched_classes
+from ..training.evaluate import (
+    Evaluation,
+    Part,
+    Tally,
+)
+from ..training.forward import Forward
+from ..training.intervals import paired
+from ..training.predict import preparation
+from ..training.records.trained import Trained
 from .answers import Answers, answers
 
 Combine = Literal["probabilities", "logits", "votes"]

@@ -16,9 +16,24 @@ from dnnstack.common.errors import CheckpointError, NonFiniteError
 from dnnstack.common.locks import lock
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.training.groups.journal import TRIALS, Journal, Trial
-from dnnstack.training.groups.sampling import Ended, ends_early, front, need_optuna, sample
-from dnnstack.training.groups.sweeping import Sweep, begin_sweep, go_on_with, read_search
+from dnnstack.many.journal import (
+    TRIALS,
+    Journal,
+    Trial,
+)
+from dnnstack.many.sampling import (
+    Ended,
+    ends_early,
+    front,
+    need_optuna,
+    sample,
+)
+from dnnstack.many.sweeping import (
+    Sweep,
+    begin_sweep,
+    go_on_with,
+    read_search,
+)
 from dnnstack.training.records.group import read_group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
@@ -80,7 +95,7 @@ def test_other_processes_draw_the_same(tmp_path: Path) -> None:
     script.write_text(
         "import json\n"
         "from dnnstack.configs.search import Dimension, Search\n"
-        "from dnnstack.training.groups.sampling import Ended, need_optuna, sample\n"
+        "from dnnstack.many.sampling import Ended, need_optuna, sample\n"
         "need_optuna()\n"
         "keys = [Dimension(name, 0, 1) for name in 'abcdef']\n"
         "some = Dimension('h', 0, 1, when={'g': (2,)})\n"

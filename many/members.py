@@ -7,15 +7,28 @@ from pathlib import Path
 
 import numpy as np
 
-from ...common.errors import CheckpointError, DatasetError, UsageError, only_warned
-from ...datasets import ImageSet
-from ...datasets.loader import Index
-from ..evaluate import Part
-from ..own_samples import choose
-from ..plan import snapshot_steps
-from ..records.store import checkpoint_steps, named_checkpoint, tensors_path
-from ..records.trained import Trained, find_trained, is_file
-from ..splits import divide
+from ..common.errors import (
+    CheckpointError,
+    DatasetError,
+    UsageError,
+    only_warned,
+)
+from ..datasets import ImageSet
+from ..datasets.loader import Index
+from ..training.evaluate import Part
+from ..training.own_samples import choose
+from ..training.plan import snapshot_steps
+from ..training.records.store import (
+    checkpoint_steps,
+    named_checkpoint,
+    tensors_path,
+)
+from ..training.records.trained import (
+    Trained,
+    find_trained,
+    is_file,
+)
+from ..training.splits import divide
 from .ensemble import check_members
 from .group import group_at, runs_of
 from .outcome import outcome

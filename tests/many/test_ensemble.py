@@ -19,17 +19,17 @@ from dnnstack.common.errors import (
     Warned,
 )
 from dnnstack.configs import RunConfig
-from dnnstack.reports.ensemble_text import text_of
-from dnnstack.training.groups.answers import answers
-from dnnstack.training.groups.ensemble import (
+from dnnstack.many.answers import answers
+from dnnstack.many.ensemble import (
     Mixture,
     best_weights,
     check_members,
     check_preparation,
     combined,
 )
-from dnnstack.training.groups.group import create_group
-from dnnstack.training.groups.members import find_members
+from dnnstack.many.group import create_group
+from dnnstack.many.members import find_members
+from dnnstack.reports.ensemble_text import text_of
 from dnnstack.training.records.group import Group
 from dnnstack.training.trainer import train
 

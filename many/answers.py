@@ -7,13 +7,18 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...common.records import dataclass
-from ...datasets import ImageSet
-from ...datasets.identity import matched_classes
-from ..evaluate import Evaluation, Part, Scores, evaluate
-from ..own_samples import in_classes
-from ..records.trained import Trained
+from ..backends.base import Backend
+from ..common.records import dataclass
+from ..datasets import ImageSet
+from ..datasets.identity import matched_classes
+from ..training.evaluate import (
+    Evaluation,
+    Part,
+    Scores,
+    evaluate,
+)
+from ..training.own_samples import in_classes
+from ..training.records.trained import Trained
 
 
 @dataclass(frozen=True)

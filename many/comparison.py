@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...datasets import ImageSet
-from ..evaluate import Evaluation, Part
-from ..intervals import mcnemar, paired, probability_text
-from ..records.trained import Trained
+from ..backends.base import Backend
+from ..datasets import ImageSet
+from ..training.evaluate import Evaluation, Part
+from ..training.intervals import (
+    mcnemar,
+    paired,
+    probability_text,
+)
+from ..training.records.trained import Trained
 from .answers import Answers, answers
 
 
