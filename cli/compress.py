@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..training.signals import ENDING, StopSignals
 from . import completion, console, options, plugins
 from .drawing import draw
 from .sensitivity import show_sensitivity
-from .signals import ENDING, StopSignals
 from .train import quoted
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import click
 
 from ..common.machine import available_threads
 from ..common.printable import printable
+from ..training.signals import StopSignals
 from . import console, plugins, together
 from .options import Decorator, all_of
-from .signals import StopSignals
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

@@ -26,7 +26,7 @@ from .workers import Crew, Said, Say
 
 if TYPE_CHECKING:
     from ..training.records.resume import Resume
-    from .signals import StopSignals
+    from ..training.signals import StopSignals
 
 Train = Callable[[Member, "Resume | None", Listener, Callable[[], bool]], Summary]
 

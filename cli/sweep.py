@@ -10,8 +10,8 @@ import click
 
 from ..common.printable import printable
 from ..configs.find import packaged_searches
+from ..training.signals import ENDING, StopSignals
 from . import completion, console, options, plugins
-from .signals import ENDING, StopSignals
 from .together import option as together_option
 from .train import quoted
 

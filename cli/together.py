@@ -13,10 +13,9 @@ from statistics import mean
 
 import click
 
-from ..common.errors import Interrupted, UsageError
+from ..common.errors import Interrupted, UsageError, told
+from ..training.signals import StopSignals
 from . import console
-from .errors import told
-from .signals import StopSignals
 from .workers import Said, Say
 
 _TURN = 0.2

@@ -12,9 +12,13 @@ import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
+from ..training.signals import (
+    BEGINNING,
+    ENDING,
+    StopSignals,
+)
 from . import completion, console, early, many, options, plugins
 from . import ranks as several
-from .signals import BEGINNING, ENDING, StopSignals
 
 _LATEST, _AUTO = "latest", "auto"
 _LOAD = "load"

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
-from ..common.errors import DnnstackError, Interrupted, TrainingError
+from ..common.errors import DnnstackError, Interrupted, TrainingError, told
 from ..common.records import dataclass
+from ..training.signals import (
+    WANTED,
+    StopSignals,
+    held_back,
+)
 from . import console
-from .errors import told
-from .signals import WANTED, StopSignals, held_back
 
 _TURN = 0.2
 # How often a trial may lose its worker before it counts as failed. Somebody may kill a worker, or

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dnnstack.cli.signals import StopSignals
 from dnnstack.cli.together import Together, check_together, worth
 from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.many.claims import Taken
 from dnnstack.many.outcome import Outcome
 from dnnstack.training.records.group import Group, Member
+from dnnstack.training.signals import StopSignals
 
 from .conftest import TINY
 from .test_groups import SHORT, TRAIN

@@ -9,7 +9,7 @@ from pathlib import Path
 _SCRIPT = r"""
 import os, signal, sys, time
 from pathlib import Path
-from dnnstack.cli.signals import StopSignals
+from dnnstack.training.signals import StopSignals
 from dnnstack.cli.workers import Crew, Said
 from dnnstack.common.errors import DatasetError, DnnstackError, Interrupted
 

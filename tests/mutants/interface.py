@@ -148,7 +148,7 @@ INTERFACE = (
     ),
     Mutant(
         "commands: memory that runs out is a traceback",
-        "cli/errors.py",
+        "common/errors.py",
         "    if isinstance(error, MemoryError):\n",
         "    if isinstance(error, FloatingPointError):\n",
         (f"{_MAIN}::test_memory_that_runs_out_is_said",),
