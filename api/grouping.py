@@ -16,9 +16,7 @@ from .fitting import (
     Config,
     Overrides,
     changed,
-    fit,
     interrupts,
-    open_device,
     print_text,
     read_config,
     teller,
@@ -31,6 +29,8 @@ from .many.planned import (
 )
 from .many.shelf import Shelf
 from .many.statistics import GroupReport, report_group
+from .reports.live_curves import LiveCurves
+from .training.fitting import fit, open_device
 from .training.listener import Summary
 from .training.records.group import Member
 from .training.records.resume import Resume
@@ -91,8 +91,8 @@ def train_group(
                 read_config(base if base.text else config, [*changes, *settings_of(path, member)]),
                 backend,
                 resumed,
-                listener=heard,
-                stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
+                listener=LiveCurves(heard),
+                stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
                 load=data,

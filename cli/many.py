@@ -103,13 +103,14 @@ def train(
     from ..common.errors import DnnstackError, Interrupted
     from ..common.text import versions_text
     from ..configs import load_config
-    from ..fitting import fit, open_device
     from ..many.group import lock_group
     from ..many.planned import check_planned, settings_of
     from ..many.shelf import Shelf
     from ..many.statistics import report_group
     from ..reports.drawings import Drawings
     from ..reports.group_text import as_text
+    from ..reports.live_curves import LiveCurves
+    from ..training.fitting import fit, open_device
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
     from .side_by_side import Ended, train_side_by_side
@@ -164,7 +165,7 @@ def train(
                     load_config(base, changes, plugins.opened(plugin)),
                     device,
                     resumed,
-                    listener=listener,
+                    listener=LiveCurves(listener),
                     stop_requested=ends,
                     data_dir=data_dir,
                     downloads=downloading.policy(offline),

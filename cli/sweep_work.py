@@ -20,7 +20,6 @@ from ..configs.plugins import Plugins
 from ..configs.search import BLOCK, Search
 from ..configs.validate import safe_name
 from ..datasets import Downloads
-from ..fitting import fit, open_device
 from ..many.journal import Trial
 from ..many.shelf import Shelf
 from ..many.sweeping import (
@@ -31,7 +30,9 @@ from ..many.sweeping import (
     values_of,
     write_best,
 )
+from ..reports.live_curves import LiveCurves
 from ..training.assemble import data_folder
+from ..training.fitting import fit, open_device
 from ..training.interrupt import interruptible
 from ..training.listener import Summary
 from ..training.records.resume import Resume
@@ -111,7 +112,7 @@ class Job:
                 self.loaded(settings_of_trial(sweep.path, trial)),
                 device,
                 resumed,
-                listener=heard,
+                listener=LiveCurves(heard),
                 stop_requested=lambda: ends() or heard.pruned,
                 data_dir=self.data_dir,
                 downloads=self.downloads,

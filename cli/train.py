@@ -158,10 +158,11 @@ def train(
                 # Only now, while a thread reads the data.
                 with early.without_collection():
                     from ..common.text import versions_text
-                    from ..fitting import find_resume, fit, open_device
+                    from ..reports.live_curves import LiveCurves
                     from ..reports.plots import draw_curves
                     from ..reports.staleness import draw_staleness
                     from ..reports.training_text import summary
+                    from ..training.fitting import find_resume, fit, open_device
                     from . import downloading, progress
                 backend = open_device(
                     loaded,
@@ -198,7 +199,7 @@ def train(
                     backend,
                     resumed,
                     company=several.company(team, loaded.config, backend),
-                    listener=listener,
+                    listener=LiveCurves(listener),
                     stop_requested=stop.requested,
                     data_dir=data_dir,
                     downloads=downloading.policy(offline),

@@ -246,7 +246,7 @@ sys.exit(status)
 """
 # The second of the devices that are opened for the runs behind the first cannot be.
 _FULL = """
-from dnnstack import fitting
+from dnnstack.training import fitting
 from dnnstack.common.errors import LibraryError
 opening, opened = fitting.open_device, []
 def full(*arguments):
