@@ -12,21 +12,8 @@ from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
 from .datasets import Downloads
-from .fitting import (
-    Config,
-    Overrides,
-    changed,
-    interrupts,
-    print_text,
-    read_config,
-    teller,
-)
-from .many.planned import (
-    Planned,
-    check_planned,
-    settings_of,
-    train_members,
-)
+from .fitting import Config, Overrides, changed, interrupts, print_text, read_config, teller
+from .many.planned import Planned, check_planned, settings_of, train_members
 from .many.shelf import Shelf
 from .many.statistics import GroupReport, report_group
 from .reports.live_curves import LiveCurves

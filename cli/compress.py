@@ -12,9 +12,9 @@ import click
 
 from ..training.signals import ENDING, StopSignals
 from . import completion, console, options, plugins
+from .asked import quoted
 from .drawing import draw
 from .sensitivity import show_sensitivity
-from .train import quoted
 
 if TYPE_CHECKING:
     from ..configs import RunConfig

@@ -11,12 +11,7 @@ from ..backends.base import Backend
 from ..common.records import dataclass
 from ..datasets import ImageSet
 from ..datasets.identity import matched_classes
-from ..training.evaluate import (
-    Evaluation,
-    Part,
-    Scores,
-    evaluate,
-)
+from ..training.evaluate import Evaluation, Part, Scores, evaluate
 from ..training.own_samples import in_classes
 from ..training.records.trained import Trained
 

@@ -14,11 +14,7 @@ from ..common.errors import CheckpointError, UsageError
 from ..common.text import nfc, shape_text
 from ..datasets import ImageSet, Preparation
 from ..datasets.identity import matched_classes
-from ..training.evaluate import (
-    Evaluation,
-    Part,
-    Tally,
-)
+from ..training.evaluate import Evaluation, Part, Tally
 from ..training.forward import Forward
 from ..training.intervals import paired
 from ..training.predict import preparation

@@ -7,33 +7,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from ..common.errors import CheckpointError, LockedError
-from ..common.files import (
-    make_folder,
-    remove_temporaries,
-    sync_folder,
-)
-from ..common.locks import (
-    NO_LOCKS,
-    Lock,
-    lock,
-)
+from ..common.files import make_folder, remove_temporaries, sync_folder
+from ..common.locks import NO_LOCKS, Lock, lock
 from ..common.text import suggested
 from ..configs import RunConfig
-from ..training.records.group import (
-    Group,
-    Kind,
-    is_group,
-    read_group,
-    write_group,
-)
-from ..training.records.runs import (
-    GROUP,
-    LOCK,
-    is_bare,
-    list_runs,
-    newest_first,
-    numbered,
-)
+from ..training.records.group import Group, Kind, is_group, read_group, write_group
+from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, newest_first, numbered
 from ..training.records.starting import deciding, unwritable
 
 

@@ -7,39 +7,18 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from ..common.errors import (
-    CheckpointError,
-    ConfigError,
-    NonFiniteError,
-)
+from ..common.errors import CheckpointError, ConfigError, NonFiniteError
 from ..common.records import dataclass
-from ..configs import (
-    RunConfig,
-    differences,
-    effective_yaml,
-    parse_config,
-)
+from ..configs import RunConfig, differences, effective_yaml, parse_config
 from ..configs.search import assignment
 from ..training.assemble import describe_data
 from ..training.listener import Summary
-from ..training.records.group import (
-    Group,
-    Kind,
-    Member,
-    read_group,
-    write_group,
-)
+from ..training.records.group import Group, Kind, Member, read_group, write_group
 from ..training.records.resume import Resume, open_member
 from ..training.records.runs import AUTO, is_run
 from ..training.splits import settled
 from .claims import Claims, Taken
-from .group import (
-    create_group,
-    deciding_group,
-    find_group,
-    latest_group,
-    lock_group,
-)
+from .group import create_group, deciding_group, find_group, latest_group, lock_group
 from .outcome import outcome
 
 # What may be another in a group that goes on.

@@ -7,11 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..configs import RunConfig
-from ..datasets import (
-    Downloads,
-    ImageSet,
-    Split,
-)
+from ..datasets import Downloads, ImageSet, Split
 from ..datasets.integer_pixels import Depth
 from ..training.assemble import load_data
 

@@ -24,39 +24,18 @@ from ..common.records import dataclass
 from ..common.typed_json import from_json
 from ..configs import RunConfig, effective_yaml
 from ..configs.sampler import OPTIONS
-from ..configs.search import (
-    PRUNE,
-    Search,
-    assignment,
-)
-from ..training.listener import (
-    Listener,
-    Passing,
-    Summary,
-)
+from ..configs.search import PRUNE, Search, assignment
+from ..training.listener import Listener, Passing, Summary
 from ..training.metrics import Metrics
 from ..training.records.group import Group, read_group
 from ..training.records.resume import Resume, open_member
 from ..training.records.runs import AUTO, GROUP
 from ..training.splits import settled
-from .group import (
-    create_group,
-    deciding_group,
-    find_group,
-    latest_group,
-)
-from .journal import (
-    Journal,
-    State,
-    Trial,
-)
+from .group import create_group, deciding_group, find_group, latest_group
+from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
 from .planned import changed_keys
-from .sampling import (
-    ends_early,
-    front,
-    sample,
-)
+from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
 _MEASURES = {"accuracy": 1, "loss": 2}
@@ -181,6 +160,9 @@ class Pruning(Passing):
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         super().validated(step, metrics, best, seconds)
         self.pruned = self.pruned or self._decide()
+
+    def stop_requested(self) -> bool:
+        return self.pruned or super().stop_requested()
 
 
 TrainTrial = Callable[[Trial, "Resume | None", Callable[[], bool]], "tuple[Summary, bool]"]

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from ..common.printable import paragraph, printable
 from ..many.outcome import Outcome
-from ..many.statistics import (
-    COLUMNS,
-    GroupReport,
-    Spread,
-)
+from ..many.statistics import COLUMNS, GroupReport, Spread
 from ..training.intervals import wilson
 from .tables import table
 

@@ -11,11 +11,7 @@ from ..configs.search import Search
 from ..many.journal import Journal, Trial
 from ..many.outcome import outcome
 from ..many.sampling import importances
-from ..many.sweeping import (
-    BEST,
-    best_trials,
-    read_search,
-)
+from ..many.sweeping import BEST, best_trials, read_search
 
 Validations = tuple[tuple[int, float, float], ...]
 

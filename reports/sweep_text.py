@@ -20,8 +20,11 @@ WIDTH = 80
 _SHOWN = 20
 
 
-def trial_line(search: Search, trial: Trial, best: bool) -> str:
-    """How a trial ended, and its values."""
+def trial_line(search: Search, trial: Trial, trials: Sequence[Trial]) -> str:
+    """How a trial ended, its values, and whether it is among the best of ``trials``."""
+    found = best_trials(search, trials)
+    shown = found[:1] if len(search.objective) == 1 else found
+    best = any(trial.number == one.number for one in shown)
     why = "; ".join(line.strip() for line in trial.why.splitlines())
     ended = _ended(search, trial) if trial.values is not None else f"{trial.state}: {why}"
     mark = " (best)" if len(search.objective) == 1 else " (on the Pareto front)"

@@ -28,8 +28,7 @@ PRINTS = {
     "cli/console.py": 9,  # two of them of files in UTF-8, which are bytes in a pipe
     "cli/progress.py": 1,  # above the bar, through console.clean
     "training/signals.py": 1,  # a constant
-    "cli/side_by_side.py": 1,  # above the bar, through console.clean
-    "cli/sweep_screen.py": 1,  # above the bar, through console.clean
+    "cli/screen.py": 1,  # above the bar, through console.clean
     "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
     "training/ranks/watchdog.py": 1,  # made printable
 }

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dnnstack.cli.together import Together, check_together, worth
-from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
 from dnnstack.many.claims import Taken
 from dnnstack.many.outcome import Outcome
+from dnnstack.many.screen import Said, Screen
+from dnnstack.many.together import Together, check_together, worth
 from dnnstack.training.records.group import Group, Member
 from dnnstack.training.signals import StopSignals
 
@@ -30,8 +30,9 @@ from .test_side_by_side import _left, _trains
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _SCRIPT = """
 import sys
-from dnnstack.cli import run, together
-together.check_together = lambda device, workers: None
+from dnnstack.cli import run
+from dnnstack.many import trainings
+trainings.check_together = lambda device, workers: None
 sys.exit(run())
 """
 _SWEEP = ("sweep", *TRAIN[1:], "--workers", "2", "--together")
@@ -151,9 +152,16 @@ def test_it_is_refused_where_it_has_no_use(run: Run, tiny: Path) -> None:
     check_together("cuda", 2)
 
 
-def _run(work: Callable[..., None], heard: Callable[[Said], None] = lambda said: None) -> None:
+class _Loud(Screen):
+    """Prints errors."""
+
+    def error(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+
+def _run(work: Callable[..., None], screen: Screen | None = None) -> None:
     with StopSignals() as stop:
-        Together("reference", work, heard, lambda: None, stop).run(2)
+        Together("reference", work, screen or Screen(), stop.requested).run(2)
 
 
 def test_an_error_of_one_ends_the_others_in_order() -> None:
@@ -190,12 +198,12 @@ def test_every_fault_of_one_moment_is_told(capsys: pytest.CaptureFixture[str]) -
         raise faults[place]
 
     with StopSignals() as stop:
-        together = Together("reference", work, lambda said: None, lambda: None, stop)
+        together = Together("reference", work, _Loud(), stop.requested)
         with pytest.raises(DatasetError, match="no such data\nin a second line"):
             together.run(len(faults))
     assert capsys.readouterr().err.splitlines() == [
-        "dnnstack: error: RuntimeError: a bug",
-        "dnnstack: error: another with a second line",
+        "RuntimeError: a bug",
+        "another with a second line",
     ]
 
 
@@ -209,11 +217,12 @@ def test_an_error_of_the_screen_ends_all_in_order() -> None:
             time.sleep(0.01)
         ended.append(threading.current_thread().name)
 
-    def heard(said: Said) -> None:
-        raise BrokenPipeError(said.text)
+    class Broken(Screen):
+        def hear(self, said: Said) -> None:
+            raise BrokenPipeError(said.text)
 
     with pytest.raises(BrokenPipeError, match="a line"):
-        _run(work, heard)
+        _run(work, Broken())
     assert sorted(ended) == ["training 1", "training 2"]
     assert sys.getswitchinterval() == interval
 
@@ -221,9 +230,9 @@ def test_an_error_of_the_screen_ends_all_in_order() -> None:
 # The first run is followed by the others, as on a GPU where they take long enough.
 _SPREADS = """
 import sys
-from dnnstack.cli import run, together
+from dnnstack.cli import run
 from dnnstack.backends import select
-from dnnstack.many import planned
+from dnnstack.many import planned, together
 select.room = lambda device: 2
 together.WORTH = {{True: {least}, False: 1e9}}
 worth, open_backend = together.worth, select.open_backend

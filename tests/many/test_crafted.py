@@ -15,22 +15,13 @@ import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.many.journal import (
-    TRIALS,
-    Journal,
-    Trial,
-)
+from dnnstack.many.journal import TRIALS, Journal, Trial
 from dnnstack.many.planned import Planned
 from dnnstack.many.sampling import need_optuna
 from dnnstack.many.sweeping import read_search
 from dnnstack.reports.sweep_report import report_sweep
 from dnnstack.training.compressed.place import Record, StageResult, read_record
-from dnnstack.training.records.group import (
-    Group,
-    Member,
-    read_group,
-    write_group,
-)
+from dnnstack.training.records.group import Group, Member, read_group, write_group
 from dnnstack.training.records.resume import open_member
 from dnnstack.training.records.runs import create_run
 

@@ -11,22 +11,10 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import (
-    CheckpointError,
-    DatasetError,
-    DnnstackError,
-    UsageError,
-    Warned,
-)
+from dnnstack.common.errors import CheckpointError, DatasetError, DnnstackError, UsageError, Warned
 from dnnstack.configs import RunConfig
 from dnnstack.many.answers import answers
-from dnnstack.many.ensemble import (
-    Mixture,
-    best_weights,
-    check_members,
-    check_preparation,
-    combined,
-)
+from dnnstack.many.ensemble import Mixture, best_weights, check_members, check_preparation, combined
 from dnnstack.many.group import create_group
 from dnnstack.many.members import find_members
 from dnnstack.reports.ensemble_text import text_of

@@ -16,24 +16,9 @@ from dnnstack.common.errors import CheckpointError, NonFiniteError
 from dnnstack.common.locks import lock
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.many.journal import (
-    TRIALS,
-    Journal,
-    Trial,
-)
-from dnnstack.many.sampling import (
-    Ended,
-    ends_early,
-    front,
-    need_optuna,
-    sample,
-)
-from dnnstack.many.sweeping import (
-    Sweep,
-    begin_sweep,
-    go_on_with,
-    read_search,
-)
+from dnnstack.many.journal import TRIALS, Journal, Trial
+from dnnstack.many.sampling import Ended, ends_early, front, need_optuna, sample
+from dnnstack.many.sweeping import Sweep, begin_sweep, go_on_with, read_search
 from dnnstack.training.records.group import read_group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)

@@ -273,21 +273,21 @@ INTERFACE = (
     ),
     Mutant(
         "seeds: a run that has failed is trained again beside the others",
-        "cli/side_by_side.py",
-        "take(claims, members, without)",
-        "take(claims, members, ())",
+        "many/side_by_side.py",
+        "_take(claims, members, without)",
+        "_take(claims, members, ())",
         (f"{_TOGETHER}::test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others",),
     ),
     Mutant(
         "seeds: together however short they are",
-        "cli/together.py",
+        "many/together.py",
         "remaining < WORTH[layers() <= SMALL]",
         "remaining < 0",
         (f"{_TOGETHER}::test_how_many_runs_are_worth_to_be_trained_together",),
     ),
     Mutant(
         "sweep: a worker that had nothing to save when it was ended is an error",
-        "cli/workers.py",
+        "many/workers.py",
         "except Interrupted:\n",
         "except KeyboardInterrupt:\n",
         (

@@ -371,7 +371,7 @@ RECORDS = (
     ),
     Mutant(
         "sweeps: a trial that crashes is tried for ever",
-        "cli/workers.py",
+        "many/workers.py",
         "if deaths < most:",
         "if deaths < 4 * most:",
         ("cli/test_workers.py::test_a_trial_that_crashes_again_and_again_is_given_up",),
