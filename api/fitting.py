@@ -121,6 +121,15 @@ def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedCo
     return load_file(os.fspath(config), changes)
 
 
+def plain(config: Config) -> Any:
+    """A config as text or a dict, which JSON can hold. Raises TypeError for what cannot be one."""
+    if isinstance(config, RunConfig):
+        return config.model_dump(mode="json")
+    if isinstance(config, Mapping):
+        return json.loads(json.dumps(dict(config), default=_plain))
+    return path_text("config", config)
+
+
 def assignments(overrides: Overrides) -> list[str]:
     """The texts of ``--set``. Raises TypeError for what has none."""
     assigned(overrides)

@@ -24,6 +24,7 @@ SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 # Calls that write to the terminal, with the number of them in each file.
 PRINTS = {
     "api/fitting.py": 1,  # with verbose, made printable
+    "api/several.py": 1,  # JSON, to the process that asks
     "cli/__init__.py": 3,  # constants, and the name of a package
     "cli/console.py": 9,  # two of them of files in UTF-8, which are bytes in a pipe
     "cli/progress.py": 1,  # above the bar, through console.clean
@@ -34,6 +35,7 @@ PRINTS = {
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
 OWN_LINES = {
+    "api/several.py": "JSON, to the process that asks",
     "backends/cuda/libraries/kernels.py": "CUDA source",
     "backends/tuning.py": "hashed",
     "cli/console.py": "a warning: its parts are made printable",

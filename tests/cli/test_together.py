@@ -393,9 +393,9 @@ def test_how_many_runs_are_worth_to_be_trained_together(
     members = [Member(name, ()) for name in found]
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
     group = Group("seeds", "", tuple(members))
-    monkeypatch.setattr("dnnstack.training.records.group.read_group", lambda path: group)
+    monkeypatch.setattr("dnnstack.many.together.read_group", lambda path: group)
     monkeypatch.setattr(
-        "dnnstack.many.outcome.outcome",
+        "dnnstack.many.together.outcome",
         lambda path: Outcome(found[path.name] > 0, seconds=abs(found[path.name])),
     )
     asked = worth(device, Path("group"), (), lambda: layers)

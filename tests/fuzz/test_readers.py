@@ -15,6 +15,7 @@ SOURCES = sorted(path for typed in ROOT.glob("*/py.typed") for path in typed.par
 READS = {"open", "open_regular", "read_bytes", "read_regular", "read_text", "regular_lines"}
 SYSTEM = "of the system, or of this program"
 READERS = {
+    "api/several.py": SYSTEM,
     "backends/cuda/libraries/kept.py": "plan",
     "backends/cuda/libraries/kernels.py": SYSTEM,
     "backends/cuda/libraries/peers.py": SYSTEM,
