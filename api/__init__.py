@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
     from .reports.sweep_report import SweepReport as SweepReport
-    from .training.evaluate import Evaluation as Evaluation
-    from .training.predict import Prediction as Prediction
+    from .training.inference.evaluate import Evaluation as Evaluation
+    from .training.inference.predict import Prediction as Prediction
 
     __version__: str
 
@@ -46,7 +46,7 @@ _HOMES = {
     "Evaluation": "training.evaluate",
     "GroupReport": "many.statistics",
     "History": "history",
-    "Prediction": "training.predict",
+    "Prediction": "training.inference.predict",
     "RunConfig": "configs",
     "SweepReport": "reports.sweep_report",
     "check_gradients": "plugins.checking",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .arguments import kind
 from .reports import training_text
 from .training.listener import Listener, Progress, Started
-from .training.metrics import Metrics
+from .training.records.formats.state import Metrics
 from .training.weights.start import Start
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
 from .inputs import Pictures, as_inputs, as_labels
-from .training import evaluate as evaluation
-from .training.evaluate import Evaluation, Part
-from .training.forward import Forward
-from .training.predict import Prediction
-from .training.predict import predict as predictions
-from .training.records.trained import Trained, data_root_of, find_trained
+from .training.inference import evaluate as evaluation
+from .training.inference.evaluate import Evaluation, Part
+from .training.inference.forward import Forward
+from .training.inference.predict import Prediction
+from .training.inference.predict import predict as predictions
+from .training.inference.trained import Trained, data_root_of, find_trained
 from .wording import in_python, log_notice
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class Classifier:
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
     ) -> Evaluation:
-        """See ``training.evaluate.evaluate``."""
+        """See ``training.inference.evaluate.evaluate``."""
         return evaluation.evaluate(self._trained, self._backend, images, index, part, progress, tta)
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:

@@ -14,8 +14,8 @@ from .many import comparison
 from .many.comparison import Comparison
 from .many.ensemble import check_members
 from .many.members import check_parts, find_network
-from .training.evaluate import Part
-from .training.records.trained import Trained
+from .training.inference.evaluate import Part
+from .training.inference.trained import Trained
 from .wording import in_python, log_notice
 
 

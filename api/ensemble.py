@@ -26,8 +26,8 @@ from .many.ensemble import (
     evaluate_ensemble,
 )
 from .many.members import check_parts, find_members
-from .training.evaluate import Part
-from .training.records.trained import Trained
+from .training.inference.evaluate import Part
+from .training.inference.trained import Trained
 from .wording import in_python, log_notice
 
 

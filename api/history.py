@@ -8,8 +8,8 @@ from pathlib import Path
 from .reports.plots import read_metrics
 from .reports.training_text import one_epoch
 from .training.listener import EndState, Summary
-from .training.records.run_log import CSV
-from .training.records.state import Best
+from .training.records.formats.run_log import CSV
+from .training.records.formats.state import Best
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,8 +14,8 @@ from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
 from .training.assemble import describe_data
-from .training.predict import preparation
-from .training.records.trained import Trained
+from .training.inference.predict import preparation
+from .training.inference.trained import Trained
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage

@@ -256,7 +256,6 @@ def _with_tables(graph: Graph, replaced: Mapping[Tensor, Tensor]) -> Graph:
         return graph
     made = graph.substituted(replaced)
     made.results = {name: replaced.get(tensor, tensor) for name, tensor in graph.results.items()}
-    made.moved = list(graph.moved)
     return made
 
 
@@ -267,10 +266,5 @@ def _frame(graph: Graph) -> tuple[object, ...]:
         graph.name,
         graph.batch_size,
         graph.training,
-        graph.parts,
-        graph.ranks,
-        graph.bands,
-        graph.apart,
         graph.results,
-        graph.moved,
     )

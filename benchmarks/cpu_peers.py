@@ -95,6 +95,7 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     from dnnstack.optimizers.sgd import Sgd
     from dnnstack.training.network import Network
     from dnnstack.training.preprocessing import Preprocessing
+    from dnnstack.training.sections import Composition, Step
 
     def specs(layers: Layers) -> list[LayerSpec]:
         return [
@@ -107,7 +108,8 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     network = Network(layers, CrossEntropyLoss(), shape, 10)
     count, steps = 16 * batch, 1 << 20
     scaling = Preprocessing.standardize([0.0] * shape[0], [1.0] * shape[0])
-    graph = network.train_graph(batch, "train", count, 16, steps, scaling, Sgd())
+    given = (network, batch, "train", count, 16, steps, scaling, Composition(Sgd()))
+    graph, _ = Step(*given).graphs()
     backend = open_backend("cpu", threads)
     executable = backend.compile({"train": graph}, Options(precision))  # type: ignore[arg-type]
     draw = np.random.default_rng(1)

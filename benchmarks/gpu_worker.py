@@ -123,6 +123,7 @@ def ours(net: Net, variant: str, device: str) -> Built:
     from dnnstack.training.assemble import build_network
     from dnnstack.training.network import Network
     from dnnstack.training.preprocessing import Preprocessing
+    from dnnstack.training.sections import Composition, Step
 
     precision, _, way = variant.partition("/")
     if net.config:
@@ -134,8 +135,9 @@ def ours(net: Net, variant: str, device: str) -> Built:
         network = Network(layers, CrossEntropyLoss(), net.shape, CLASSES)
     scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
     batches = order(net)
-    rule = Sgd(momentum=MOMENTUM, weight_decay=DECAY)
-    graph = network.train_graph(net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
+    rule = Composition(Sgd(momentum=MOMENTUM, weight_decay=DECAY))
+    given = (net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
+    graph, _ = Step(network, *given).graphs()
     backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
     tune = os.environ.get("TUNE", "")
     options = Options(

@@ -37,8 +37,7 @@ from dnnstack.training.ranks import world
 from dnnstack.training.ranks.team import Team
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import ALONE, Share
-from dnnstack.training.shared_parts import shared_out
+from dnnstack.training.share import ALONE, Share, shared_out
 
 # Steps of an epoch, unless their pictures take more bytes; and at least.
 STEPS, LARGE, FEW = 1024, 1_700_000_000, 64

@@ -209,7 +209,7 @@ def _checkpoints(backend: Any, count: int, folder: Path, meter: Meter) -> None:
 def _epochs(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     """One training; every epoch has three steps, a validation and a checkpoint."""
     from dnnstack.training.listener import Listener
-    from dnnstack.training.metrics import Metrics
+    from dnnstack.training.records.formats.state import Metrics
     from dnnstack.training.trainer import train
 
     class Counting(Listener):
@@ -227,10 +227,10 @@ def _predictions(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     from dnnstack.common.errors import DatasetError
     from dnnstack.datasets import as_image
     from dnnstack.training.assemble import load_data
-    from dnnstack.training.forward import Forward
-    from dnnstack.training.predict import predict
-    from dnnstack.training.records.checkpoint import read_checkpoint
-    from dnnstack.training.records.trained import Trained
+    from dnnstack.training.inference.forward import Forward
+    from dnnstack.training.inference.predict import predict
+    from dnnstack.training.inference.trained import Trained
+    from dnnstack.training.records.formats.checkpoint import read_checkpoint
     from dnnstack.training.trainer import train
 
     config = _config(folder, "train.max_steps=3")

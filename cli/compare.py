@@ -12,7 +12,7 @@ from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
-    from ..training.evaluate import Part
+    from ..training.inference.evaluate import Part
 
 
 @click.command(

@@ -108,9 +108,9 @@ def compress(
     from ..reports.compress_report import CompressedReport
     from ..training.compressed import pipeline
     from ..training.compressed import place as places
+    from ..training.inference.trained import Trained, data_root_of, find_trained
     from ..training.records.runs import AUTO
     from ..training.records.starting import deciding
-    from ..training.records.trained import Trained, data_root_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:

@@ -13,8 +13,8 @@ from .drawing import draw
 if TYPE_CHECKING:
     from ..backends.select import Device
     from ..datasets import ImageSet
-    from ..training.evaluate import Evaluation, Part
-    from ..training.records.trained import Trained
+    from ..training.inference.evaluate import Evaluation, Part
+    from ..training.inference.trained import Trained
 
 
 @click.command(

@@ -13,7 +13,7 @@ import click
 from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
-    from ..training.predict import Prediction
+    from ..training.inference.predict import Prediction
 
 _UNREADABLE, _NOT_SURE = 1, 3
 """Exit statuses: a picture could not be read; an answer is less likely than was asked for."""
@@ -105,7 +105,7 @@ def predict(
     from ..common.errors import DatasetError
     from ..datasets import find_pictures
     from ..reports.predict_text import csv_row, wanted
-    from ..training.predict import InputFolder, columns
+    from ..training.inference.predict import InputFolder, columns
 
     _check_one({"--short": short, "--json": as_json, "--csv": as_csv})
     plugins.load(plugin)

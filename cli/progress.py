@@ -18,7 +18,7 @@ from ..common.cells import columns, wrapped_lines
 from ..common.printable import printable
 from ..reports import training_text
 from ..training.listener import Listener, Progress, Started
-from ..training.metrics import Metrics
+from ..training.records.formats.state import Metrics
 from ..training.weights.start import Start
 from . import console
 

@@ -145,7 +145,8 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     from ..configs import effective_yaml
 
     top = __package__.rpartition(".")[0]
-    packages = ("graph", "graph.ops", "layers", "optimizers", "training", "training.ranks")
+    steps = ("training", "training.ranks")
+    packages = ("graph", "graph.ops", "layers", "optimizers", "passes", *steps)
     code = "".join(code_digest(f"{top}.{package}") for package in packages)
     mark = hashlib.sha256(code.encode()).hexdigest()[:12]
     text = hashlib.sha256(effective_yaml(config).encode()).hexdigest()[:12]

@@ -37,10 +37,10 @@ def report(
     A sweep or a compression is its name in the folder of the runs, or its folder; it may still be
     under way. FILE is a compressed network (.dnnz).
 
-    Of a sweep: its best trials, and how much each key matters; and pictures: trials.png, each trial
-    and the validations of the best ones; parallel.png, parallel coordinates; importance.png, from
-    ten complete trials on; and with two objectives front.png, the trials that no other beats.
-    best.yaml, beside them, is the config of the best trial, ready to train.
+    Of a sweep: its best trials, and how much each key matters; and pictures by Optuna: trials.png,
+    each trial and the best so far; validations.png; parallel.png, parallel coordinates;
+    importance.png, from ten complete trials on; and with two objectives front.png, the trials that
+    no other beats. best.yaml, beside them, is the config of the best trial, ready to train.
 
     Of a compressed network: what each array takes in the file, what was measured after each stage,
     and how sensitive its layers are if compress --sensitivity has measured it; and pictures:
@@ -49,8 +49,8 @@ def report(
     """
     from ..common.errors import CheckpointError
     from ..many.group import group_at
-    from ..training.compressed.file import is_compressed
     from ..training.compressed.place import is_compression
+    from ..training.records.formats.dnnz import is_compressed
 
     runs = runs_dir or Path("runs")
     group = group_at(target, runs)
@@ -63,12 +63,17 @@ def report(
 
 
 def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
+    from ..common.errors import DnnstackError, Warned
     from ..many.sampling import need_optuna
     from ..reports.sweep_plots import draw_sweep
     from ..reports.sweep_report import report_sweep
     from ..reports.sweep_text import report_text
 
-    need_optuna()
+    try:
+        need_optuna("the importance of keys and the pictures")
+    except DnnstackError as error:
+        console.note(Warned(str(error)))
+        no_plots = True
     found = report_sweep(path)
     if as_json:
         console.say(json.dumps(found.to_json()))

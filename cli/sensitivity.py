@@ -11,7 +11,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
-    from ..training.records.trained import Trained
+    from ..training.inference.trained import Trained
 
 
 def show_sensitivity(
@@ -25,7 +25,7 @@ def show_sensitivity(
     from ..common.printable import printable
     from ..reports import sensitivity_report
     from ..training.compressed.sensitivity import evaluations, measure
-    from ..training.evaluate import load_part
+    from ..training.inference.evaluate import load_part
     from ..training.records.runs import run_of_checkpoint
     from . import downloading
 

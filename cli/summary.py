@@ -11,7 +11,7 @@ from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..datasets import DatasetInfo
-    from ..training.records.trained import Trained
+    from ..training.inference.trained import Trained
 
 
 @click.command(
@@ -102,8 +102,8 @@ def _of_checkpoint(
     from ..reports.compress_report import CompressedReport
     from ..reports.summary import summarize
     from ..reports.summary_text import as_text
-    from ..training.compressed.file import is_compressed, read_compressed
-    from ..training.records.trained import Trained, find_trained
+    from ..training.inference.trained import Trained, find_trained
+    from ..training.records.formats.dnnz import is_compressed, read_compressed
 
     found = read_compressed(path) if is_compressed(path) else None
     if found is None:
@@ -126,7 +126,7 @@ def _data_of(trained: Trained) -> DatasetInfo:
     """The data set of the training, with its size if it is still there."""
     from ..common.errors import DnnstackError
     from ..training.assemble import describe_data
-    from ..training.records.trained import check_folders
+    from ..training.inference.trained import check_folders
 
     try:
         check_folders(trained.checkpoint, trained.config)

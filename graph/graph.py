@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from typing_extensions import dataclass_transform
 
@@ -50,16 +50,6 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """running = (1 - momentum) running + weight value, where value is that of a part of a batch."""
-
-    running: Tensor
-    value: Tensor
-    momentum: float
-    weight: float
-
-
-@dataclass(frozen=True)
 class Origin:
     """The layer and phase that asked for an operation."""
 
@@ -71,6 +61,7 @@ class Origin:
 In = Annotated[Tensor, "In"]
 Out = Annotated[Tensor, "Out"]
 InOut = Annotated[Tensor, "InOut"]
+OpT = TypeVar("OpT", bound="Op")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -148,6 +139,18 @@ class Op:
         """The tensors that the operation changes."""
         return self.tensors((*self.outputs, *self.updates))
 
+    def on(self: OpT, replacements: Mapping[Tensor, Tensor]) -> OpT:
+        """The same operation with some tensors replaced by others."""
+
+        def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
+            if isinstance(value, tuple):
+                return tuple(map(other, value))
+            return None if value is None else replacements.get(value, value)
+
+        names = (*self.inputs, *self.outputs, *self.updates)
+        changed: dict[str, Any] = {name: other(getattr(self, name)) for name in names}
+        return replace(self, **changed)
+
     @property
     def name(self) -> str:
         """What the operation is called in messages and reports."""
@@ -159,6 +162,11 @@ class Op:
         return f"{self.name}({', '.join(layers)})"
 
 
+def gradient_of(parameter: Tensor, section: str) -> Tensor:
+    """The gradient of a parameter in a section."""
+    return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", section)
+
+
 def _listed(tensors: Iterable[Tensor]) -> str:
     return ", ".join(f"{t.name} {t.shape}" for t in tensors)
 
@@ -168,11 +176,7 @@ class Graph:
 
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
-    as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
-    ``parts``: how many batches of the section make up one batch of the training. ``moved``: the
-    running statistics that move when all of these are computed. ``ranks``: how many processes run
-    it together, each on a batch of its own; ``bands``: how many do on one batch, each on a band of
-    the rows of its pictures. ``apart``: the update is a section of its own.
+    as in training. ``seed`` is what the random numbers drawn in this section are keyed by.
     """
 
     def __init__(
@@ -182,22 +186,13 @@ class Graph:
         *,
         training: bool = False,
         seed: int = 0,
-        parts: int = 1,
-        ranks: int = 1,
-        bands: int = 1,
-        apart: bool = False,
     ) -> None:
         self.name = name
         self.batch_size = batch_size
         self.training = training
         self.seed = seed
-        self.parts = parts
-        self.ranks = ranks
-        self.bands = bands
-        self.apart = apart or parts > 1
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
-        self.moved: list[Moved] = []
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Any]] = {}
@@ -246,7 +241,7 @@ class Graph:
 
     def gradient(self, parameter: Tensor) -> Tensor:
         """The gradient tensor of a parameter: same shape, written once in backward."""
-        return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", self.name)
+        return gradient_of(parameter, self.name)
 
     def keep(self, layer: str, **tensors: Tensor) -> None:
         """Store, in forward, what the layer's backward needs."""
@@ -278,16 +273,7 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
-        graph = Graph(
-            self.name,
-            self.batch_size,
-            training=self.training,
-            seed=self.seed,
-            parts=self.parts,
-            ranks=self.ranks,
-            bands=self.bands,
-            apart=self.apart,
-        )
+        graph = Graph(self.name, self.batch_size, training=self.training, seed=self.seed)
         graph.results = dict(self.results)
         for op in ops:
             graph.add(op)
@@ -295,18 +281,7 @@ class Graph:
 
     def substituted(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """The same section with some tensors replaced by others of the same shape."""
-
-        def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
-            if isinstance(value, tuple):
-                return tuple(map(other, value))
-            return None if value is None else replacements.get(value, value)
-
-        def substituted(op: Op) -> Op:
-            names = (*op.inputs, *op.outputs, *op.updates)
-            changed: dict[str, Any] = {name: other(getattr(op, name)) for name in names}
-            return replace(op, **changed)
-
-        return self.with_ops(map(substituted, self.ops))
+        return self.with_ops(op.on(replacements) for op in self.ops)
 
     def prune(self) -> None:
         """Drop operations that neither a result nor an in-place update depends on."""

@@ -8,7 +8,7 @@ from annotated_types import Interval
 
 from ..common.errors import ShapeError
 from ..common.options import SMALL, Positive
-from ..graph.graph import Graph, Moved, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import (
     BatchNorm,
     BatchNormBackward,
@@ -75,29 +75,15 @@ class BatchNormLayer(Layer):
         if not graph.training or self.frozen:
             return graph.add(BatchNormInference(**fields, **running))
         if x.size == x.shape[1]:
-            if graph.parts > 1:
-                given = f"a part of {x.shape[0]} of {x.shape[0] * graph.parts} samples"
-                advice = "lower train.accumulate, or raise data.batch_size"
-            else:
-                given, advice = f"a batch of {x.shape[0]}", "raise data.batch_size"
             raise ShapeError(
-                f"layer '{self.name}' ({self.kind}): {given} gives one value per channel, which "
-                f"has no variance; {advice}"
+                f"layer '{self.name}' ({self.kind}): a batch of 1 gives one value per channel, "
+                "which has no variance; raise data.batch_size, or lower train.accumulate, which "
+                "cuts a batch into parts"
             )
         parts, shape = ("mean", "inverse_std"), x.shape[1:2]
         batch: dict[str, Any] = {p: graph.tensor(f"{self.name}.{p}", shape) for p in parts}
         graph.keep(self.name, x=x, **batch)
-        if graph.apart:
-            running = {"var": self._moved(graph, x, batch["mean"])}
         return graph.add(BatchNorm(**fields, **batch, **running, momentum=self.momentum))
-
-    def _moved(self, graph: Graph, x: Tensor, mean: Tensor) -> Tensor:
-        """Leave the running statistics to the update; returns the variance that it needs."""
-        var = graph.tensor(f"{self.name}.var", mean.shape)
-        m, count = self.momentum, x.size // x.shape[1]
-        graph.moved.append(Moved(self.running_mean, mean, m, m))
-        graph.moved.append(Moved(self.running_var, var, m, m * count / (count - 1)))
-        return var
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias

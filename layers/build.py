@@ -22,13 +22,14 @@ class LayerSpec:
     """A layer as a config describes it; ``name`` "" stands for ``<kind>_<n>``.
 
     The options of a composite include lists of specifications, or lists of such lists. ``place``
-    says where the layer was written.
+    says where the layer was written, ``parallel`` what ranks share out of it.
     """
 
     kind: str
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
+    parallel: str | None = None
 
 
 def build_layers(specs: Sequence[LayerSpec], input_shape: Shape) -> list[Layer]:
@@ -72,9 +73,11 @@ class _Builder:
             for key, value in spec.options.items()
         }
         try:
-            return LAYERS[spec.kind](name, shape, **options)
+            layer = LAYERS[spec.kind](name, shape, **options)
         except ShapeError as error:
             raise error.after(f"{shown}: ") from None
+        layer.parallel = spec.parallel
+        return layer
 
     def _built(self, value: Any, shape: Shape, prefix: str, where: str) -> Any:
         """The option with layers instead of their specifications."""

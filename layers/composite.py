@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from ..common.errors import ShapeError
@@ -35,7 +36,29 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
         yield from walk(layer.children)
 
 
-class Sequential(Layer):
+class Composite(Layer):
+    """A layer made of other layers, which lie on one or several ``paths``."""
+
+    def take(self, *paths: Sequence[Layer]) -> None:
+        """Be made of the layers of these paths."""
+        self.paths: tuple[tuple[Layer, ...], ...] = tuple(map(tuple, paths))
+        self.children = tuple(layer for path in self.paths for layer in path)
+
+
+def mapped(layers: Sequence[Layer], change: Callable[[Layer], Layer]) -> tuple[Layer, ...]:
+    """The layers, ``change`` made to each; of a composite, to the layers inside it instead."""
+
+    def one(layer: Layer) -> Layer:
+        if not isinstance(layer, Composite):
+            return change(layer)
+        new = copy.copy(layer)
+        new.take(*(mapped(path, change) for path in layer.paths))
+        return new
+
+    return tuple(map(one, layers))
+
+
+class Sequential(Composite):
     """Layers in sequence, under a common name."""
 
     kind = "sequential"
@@ -43,7 +66,7 @@ class Sequential(Layer):
 
     def build(self) -> None:
         self.output_shape = _end(self.layers, self.input_shape)
-        self.children = tuple(self.layers)
+        self.take(self.layers)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         return forward_all(self.children, graph, x)
@@ -52,7 +75,7 @@ class Sequential(Layer):
         return backward_all(self.children, graph, dy)
 
 
-class Residual(Layer):
+class Residual(Composite):
     """body(x) + shortcut(x).
 
     Source: He et al. 2016, "Deep residual learning", eq. 1 and 2; ``padding`` is their option A,
@@ -71,27 +94,27 @@ class Residual(Layer):
     def build(self) -> None:
         x, y = self.input_shape, _end(self.body, self.input_shape)
         if isinstance(self.shortcut, str):
-            self.way = shortcut_layers(self.shortcut, self.name, x, y)
+            way = shortcut_layers(self.shortcut, self.name, x, y)
         else:
-            self.way = tuple(self.shortcut)
-        if _end(self.way, x) != y:
+            way = tuple(self.shortcut)
+        if _end(way, x) != y:
             raise ShapeError(
-                f"the body gives {y}, the shortcut {_end(self.way, x)}, which cannot be "
+                f"the body gives {y}, the shortcut {_end(way, x)}, which cannot be "
                 f"added; {_advice(self.shortcut, x, y)}"
             )
         self.output_shape = y
-        self.children = (*self.body, *self.way)
+        self.take(self.body, way)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        terms = forward_all(self.body, graph, x), forward_all(self.way, graph, x)
+        terms = tuple(forward_all(path, graph, x) for path in self.paths)
         return graph.add(Add(terms=terms, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        terms = backward_all(self.body, graph, dy), backward_all(self.way, graph, dy)
+        terms = tuple(backward_all(path, graph, dy) for path in self.paths)
         return graph.add(Add(terms=terms, y=self.input_gradient(graph, dy)))
 
 
-class ConcatLayer(Layer):
+class ConcatLayer(Composite):
     """Concatenates the outputs of several branches along the channels.
 
     x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). Source: Szegedy et al. 2015.
@@ -114,17 +137,17 @@ class ConcatLayer(Layer):
             )
         self.widths = [end[0] for end in ends]
         self.output_shape = (sum(self.widths), *ends[0][1:])
-        self.children = tuple(layer for branch in self.branches for layer in branch)
+        self.take(*self.branches)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        parts = tuple(forward_all(branch, graph, x) for branch in self.branches)
+        parts = tuple(forward_all(branch, graph, x) for branch in self.paths)
         return graph.add(Concat(parts=parts, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         n, _, *rest = dy.shape
         terms: list[Tensor] = []
         begin = 0
-        for at, (branch, width) in enumerate(zip(self.branches, self.widths, strict=True)):
+        for at, (branch, width) in enumerate(zip(self.paths, self.widths, strict=True)):
             part = graph.tensor(f"{self.name}.dy{at}", (n, width, *rest))
             graph.add(Slice(x=dy, y=part, begin=begin))
             terms.append(backward_all(branch, graph, part))

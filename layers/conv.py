@@ -13,8 +13,7 @@ from ..graph.geometry import Window, fit_window
 from ..graph.graph import Graph, Shape, Tensor
 from .connections import Connections, connected
 from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
-from .layer import BiasInitializer, KernelInitializer, UseBias
-from .parallel import BY_SPACE, PARALLEL, SplitFilters, Splittable
+from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
@@ -37,15 +36,7 @@ def _divides_filters(groups: int, others: Mapping[str, Any]) -> None:
         raise OptionError(f"expected a number that divides filters, which is {filters}")
 
 
-def _whole_filters(parallel: str | None, others: Mapping[str, Any]) -> None:
-    if parallel == "filters" and (
-        others.get("groups", 1) != 1 or others.get("connections") is not None
-    ):
-        what = "groups" if others.get("groups", 1) != 1 else "connections"
-        raise OptionError(f"cannot be combined with {what}; leave one of them out")
-
-
-class Conv2dLayer(Splittable):
+class Conv2dLayer(Layer):
     """Convolution (cross-correlation) over height and width.
 
     y[n,o] = sum over c of x[n,c] correlated with W[o,c], + b[o]. x: (N, C, H, W),
@@ -55,7 +46,6 @@ class Conv2dLayer(Splittable):
     """
 
     kind = "conv2d"
-    count = "filters"
     filters: Annotated[Count, "Number of output channels."]
     kernel_size: WindowSize
     stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1
@@ -83,11 +73,6 @@ class Conv2dLayer(Splittable):
     use_bias: UseBias = True
     kernel_initializer: KernelInitializer = GLOROT_UNIFORM
     bias_initializer: BiasInitializer = ZEROS
-    parallel: Annotated[
-        SplitFilters | None,
-        f"{PARALLEL % ('filters', 'filters')} {BY_SPACE}",
-        Check(_whole_filters),
-    ] = None
 
     def build(self) -> None:
         channels, height, width = picture_shape(self.input_shape)
@@ -124,7 +109,7 @@ class Conv2dLayer(Splittable):
         if self.use_bias:
             self.bias = self.parameter("bias", (filters,), "bias", self.bias_initializer, *fans)
 
-    def forward_units(self, graph: Graph, x: Tensor) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
         w = self.weight
         if self.pairs:
             filters = graph.tensor(f"{self.name}.filters", self.filters_shape)
@@ -137,7 +122,7 @@ class Conv2dLayer(Splittable):
         graph.add(ops.Conv2d(x=x, w=w, y=filtered, window=self.window, groups=self.groups))
         return y if self.bias is None else graph.add(ops.BiasAdd(x=filtered, b=self.bias, y=y))
 
-    def backward_units(self, graph: Graph, dy: Tensor) -> Tensor:
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         kept = graph.kept(self.name)
         weights = graph.gradient(self.weight)
         dw = graph.tensor(f"{self.name}.dfilters", self.filters_shape) if self.pairs else weights

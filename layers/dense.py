@@ -9,8 +9,7 @@ from ..common.options import Count
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import BiasAdd, BiasGrad, MatMul
 from .initializers import GLOROT_UNIFORM, ZEROS
-from .layer import BiasInitializer, KernelInitializer, UseBias
-from .parallel import PARALLEL, Splittable, SplitUnits
+from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
 
 
 def flat_size(input_shape: Shape) -> int:
@@ -20,7 +19,7 @@ def flat_size(input_shape: Shape) -> int:
     return input_shape[0]
 
 
-class Dense(Splittable):
+class Dense(Layer):
     """Fully connected layer: y = W x + b. Expects a flat input.
 
     x: (N, inputs), W: (units, inputs), b: (units,), y: (N, units): y = x W^T + b. Backward:
@@ -28,12 +27,10 @@ class Dense(Splittable):
     """
 
     kind = "dense"
-    count = "units"
     units: Annotated[Count, "Number of outputs."]
     use_bias: UseBias = True
     kernel_initializer: KernelInitializer = GLOROT_UNIFORM
     bias_initializer: BiasInitializer = ZEROS
-    parallel: Annotated[SplitUnits | None, PARALLEL % ("units", "units")] = None
 
     def build(self) -> None:
         self.output_shape = (self.units,)
@@ -43,14 +40,14 @@ class Dense(Splittable):
         if self.use_bias:
             self.bias = self.parameter("bias", fans[1:], "bias", self.bias_initializer, *fans)
 
-    def forward_units(self, graph: Graph, x: Tensor) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
         graph.keep(self.name, x=x)
         y = self.output(graph, x)
         product = y if self.bias is None else graph.tensor(f"{self.name}.product", y.shape)
         graph.add(MatMul(a=x, b=self.weight, transpose_b=True, c=product))
         return y if self.bias is None else graph.add(BiasAdd(x=product, b=self.bias, y=y))
 
-    def backward_units(self, graph: Graph, dy: Tensor) -> Tensor:
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         x = graph.kept(self.name)["x"]
         graph.add(MatMul(a=dy, transpose_a=True, b=x, c=graph.gradient(self.weight)))
         if self.bias is not None:

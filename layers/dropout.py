@@ -45,7 +45,6 @@ class DropoutLayer(Layer):
                 key=random.key(graph.seed, "dropout", self.name),
                 threshold=self.threshold,
                 scale=self.scale,
-                parts=graph.parts,
             )
         )
 

@@ -28,8 +28,6 @@ class Parameter:
     and ``fan_out`` count the inputs of one output value and the outputs that one input value
     reaches (Glorot and Bengio 2010); initialisers scale by them. ``fan_in`` may also be one number
     for each row of the tensor. ``frozen``: it belongs to a frozen layer, and is never trained.
-    ``split``: where ranks train, each has its share of the rows. ``banded``: each has a part of its
-    gradient, from its band of the pictures, where ranks share out these.
     """
 
     tensor: Tensor
@@ -38,18 +36,9 @@ class Parameter:
     fan_in: FanIn
     fan_out: int
     frozen: bool = False
-    split: bool = False
-    banded: bool = False
 
     def __post_init__(self) -> None:
         self.initializer.check(self.tensor.shape)
-
-    def on(self, ranks: int) -> Parameter:
-        """What one of so many ranks has of it."""
-        if not self.split or ranks == 1:
-            return self
-        rows, *rest = self.tensor.shape
-        return replace(self, tensor=replace(self.tensor, shape=(rows // ranks, *rest)))
 
 
 @dataclass(frozen=True)
@@ -73,8 +62,9 @@ class Layer(ABC):
     options; ``build`` works out the rest. A layer is complete when it is built: impossible geometry
     raises ShapeError then. ``forward`` and ``backward`` add operations to a graph and compute
     nothing. A layer that is not ``differentiable`` has no gradient to send to the layers before it.
-    A config can use all that are ``named``. ``children`` are the layers inside a composite. One is
-    ``by_pixel`` if each pixel of its output follows from the pixel at the same place alone.
+    A config can use all that are ``named``. ``children`` are the layers inside a composite.
+    ``parallel``: what ranks share out of it, see parallel.py. One is ``by_pixel`` if each pixel of
+    its output follows from the pixel at the same place alone.
     """
 
     kind: ClassVar[str]
@@ -92,6 +82,7 @@ class Layer(ABC):
         self.output_shape = self.input_shape
         self.children: tuple[Layer, ...] = ()
         self.frozen = False
+        self.parallel: str | None = None
         self._parameters: list[Parameter] = []
         self.build()
 

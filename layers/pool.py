@@ -12,7 +12,6 @@ from ..graph.graph import Graph, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 from .conv import WindowSize, picture_shape
 from .layer import Layer, SingleLayer
-from .parallel import BY_SPACE, SplitSpace
 
 PoolStride = Annotated[
     Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
@@ -47,7 +46,6 @@ class Pooling(SingleLayer):
         "valid (none); it is never the maximum and does not count in an average.",
     ] = "valid"
     ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False
-    parallel: Annotated[SplitSpace | None, BY_SPACE] = None
 
     def build(self) -> None:
         channels, height, width = picture_shape(self.input_shape)

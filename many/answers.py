@@ -11,9 +11,9 @@ from ..backends.base import Backend
 from ..common.records import dataclass
 from ..datasets import ImageSet
 from ..datasets.identity import matched_classes
-from ..training.evaluate import Evaluation, Part, Scores, evaluate
+from ..training.inference.evaluate import Evaluation, Part, Scores, evaluate
+from ..training.inference.trained import Trained
 from ..training.own_samples import in_classes
-from ..training.records.trained import Trained
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..backends.base import Backend
 from ..datasets import ImageSet
-from ..training.evaluate import Evaluation, Part
-from ..training.intervals import mcnemar, paired, probability_text
-from ..training.records.trained import Trained
+from ..training.inference.evaluate import Evaluation, Part
+from ..training.inference.intervals import mcnemar, paired, probability_text
+from ..training.inference.trained import Trained
 from .answers import Answers, answers
 
 

@@ -14,11 +14,11 @@ from ..common.errors import CheckpointError, UsageError
 from ..common.text import nfc, shape_text
 from ..datasets import ImageSet, Preparation
 from ..datasets.identity import matched_classes
-from ..training.evaluate import Evaluation, Part, Tally
-from ..training.forward import Forward
-from ..training.intervals import paired
-from ..training.predict import preparation
-from ..training.records.trained import Trained
+from ..training.inference.evaluate import Evaluation, Part, Tally
+from ..training.inference.forward import Forward
+from ..training.inference.intervals import paired
+from ..training.inference.predict import preparation
+from ..training.inference.trained import Trained
 from .answers import Answers, answers
 
 Combine = Literal["probabilities", "logits", "votes"]

@@ -17,7 +17,7 @@ from ..common.locks import NO_LOCKS, Lock, is_locked, lock
 from ..common.records import dataclass
 from ..common.typed_json import Count, Finite, Name
 from ..configs.search import Search
-from ..training.records.run_log import log_lines
+from ..training.records.formats.run_log import log_lines
 from .sampling import Ended
 
 TRIALS = "trials.jsonl"

@@ -10,11 +10,11 @@ import numpy as np
 from ..common.errors import CheckpointError, DatasetError, UsageError, only_warned
 from ..datasets import ImageSet
 from ..datasets.loader import Index
-from ..training.evaluate import Part
+from ..training.inference.evaluate import Part
+from ..training.inference.trained import Trained, find_trained, is_file
 from ..training.own_samples import choose
 from ..training.plan import snapshot_steps
-from ..training.records.store import checkpoint_steps, named_checkpoint, tensors_path
-from ..training.records.trained import Trained, find_trained, is_file
+from ..training.records.formats.store import checkpoint_steps, named_checkpoint, tensors_path
 from ..training.splits import divide
 from .ensemble import check_members
 from .group import group_at, runs_of

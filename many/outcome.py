@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.records import dataclass
-from ..training.records.run_log import LOG, Line, log_lines
+from ..training.records.formats.run_log import LOG, Line, log_lines
 
 
 @dataclass(frozen=True)

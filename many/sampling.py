@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,15 +50,20 @@ class Ended:
     generation: int | None = None
 
 
-def need_optuna() -> None:
-    """Raise DnnstackError if Optuna is not installed."""
+def has_optuna() -> bool:
+    """Whether Optuna is installed."""
     try:
         import optuna
     except ImportError:
-        raise DnnstackError(
-            f"searches and their reports need Optuna; install it with {INSTALL}"
-        ) from None
+        return False
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return True
+
+
+def need_optuna(what: str = "searches") -> None:
+    """Raise DnnstackError, that this needs Optuna, if it is not installed."""
+    if not has_optuna():
+        raise DnnstackError(f"{what} need Optuna; install it with {INSTALL}")
 
 
 def sample(
@@ -155,8 +160,13 @@ def study(
     before: Sequence[Ended],
     sampler: optuna.samplers.BaseSampler | None = None,
     under_way: Sequence[Mapping[str, Any]] = (),
+    *,
+    words: Callable[[Any], Any] | None = None,
 ) -> optuna.Study:
-    """A study in memory with the trials that have ended, and those that are under way."""
+    """A study in memory with the trials that have ended, and those that are under way.
+
+    words: a text or number for a value of a list, for people; without, Optuna has its place.
+    """
     import optuna
 
     directions = [_DIRECTIONS[name] for name in search.objective]
@@ -168,7 +178,7 @@ def study(
             values=None if one.values is None else list(one.values),
             intermediate_values=dict(one.reports) if len(directions) == 1 else {},
             system_attrs=_noted(one, len(before)),
-            **_chosen(search, one.params),
+            **_chosen(search, one.params, words),
         )
         made.add_trial(trial)
     for params in under_way:
@@ -184,22 +194,30 @@ def _noted(one: Ended, most: int) -> dict[str, Any]:
     return dict.fromkeys(_GENERATION, one.generation)
 
 
-def _chosen(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(
+    search: Search, params: Mapping[str, Any], words: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
     """The values of a trial, as Optuna has them."""
     found = [each for each in search.dimensions if each.key in params]
-    return {
-        "params": {each.key: _inner(each, params[each.key]) for each in found},
-        "distributions": {each.key: _distribution(each) for each in found},
-    }
+    kinds = {each.key: _distribution(each, words) for each in found}
+    values = {each.key: params[each.key] for each in found}
+    for each in found:
+        if each.values:
+            place = [repr(one) for one in each.values].index(repr(params[each.key]))
+            values[each.key] = kinds[each.key].choices[place]
+    return {"params": values, "distributions": kinds}
 
 
-def _distribution(each: Dimension) -> optuna.distributions.BaseDistribution:
+def _distribution(each: Dimension, words: Callable[[Any], Any] | None) -> Any:
     import optuna
 
     kinds = optuna.distributions
     if each.values:
-        # Values may be lists or mappings, which Optuna does not take; it gets their places.
-        return kinds.CategoricalDistribution(range(len(each.values)))
+        # Values may be lists or mappings, which Optuna does not take.
+        texts = [words(value) for value in each.values] if words is not None else []
+        if len({*texts}) < len(each.values):
+            texts = [f"{place}: {text}" for place, text in enumerate(texts, 1)]
+        return kinds.CategoricalDistribution(texts or range(len(each.values)))
     if each.whole:
         step = int(each.step) or 1
         return kinds.IntDistribution(int(each.low), int(each.high), each.log, step)
@@ -215,25 +233,18 @@ def _suggested(trial: optuna.Trial, each: Dimension) -> Any:
     return trial.suggest_float(each.key, each.low, each.high, step=each.step or None, log=each.log)
 
 
-def _inner(each: Dimension, value: Any) -> Any:
-    if not each.values:
-        return value
-    texts = [repr(one) for one in each.values]
-    return texts.index(repr(value))
-
-
 def importances(search: Search, trials: Sequence[Ended]) -> dict[str, dict[str, float]]:
     """Of each objective, how much each key decides whether a trial is among the best tenth.
 
     The shares of an objective add up to 1. Source: Watanabe, Bansal and Hutter 2023, "PED-ANOVA".
-    None from fewer than ``ENOUGH`` complete trials; a key that older versions of Optuna leave out,
-    because not all trials have it, is missing.
+    None from fewer than ``ENOUGH`` complete trials, or without Optuna; a key that older versions
+    of Optuna leave out, because not all trials have it, is missing.
     """
+    done = [one for one in trials if one.values is not None]
+    if len(done) < ENOUGH or not has_optuna():
+        return {}
     import optuna
 
-    done = [one for one in trials if one.values is not None]
-    if len(done) < ENOUGH:
-        return {}
     found = {}
     for place, name in enumerate(search.objective):
         # The evaluator takes less for better.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..training.intervals import wilson
+from ..training.inference.intervals import wilson
 from ..training.records.group import Kind, read_group
 from .group import runs_of
 from .journal import Journal

@@ -26,7 +26,7 @@ from ..configs import RunConfig, effective_yaml
 from ..configs.sampler import OPTIONS
 from ..configs.search import PRUNE, Search, assignment
 from ..training.listener import Listener, Passing, Summary
-from ..training.metrics import Metrics
+from ..training.records.formats.state import Metrics
 from ..training.records.group import Group, read_group
 from ..training.records.resume import Resume, open_member
 from ..training.records.runs import AUTO, GROUP

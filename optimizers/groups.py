@@ -69,9 +69,9 @@ class Assigned:
 def assign(
     rule: Rule, groups: Sequence[Group], parameters: Sequence[Parameter]
 ) -> tuple[Assigned, ...]:
-    """Every parameter with the first group that it matches, or with none.
+    """Every parameter that is trained at some time, with the first group that it matches or none.
 
-    Frozen ones are left out. Raises ConfigError for a group that is left without parameters.
+    Raises ConfigError for a group that is left without parameters.
     """
     found = []
     used = set()
@@ -79,17 +79,51 @@ def assign(
     for parameter in (each for each in parameters if not each.frozen):
         index = next(i for i, group in enumerate(every) if group.takes(parameter))
         used.add(index)
-        own, group = rule.rule_of(parameter), every[index]
-        rates, factor, decay = group.rates, group.lr_factor, group.weight_decay
-        if factor is None:
-            rates, factor = rule.rate_of(parameter, rates)
-        if decay is None:
-            decay = own.decay_of(parameter)
-        found.append(Assigned(parameter, own, rates, factor, decay, group))
+        found.append(assigned_to(every[index], rule, parameter))
     for index, group in enumerate(groups):
         if index not in used:
             raise ConfigError(_empty(index, group, parameters))
-    return tuple(found)
+    return tuple(one for one in found if not one.group.frozen)
+
+
+def assigned_to(group: Group, rule: Rule, parameter: Parameter) -> Assigned:
+    """A parameter of a group; the optimizer's rule says which of its rules is the parameter's."""
+    own, rates, factor, decay = (
+        rule.rule_of(parameter),
+        group.rates,
+        group.lr_factor,
+        group.weight_decay,
+    )
+    if factor is None:
+        rates, factor = rule.rate_of(parameter, rates)
+    if decay is None:
+        decay = own.decay_of(parameter)
+    return Assigned(parameter, own, rates, factor, decay, group)
+
+
+def stretches(groups: Sequence[Group], steps_per_epoch: int, total_steps: int) -> tuple[int, ...]:
+    """The first steps of the stretches of training in which the same parameters are trained.
+
+    Raises ConfigError for a group that is never trained although it is not frozen.
+    """
+    begins = {0}
+    for index, group in enumerate(groups):
+        start, stop = group.span(steps_per_epoch)
+        if start >= total_steps:
+            raise ConfigError(
+                f"optimizer.groups.{index}.freeze_until_epoch: epoch {group.freeze_until:g} is "
+                f"never reached, training ends after {total_steps} steps ({steps_per_epoch} "
+                "steps per epoch); train longer, or set 'frozen: true'"
+            )
+        if start and start >= stop:
+            raise ConfigError(
+                f"optimizer.groups.{index}.freeze_after_epoch: epochs {group.freeze_until:g} "
+                f"and {group.freeze_after:g} are both step {start}, so the group is never "
+                f"trained ({steps_per_epoch} steps per epoch); leave a step between them, or "
+                "set 'frozen: true'"
+            )
+        begins.update(int(step) for step in (start, stop) if step < total_steps)
+    return tuple(sorted(begins))
 
 
 def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:

@@ -35,9 +35,8 @@ class Member:
 class Rule(ABC):
     """How a gradient moves a parameter.
 
-    ``weight_decay_on``: "weights" lets only kernels decay. ``clip_norm``: the norm that
-    all gradients together are scaled down to; None does not clip. One that ``needs_whole``
-    parameters cannot update the rows that one of several ranks has.
+    ``weight_decay_on``: "weights" lets only kernels decay. One that ``needs_whole`` parameters
+    cannot update the rows that one of several ranks has.
     """
 
     kind: ClassVar[str]
@@ -45,7 +44,6 @@ class Rule(ABC):
     needs_whole: ClassVar[bool] = False
     weight_decay: float = 0.0
     weight_decay_on: DecayOn = "all"
-    clip_norm: float | None = None
 
     @abstractmethod
     def families(self) -> tuple[str, ...]:

@@ -17,9 +17,7 @@ from ..common import random
 from ..graph.graph import Tensor
 from ..layers.initializers import Initializer
 from ..layers.layer import Parameter
-from .groups import Assigned
 from .pruning import matches
-from .rules import Rule, state_of
 
 CODE, CENTROIDS = "code", "centroids"
 SharedStart = Literal["linear", "density", "random"]
@@ -37,27 +35,6 @@ def shared_parameter(parameter: Parameter, bits: Mapping[str, int]) -> Parameter
     name = f"{CENTROIDS}/{tensor.name}"
     centroids = Tensor(name, (1 << own,), "float32", "parameter")
     return replace(parameter, tensor=centroids, initializer=Initializer("zeros"))
-
-
-def moved(one: Assigned, rule: Rule, bits: Mapping[str, int]) -> Assigned:
-    """What the update moves: centroids in place of a parameter whose weights share their values.
-
-    rule: the optimizer's, which says which of its rules is that of the centroids.
-    """
-    centroids = shared_parameter(one.parameter, bits)
-    if centroids is None:
-        return one
-    own, rates, factor = rule.rule_of(centroids), one.rates, one.lr_factor
-    if one.group.lr_factor is None:
-        rates, factor = rule.rate_of(centroids, one.group.rates)
-    decay = one.group.weight_decay
-    decay = own.decay_of(centroids) if decay is None else decay
-    return Assigned(centroids, own, rates, factor, decay, one.group)
-
-
-def code_of(tensor: Tensor) -> Tensor:
-    """The codes of a parameter, of its shape."""
-    return state_of(tensor, CODE)
 
 
 def cluster(

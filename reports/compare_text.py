@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..common.printable import paragraph
 from ..common.text import samples_of
 from ..many.comparison import Comparison
-from ..training.intervals import probability_text
+from ..training.inference.intervals import probability_text
 from .ensemble_text import name_of
 from .evaluate_text import WIDTH
 from .tables import fitted

@@ -63,12 +63,10 @@ def weights_figure(
     parameters: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]],
 ) -> Figure:
     """A histogram of each parameter before and after, with the values that its weights share."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     count = len(parameters)
     figure = Figure(figsize=(9.0, 2.4 * count + 0.5), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     rows = figure.subplots(count, 1, squeeze=False)[:, 0]
     for axes, (name, (before, after)) in zip(rows, parameters.items(), strict=True):
         _histogram(axes, before, after)

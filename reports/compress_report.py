@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..common.text import cut, listed
-from ..training.compressed.arrays import Cost
-from ..training.compressed.file import Compressed
 from ..training.compressed.place import Measured, Record
+from ..training.records.formats.dnnz import Compressed
+from ..training.records.formats.dnnz_arrays import Cost
 from .multiply_adds import uses_of_weights
 from .tables import table
 

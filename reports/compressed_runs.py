@@ -10,8 +10,8 @@ from typing import Any
 from ..common.errors import CheckpointError
 from ..common.records import dataclass
 from ..training.compressed.place import Measured, Record, list_compressions, read_record
-from ..training.records.checkpoint import read_manifest
-from ..training.records.store import FOLDER
+from ..training.records.formats.checkpoint import read_manifest
+from ..training.records.formats.store import FOLDER
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from ..common.files import make_folder
 from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..configs.schema.stages import PaperConfig
-from ..training.compressed.file import read_compressed
 from ..training.compressed.place import Record, is_compression, read_record
 from ..training.compressed.sensitivity import Sensitivity
+from ..training.inference.trained import Trained, find_trained
+from ..training.records.formats.dnnz import read_compressed
 from ..training.records.runs import run_of_checkpoint
-from ..training.records.trained import Trained, find_trained
 from . import sensitivity_report
 from .compress_plots import draw_mask, draw_plots
 from .compress_report import CompressedReport, measured_json, stages_text

@@ -16,8 +16,8 @@ from ..common.files import remove_abandoned
 from ..common.surroundings import program
 from ..many.group import runs_of
 from ..many.outcome import outcome
-from ..training.records.run_log import CSV
-from ..training.records.settled import file_marks
+from ..training.records.formats.run_log import CSV
+from ..training.records.formats.settled import file_marks
 from .plots import CURVES, draw_curves
 
 _PROGRAM = program(__name__, "main")
@@ -103,7 +103,6 @@ class _Painter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             encoding="utf-8",
             errors="surrogateescape",
             # A Ctrl-C is for the trainings; what is being drawn is soon done.

@@ -7,8 +7,8 @@ from itertools import takewhile
 
 from ..common.printable import paragraph
 from ..many.ensemble import MIXED, EnsembleEvaluation, Gain
-from ..training.evaluate import Evaluation
-from ..training.records.store import FOLDER
+from ..training.inference.evaluate import Evaluation
+from ..training.records.formats.store import FOLDER
 from .evaluate_text import WIDTH, as_text
 from .tables import table
 

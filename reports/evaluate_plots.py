@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..datasets import ImageSet, as_image
-from ..training.evaluate import Evaluation
+from ..training.inference.evaluate import Evaluation
 from . import fonts, style
 from .contact_sheet import write_png
 

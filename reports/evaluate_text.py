@@ -10,8 +10,8 @@ from ..common.cells import cells, padded
 from ..common.printable import paragraph
 from ..common.text import cut, samples_of
 from ..training.augmentation import TEST_TIME
-from ..training.evaluate import Evaluation
-from ..training.intervals import wilson
+from ..training.inference.evaluate import Evaluation
+from ..training.inference.intervals import wilson
 from .tables import fitted, table
 
 WIDTH = 80

@@ -25,8 +25,7 @@ from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
-from ..training.share import ALONE, Share
-from ..training.shared_parts import shared_out
+from ..training.share import ALONE, Share, shared_out
 from ..training.splits import divide
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op

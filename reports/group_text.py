@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..common.printable import paragraph, printable
 from ..many.outcome import Outcome
 from ..many.statistics import COLUMNS, GroupReport, Spread
-from ..training.intervals import wilson
+from ..training.inference.intervals import wilson
 from .tables import table
 
 WIDTH = 80

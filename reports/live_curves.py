@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from ..training.listener import Listener, Passing, Started
-from ..training.metrics import Metrics
+from ..training.records.formats.state import Metrics
 from .plots import draw_curves
 
 SHARE = 0.02

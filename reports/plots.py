@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..common.errors import Warned
 from ..common.files import atomic_write, open_regular
 from ..common.text import cut
-from ..training.records.run_log import CSV
+from ..training.records.formats.run_log import CSV
 from . import fonts, style
 from .rate_curve import rate_curve
 
@@ -90,11 +90,9 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
     rates: (epoch, rate) of all updates; by default those of the points.
     """
     # A file needs neither a window system nor pyplot, which takes long to load.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 9.0), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     loss, accuracy, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
     train, validation = _even(points["train"]), points["validation"]
     for axes, key in ((loss, "loss"), (accuracy, "accuracy")):

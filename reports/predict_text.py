@@ -16,7 +16,7 @@ from ..common.cells import cells, padded
 from ..common.printable import paragraph
 from ..common.text import cut
 from ..datasets import as_image
-from ..training.predict import Answer, Prediction
+from ..training.inference.predict import Answer, Prediction
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage

@@ -14,9 +14,9 @@ from ..common.files import read_regular
 from ..common.locks import is_locked
 from ..common.printable import paragraph
 from ..common.records import dataclass
-from ..training.records.run_log import LOG, Line, RunState, log_lines
+from ..training.records.formats.run_log import LOG, Line, RunState, log_lines
+from ..training.records.formats.store import FOLDER, checkpoint_steps
 from ..training.records.runs import CONFIG, LOCK, LONGEST_CONFIG, config_name, list_runs
-from ..training.records.store import FOLDER, checkpoint_steps
 from .compressed_runs import CompressedRun, compressed_runs, of_run
 from .tables import table
 

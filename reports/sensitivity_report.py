@@ -76,11 +76,9 @@ def read(folder: Path) -> Sensitivity:
 def figure_of(found: Sensitivity) -> Figure:
     """Accuracy against the kept share, and against bits, a line for each parameter."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     kept, bits = figure.subplots(1, 2)
     colours = matplotlib.colormaps["turbo"]
     count = len(found.parameters)

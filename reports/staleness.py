@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..common.errors import Warned
 from ..common.files import atomic_write, regular_lines
 from ..common.text import cut
-from ..training.records.run_log import LOG, LONGEST
+from ..training.records.formats.run_log import LOG, LONGEST
 from . import fonts, style
 from .plots import drawn
 
@@ -55,12 +55,10 @@ def mean(counts: Counter[int]) -> float:
 
 def figure_of(counts: Counter[int], title: str) -> Figure:
     """The histogram, with its mean."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8.0, 4.0), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     ages = sorted(counts)
     shares = [100 * counts[age] / counts.total() for age in ages]

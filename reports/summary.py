@@ -21,8 +21,7 @@ from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.augmentation import views_of
 from ..training.network import Network
 from ..training.sections import Sections, expected_sections, samples_needed
-from ..training.share import Share
-from ..training.shared_parts import shared_out
+from ..training.share import Share, shared_out
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -199,7 +198,7 @@ def summarize(
         evaluation=_memory([rewritten(test, usual)], network),
         gpu=_gpu_memory(config, sections),
         ranks=ranks,
-        bands=first.train.bands,
+        bands=ranks if config.in_bands else 1,
         band_flops=first.own * _flops(first.train, "forward"),
         sent_bytes=sum(sent.values()),
         sent_by_phase=sent,

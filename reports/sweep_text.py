@@ -85,7 +85,7 @@ def report_text(report: SweepReport, width: int = WIDTH) -> str:
         for key in keys:
             rows.append((key, *(_share(each.get(key)) for each in shares)))
         lines += ["", *table(rows, "<>", width)]
-    elif any(trial.values is not None for trial in report.trials):
+    elif 0 < sum(trial.values is not None for trial in report.trials) < ENOUGH:
         lines += ["", f"the importance of keys needs {ENOUGH} complete trials"]
     if report.best_config is not None:
         lines += ["", f"best config {printable(report.best_config)}"]

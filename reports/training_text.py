@@ -6,7 +6,7 @@ from math import floor, log10
 
 from ..common.printable import paragraph, printable
 from ..training.listener import Progress, Started, Summary
-from ..training.metrics import Metrics
+from ..training.records.formats.state import Metrics
 from ..training.weights.start import Start
 
 

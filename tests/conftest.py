@@ -8,7 +8,6 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ sys.addaudithook(_loopback_alone)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _offline() -> Iterator[None]:
+def _offline():
     """Missing data is an error at once, in this process and in those that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DNNSTACK_OFFLINE", "1")
@@ -57,7 +56,7 @@ def _offline() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quiet_machine() -> Iterator[None]:
+def _quiet_machine():
     """Nothing that is chosen or told depends on what else this machine is doing."""
     from dnnstack.common import machine_load
 
@@ -67,7 +66,7 @@ def _quiet_machine() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _default_loudness() -> None:
+def _default_loudness():
     """No test hears less because a command that ran before it in this process was to be quiet."""
     logging.getLogger("dnnstack").setLevel(logging.NOTSET)
     console = sys.modules.get("dnnstack.cli.console")
@@ -76,7 +75,7 @@ def _default_loudness() -> None:
 
 
 @pytest.fixture
-def norms_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+def norms_by_onednn(monkeypatch):
     """Batch norms of few values go the way of large ones, for which they stand."""
     monkeypatch.setattr("dnnstack.backends.onednn.norm.FEW", 0)
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # The product is every other folder but that of the release.
-LIMITS = {"product": 80_000, "tests": 84_500, "benchmarks": 3_500}
+LIMITS = {"product": 80_000, "tests": 80_000, "benchmarks": 3_500}
 APART = {"tests", "benchmarks", "release"}
 COUNTED = {".py", ".cu", ".cuh", ".js", ".html", ".c"}
 # What programs leave in a checkout: at its root, and anywhere.
@@ -56,7 +56,7 @@ def table(lines: Counter[str]) -> str:
     return "\n".join(["lines of code:", *folders, "", *parts, f"above the limit: {above}"])
 
 
-def test_each_part_keeps_to_its_lines() -> None:
+def test_each_part_keeps_to_its_lines():
     lines = lines_by_folder(ROOT)
     # It looks at this checkout, and at all of it.
     assert {"backends", "layers", "training", "tests", "benchmarks", "release"} <= set(lines)
@@ -64,7 +64,7 @@ def test_each_part_keeps_to_its_lines() -> None:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     files = {
         "setup.py": "one\n",
         "cli/main.py": "one\n\nthree\n",
@@ -96,7 +96,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_lines_are_counted_by_folder(tree: Path) -> None:
+def test_lines_are_counted_by_folder(tree):
     found = lines_by_folder(tree)
     assert found == {".": 1, "cli": 6, "backends": 4, "tests": 2, "benchmarks": 5, "release": 7}
     assert by_part(found) == {"product": 11, "tests": 2, "benchmarks": 5}
@@ -105,7 +105,7 @@ def test_lines_are_counted_by_folder(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "part"), [("cli", "product"), ("tests", "tests"), ("benchmarks", "benchmarks")]
 )
-def test_a_line_above_a_limit_is_too_many(folder: str, part: str) -> None:
+def test_a_line_above_a_limit_is_too_many(folder, part):
     product = {"cli": LIMITS["product"] - 1, ".": 1, "release": 9_999}
     most = Counter({**product, "tests": LIMITS["tests"], "benchmarks": LIMITS["benchmarks"]})
     assert too_many(most) == []

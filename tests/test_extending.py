@@ -38,18 +38,18 @@ def blocks(text: str) -> list[str]:
         ("An optimizer", "optimizers/adagrad.py"),
     ],
 )
-def test_examples_are_the_shipped_files(title: str, path: str) -> None:
+def test_examples_are_the_shipped_files(title, path):
     assert f"`{path}`" in section(title)
     assert blocks(section(title))[0] == (ROOT / path).read_text(encoding="utf-8")
 
 
-def test_a_piece_of_code_is_that_of_its_file() -> None:
+def test_a_piece_of_code_is_that_of_its_file():
     shipped = (ROOT / "optimizers/schedules/decay.py").read_text(encoding="utf-8")
     assert blocks(section("A schedule"))[0] in shipped
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(tmp_path):
     """The folders of the project, importable as ``dnnstack`` from ``path`` beside them."""
     checkout = tmp_path / "checkout"
     folders = [path.parent.name for path in ROOT.glob("*/py.typed")]
@@ -65,7 +65,7 @@ def copy(tmp_path: Path) -> Path:
     return checkout
 
 
-def test_the_first_example_word_for_word(copy: Path) -> None:
+def test_the_first_example_word_for_word(copy):
     # A pytest in it must not take itself for a worker of the one that runs this test.
     outer = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
 

@@ -75,7 +75,7 @@ def _violations(source: str, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path: str) -> None:
+def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path):
     assert _violations((ROOT / path).read_text(encoding="utf-8"), path) == []
 
 
@@ -91,7 +91,7 @@ def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path: str) -> None:
         "if True:\n    from pydantic import BaseModel",
     ],
 )
-def test_the_rules_find_a_violation(source: str) -> None:
+def test_the_rules_find_a_violation(source):
     assert len(_violations(source, "training/x.py")) == 1
 
 
@@ -103,11 +103,24 @@ def test_the_rules_find_a_violation(source: str) -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from PIL import Image",
     ],
 )
-def test_the_rules_let_good_imports_pass(source: str) -> None:
+def test_the_rules_let_good_imports_pass(source):
     assert _violations(source, "training/x.py") == []
 
 
-def test_common_stays_a_small_leaf() -> None:
+def _of_training(source: str) -> set[str]:
+    """What a file of training/records/formats imports of training outside of its folder."""
+    nodes = (node for node in _imports(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+    return {str(node.module) for node in nodes if node.level in (2, 3)}
+
+
+def test_a_format_needs_nothing_of_training_but_how_pixels_are_scaled() -> None:
+    files = [path for path in SOURCES if path.startswith("training/records/formats/")]
+    sources = [(ROOT / path).read_text(encoding="utf-8") for path in files]
+    assert set().union(*map(_of_training, sources)) == {"preprocessing"}
+    assert _of_training("from ..runs import Run\nfrom ...plan import Plan") == {"runs", "plan"}
+
+
+def test_common_stays_a_small_leaf():
     files = {path.name for path in (ROOT / "common").glob("*.py")}
     assert files - {"__init__.py"} <= {
         *("cells.py", "errors.py", "files.py", "limits.py", "locks.py"),

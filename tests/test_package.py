@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from .support.ran import ran
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
@@ -58,12 +60,10 @@ def _modules() -> list[str]:
 
 def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter away from the checkout, whose folders would be on its path otherwise."""
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300
-    )
+    return ran([sys.executable, *arguments], cwd=cwd)
 
 
-def test_every_code_folder_is_a_listed_typed_package() -> None:
+def test_every_code_folder_is_a_listed_typed_package():
     folders = {name.rpartition("/")[0] for name in _files(ROOT) if name.endswith(".py")}
     assert {folder.replace("/", ".") for folder in folders} == _packages()
     for folder in folders:
@@ -71,14 +71,14 @@ def test_every_code_folder_is_a_listed_typed_package() -> None:
         assert f"{folder}/py.typed" in _files(ROOT)
 
 
-def test_no_folder_of_the_checkout_shadows_the_package() -> None:
+def test_no_folder_of_the_checkout_shadows_the_package():
     assert _folders()["dnnstack"] == "api"
     assert all(package.partition(".")[0] == "dnnstack" for package in _folders())
     assert not (ROOT / "dnnstack").exists()
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def wheel(tmp_path_factory):
     """Names in a wheel built from a copy of the sources alone, plus one CUDA source.
 
     Building in the checkout itself would add whatever an older ``build/`` still holds.
@@ -98,17 +98,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
-def test_wheel_holds_exactly_the_sources(wheel: set[str]) -> None:
+def test_wheel_holds_exactly_the_sources(wheel):
     shipped = {name for name in wheel if ".dist-info/" not in name}
     assert shipped == {*_files(ROOT), "dnnstack/backends/probe.cu"}
 
 
 @pytest.mark.parametrize("name", ["digits", "lenet", "lenet5", "mlp"])
-def test_wheel_holds_the_configs_that_users_start_from(wheel: set[str], name: str) -> None:
+def test_wheel_holds_the_configs_that_users_start_from(wheel, name):
     assert f"dnnstack/configs/{name}.yaml" in wheel
 
 
-def test_wheel_holds_the_licence_and_the_json_schema(wheel: set[str]) -> None:
+def test_wheel_holds_the_licence_and_the_json_schema(wheel):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel)
     assert any(re.fullmatch(r"dnnstack/configs/.*schema\.json", name) for name in wheel)
 
@@ -170,15 +170,12 @@ json.dump([places, circles], sys.stdout)
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], list[str]]:
+def imported(tmp_path_factory):
     """Module -> file that a fresh interpreter loads for it, and the modules in circles."""
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-W", "error", "-c", _IMPORT_EACH],
         input=json.dumps(_modules()),
         cwd=tmp_path_factory.mktemp("elsewhere"),
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     places, circles = json.loads(done.stdout)
@@ -186,11 +183,11 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], 
 
 
 @pytest.fixture(scope="module")
-def places(imported: tuple[dict[str, str], list[str]]) -> dict[str, str]:
+def places(imported):
     return imported[0]
 
 
-def test_every_module_imports_first(imported: tuple[dict[str, str], list[str]]) -> None:
+def test_every_module_imports_first(imported):
     places, circles = imported
     missing = set(_modules()) - set(places)
     assert all(name.startswith("dnnstack.backends.cuda.") for name in missing)
@@ -202,7 +199,7 @@ def test_every_module_imports_first(imported: tuple[dict[str, str], list[str]]) 
     os.environ.get("DNNSTACK_EXPECT_INSTALLED") != "1",
     reason="DNNSTACK_EXPECT_INSTALLED=1 is not set: dnnstack may be an editable install",
 )
-def test_modules_come_from_the_installed_package(places: dict[str, str]) -> None:
+def test_modules_come_from_the_installed_package(places):
     inside = [name for name, file in places.items() if ROOT in Path(file).resolve().parents]
     assert inside == []
     here = [
@@ -216,7 +213,7 @@ def test_modules_come_from_the_installed_package(places: dict[str, str]) -> None
     assert callable(script.load())
 
 
-def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_help_loads_nothing_heavy(tmp_path):
     done = _python("-X", "importtime", "-m", "dnnstack.cli", "--help", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout
@@ -226,13 +223,13 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert loaded & HEAVY == set()
 
 
-def test_the_package_itself_loads_nothing(tmp_path: Path) -> None:
+def test_the_package_itself_loads_nothing(tmp_path):
     code = "import sys; old = set(sys.modules); import dnnstack; print(*set(sys.modules) - old)"
     done = _python("-c", code, cwd=tmp_path)
     assert set(done.stdout.split()) <= {"dnnstack", "__future__"}, done.stderr
 
 
-def test_the_module_is_the_command(tmp_path: Path) -> None:
+def test_the_module_is_the_command(tmp_path):
     version = importlib.metadata.version("dnnstack")
     done = _python("-m", "dnnstack", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"dnnstack {version}\n")
@@ -254,9 +251,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
         ("typing_extensions", "typing-extensions"),
     ],
 )
-def test_a_missing_package_of_the_installation_is_one_line(
-    tmp_path: Path, module: str, package: str
-) -> None:
+def test_a_missing_package_of_the_installation_is_one_line(tmp_path, module, package):
     hidden = f"import sys; sys.modules[{module!r}] = None; "
     code = f"{hidden}from dnnstack.cli import run; sys.exit(run())"
     train = ("train", "--config", "digits.yaml", "--device", "numpy", "--set", "train.max_steps=1")
@@ -269,7 +264,7 @@ def test_a_missing_package_of_the_installation_is_one_line(
     assert re.search(rf"install it: \S+ -m pip install '(?i:{package})[<>=][^']+'$", line)
 
 
-def test_a_missing_module_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+def test_a_missing_module_of_ours_keeps_its_traceback(tmp_path):
     hidden = "import sys; sys.modules['dnnstack.cli.main'] = None; "
     done = _python("-c", f"{hidden}from dnnstack.cli import run; run()", cwd=tmp_path)
     assert done.returncode == 1
@@ -283,7 +278,7 @@ def test_a_missing_module_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
         "python3 -m pip install '.[test]' && pytest",
     ],
 )
-def test_readme_and_ci_set_up_by_the_same_words(command: str) -> None:
+def test_readme_and_ci_set_up_by_the_same_words(command):
     for name in ("README.md", ".ci/run"):
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         assert command in {line.strip() for line in lines}, f"{name} lacks the line: {command}"

@@ -13,7 +13,7 @@ from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
-from ..configs.schema.optimizer import GroupConfig, OptimizerConfig
+from ..configs.schema.optimizer import GroupConfig
 from ..datasets import (
     DataFile,
     DatasetInfo,
@@ -34,9 +34,8 @@ from ..layers.layer import Layer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
 from ..optimizers import RULES
-from ..optimizers.groups import RATES, Group
+from ..optimizers.groups import RATES, Assigned, Group, assign
 from ..optimizers.muon import Muon, rest_table
-from ..optimizers.optimizer import Optimizer
 from ..optimizers.pruning import Cut, cuts, settings_of
 from ..optimizers.rules import Rule
 from .network import Network
@@ -189,37 +188,32 @@ def preprocessing(
     return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
 
 
-def optimizer(config: RunConfig) -> Optimizer:
-    """The optimizer of the config; the learning rates are in the plan."""
+def rule_of(config: RunConfig) -> Rule:
+    """The rule of the config's optimizer; the learning rates are in the plan."""
     chosen = config.optimizer
+    if chosen.rest_rule is None:
+        return RULES[chosen.type](**chosen.rule_options())
     tables = rate_tables(config)
-    groups = tuple(_group(g, index, tables) for index, g in enumerate(chosen.groups or ()))
-    return Optimizer(
-        _rule(chosen, frozenset(name for name in tables if rest_table(name) in tables)),
-        groups,
-        ema=chosen.ema is not None,
-        lookahead=chosen.lookahead is not None,
-        swa=chosen.swa is not None,
-        parts=config.train.accumulate,
-        apart=config.is_asynchronous,
-        pruned=() if config.prune is None else config.prune.patterns,
-        shared={} if config.share is None else config.share.bits,
+    rest = RULES[chosen.rest_rule.type](**chosen.rest_rule.rule_options())
+    return Muon(
+        **{**chosen.rule_options(), "rest": rest},
+        rest_factor=chosen.rest_rule.lr / chosen.lr,
+        rest_tables=frozenset(name for name in tables if rest_table(name) in tables),
     )
 
 
-def saved_tensors(config: RunConfig, network: Network) -> tuple[Tensor, ...]:
-    """What a checkpoint holds: what is learned, then the optimizer's state."""
-    state = optimizer(config).state(network.parameters(), network.running())
-    return (*network.learned(), *state)
+def groups_of(config: RunConfig) -> tuple[Group, ...]:
+    """The groups of parameters of the config's optimizer."""
+    tables = rate_tables(config)
+    return tuple(_group(g, index, tables) for index, g in enumerate(config.optimizer.groups or ()))
 
 
-def _rule(chosen: OptimizerConfig, rest_tables: frozenset[str]) -> Rule:
-    options = {**chosen.rule_options(), "clip_norm": chosen.clip_norm}
-    if chosen.rest_rule is None:
-        return RULES[chosen.type](**options)
-    rest = RULES[chosen.rest_rule.type](**chosen.rest_rule.rule_options())
-    factor = chosen.rest_rule.lr / chosen.lr
-    return Muon(**{**options, "rest": rest}, rest_factor=factor, rest_tables=rest_tables)
+def assigned(config: RunConfig, network: Network) -> tuple[Assigned, ...]:
+    """The network's parameters that are trained at some time, each with its rule and group.
+
+    Raises ConfigError for a group that is left without parameters.
+    """
+    return assign(rule_of(config), groups_of(config), network.parameters())
 
 
 def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:
@@ -242,14 +236,14 @@ def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
     specs = []
     for layer in layers:
         options = layer.options()
-        name = options.pop("name", None) or ""
+        name, parallel = options.pop("name", None) or "", options.pop("parallel", None)
         for key, value in options.items():
             if key.endswith("_initializer"):
                 options[key] = _initializer(value)
             elif key in NESTED.get(layer.type, ()) and not isinstance(value, str):
                 nested = any(isinstance(item, tuple) for item in value)
                 options[key] = [_layer_specs(v) for v in value] if nested else _layer_specs(value)
-        specs.append(LayerSpec(layer.type, name, options, layer.place))
+        specs.append(LayerSpec(layer.type, name, options, layer.place, parallel))
     return specs
 
 

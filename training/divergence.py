@@ -22,7 +22,8 @@ from ..backends.base import Array, Executable
 from ..common.errors import NonFiniteError
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
-from .session import Section, Session, Snapshot
+from .records.formats.state import Snapshot
+from .session import Section, Session
 
 _SHARE = 0.01
 

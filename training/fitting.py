@@ -12,11 +12,11 @@ from ..configs import LoadedConfig, placed
 from ..datasets import Downloads
 from .alone import Company
 from .assemble import Load, data_folder
+from .inference.trained import data_folder_of
 from .listener import Listener, Summary
 from .records.resume import Resume, open_resume
 from .records.runs import AUTO, LATEST, find_run, latest_run_of
 from .records.starting import resume_or_start
-from .records.trained import data_folder_of
 from .trainer import train
 from .weights.source import anchored
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from ..common.records import dataclass
-from .metrics import Metrics
 from .plan import Plan
 from .preprocessing import Preprocessing
-from .records.state import Best, State
+from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
 
 EndState = Literal["finished", "interrupted"]

@@ -1,4 +1,8 @@
-"""The training loop: steps in chunks; between them log, validation, checkpoints, and stopping."""
+"""The training loop: steps in chunks; between them log, validation, checkpoints, and stopping.
+
+Read it from the top: ``run`` makes attempts, of which each but the last ends in a value that is not
+finite. An attempt is ``_steps``: a chunk of steps, and what is due after it.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,33 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter
 
 import numpy as np
 
 from ..backends.base import Backend
-from ..configs import RunConfig
-from .divergence import Watch
-from .listener import EndState, Listener, Progress, Started, Summary
-from .metrics import Metrics
-from .pace import Pace
-from .preprocessing import Preprocessing
-from .records.numerics import versions_of
-from .records.run_log import RunLog
+from ..common.errors import NonFiniteError
+from .divergence import Finding, Watch
+from .listener import EndState, Listener, Summary
+from .records.formats.run_log import RunLog
+from .records.formats.state import Metrics
 from .records.saver import Saver
-from .recovery import Diverged, Recovery
+from .reporter import Reporter
 from .session import Session
 
 # Seconds for which a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS = 2e-4
+# Halving is exact in binary; three rollbacks leave an eighth of the rate.
+RATE_FACTOR = 0.5
+ROLLBACKS = 3
+
+
+class Diverged(Exception):
+    """A value is not finite; ``finding`` says which, if that could be determined."""
+
+    def __init__(self, finding: Finding | None, what: str) -> None:
+        super().__init__(finding.text if finding is not None else what)
+        self.finding = finding
 
 
 class Loop:
@@ -34,119 +44,68 @@ class Loop:
 
     def __init__(
         self,
-        config: RunConfig,
         session: Session,
         saver: Saver,
         log: RunLog,
         listener: Listener,
+        stop_requested: Callable[[], bool],
     ) -> None:
-        self._config = config.train
-        self._keep_best = config.checkpoint.best
+        self._config = session.setup.config
         self._session = session
         self._plan = session.plan
         self._saver = saver
         self._log = log
         self._listener = listener
+        self._stop_requested = stop_requested
         self._watch = Watch(session)
-        self._recovery = Recovery(config.train.on_nan, session, self._watch, saver, log, listener)
-        self._training: Metrics | None = None
-        self._training_step = 0
-        self._validation: Metrics | None = None
-        self._pace = Pace(session.plan.batch_size)
-        self._untold: list[Callable[[], None]] = []
+        self._report = Reporter(session, saver, log, listener)
+        self._pace = self._report.pace
 
-    def run(self, backend: Backend, stop_requested: Callable[[], bool]) -> Summary:
+    def run(self, backend: Backend) -> Summary:
         """Train to the end, or to the first chunk after which a stop is requested.
 
         Raises NonFiniteError, CheckpointError, LibraryError; the log then says that it failed.
         """
+        ended: EndState | None = None
         try:
-            self._start(backend)
+            self._report.started(backend)
+            self._watch.start()
+            self._pace.start()
             with _prompt_threads():
-                while (ended := self._attempt(stop_requested)) is None:
-                    pass
+                while ended is None:
+                    ended = self._attempt()
                 self._saver.wait()
         except BaseException as error:
-            self._failed(error)
+            with contextlib.suppress(Exception):
+                self._saver.wait()
+            self._report.failed(error)
             raise
-        summary = self._summary(ended)
-        saved = self._saver.unlogged()
-        self._log.event(
-            "end",
-            summary.step,
-            state=ended,
-            **({} if saved is None else {"checkpoint": saved}),
-            early=summary.early,
-            **({} if summary.goal is None else {"goal": summary.goal}),
-            time=time(),
-            training_seconds=summary.training_seconds,
-        )
-        return summary
+        return self._report.ended(ended)
 
-    def _measured(self) -> Preprocessing | None:
-        setup = self._session.setup
-        return setup.scaling if setup.config.data.normalize.measured else None
-
-    def _start(self, backend: Backend) -> None:
-        plan, step, state = self._plan, self._session.step, self._saver.state
-        source, ranks = self._resumed_from(), self._session.ranks
-        self._log.event(
-            "start" if source is None else "resume",
-            step,
-            time=time(),
-            backend=backend.name,
-            **({} if source is None else {"checkpoint": str(source)}),
-            total_steps=plan.total_steps,
-            **({} if ranks == 1 else {"ranks": ranks}),
-            versions=versions_of(backend),
-        )
-        self._listener.started(
-            Started(
-                run=self._saver.run.path,
-                backend=backend.name,
-                plan=plan,
-                state=state,
-                resumed_from=source,
-                measured=self._measured(),
-            )
-        )
-        done = ""
-        if step == plan.total_steps and not state.validation_due:
-            done = f"is already at its end, step {step}; raise train.epochs or train.max_steps"
-        elif state.out_of_patience(self._config.patience):
-            done = f"has already ended early: {state.unimproved} validations without improvement; "
-            done += "raise train.patience"
-        elif state.reached(self._config.goal):
-            done = "has already reached its goal; raise or remove train.goal"
-        if done:
-            self._listener.notice(f"nothing left to do: training {done} to continue")
-        self._watch.start()
-        self._pace.start()
-
-    def _attempt(self, stop_requested: Callable[[], bool]) -> EndState | None:
+    def _attempt(self) -> EndState | None:
         """Train to an end, and save; None after a rollback, from which the next attempt starts."""
         try:
-            ended = self._steps(stop_requested)
-            self._tell()
+            ended = self._steps()
+            self._report.tell()
             if self._saver.needs_saving(self._session.step):
                 # A training that nobody stops saves nothing here, and its log has no such line.
                 self._save(logged=ended != "interrupted")
             return ended
         except Diverged as error:
-            self._recovery.roll_back(error)
+            self._roll_back(error)
             self._pace.next_window()
             return None
 
-    def _steps(self, stop_requested: Callable[[], bool]) -> EndState:
+    def _steps(self) -> EndState:
         session, plan, pace = self._session, self._plan, self._pace
         while True:
             if self._saver.state.validation_due:
-                if not self._validate(stop_requested):
+                if not self._validate():
                     return "interrupted"
-                self._listener.progressed(self._progress())
+                self._report.progressed()
             if session.step == plan.total_steps or self._ends_early():
                 return "finished"
-            if stop_requested():
+            if self._stop_requested():
                 return "interrupted"
             self._saver.keep_up()
             # Short chunks keep the answer to a stop and the moving bar within a fraction of a
@@ -155,19 +114,13 @@ class Loop:
             began = perf_counter()
             session.run(steps, wait=False)
             # While a GPU computes these steps, the log is written for the previous ones.
-            self._tell()
+            self._report.tell()
             finite = self._watch.glance()
             pace.ran(steps, perf_counter() - began)
             if not finite:
-                raise self._recovery.diverged(stop_requested)
+                raise self._diverged(self._stop_requested)
             self._after_steps()
-            self._listener.progressed(self._progress())
-
-    def _tell(self) -> None:
-        """Write pending lines to the log, and report them to the listener."""
-        waiting, self._untold = self._untold, []
-        for each in waiting:
-            each()
+            self._report.progressed()
 
     def _after_steps(self) -> None:
         """Do what is due after these steps, except for a validation, which comes next."""
@@ -192,42 +145,28 @@ class Loop:
             self._save()
 
     def _log_training(self) -> None:
-        self._training = Metrics.from_sums(self._session.sums())
-        self._training_step = self._session.step
+        found = Metrics.from_sums(self._session.sums())
         if not len(self._plan.validation):
-            self._measure(self._training)
-        progress = self._progress()
-        line = partial(
-            self._log.metrics,
-            "train",
-            progress.step,
-            progress.epoch,
-            self._training,
-            progress.learning_rate,
-            count=self._training.count,
-            images_per_second=progress.images_per_second,
-            seconds=self._pace.training_seconds,
-            **self._session.remarks(),
-        )
-        self._untold += [line, partial(self._listener.logged, progress)]
+            self._measure(found)
+        self._report.window(found)
 
-    def _validate(self, stop_requested: Callable[[], bool]) -> bool:
+    def _validate(self) -> bool:
         """Validate, log, and save if that is due; False if a stop was requested meanwhile."""
-        self._tell()
+        self._report.tell()
         if not self._watch.look():
-            raise self._recovery.diverged(stop_requested)
-        session, saver, began = self._session, self._saver, perf_counter()
+            raise self._diverged(self._stop_requested)
+        session, plan, saver, began = self._session, self._plan, self._saver, perf_counter()
 
         def stopped() -> bool:
             self._listener.validating(session.step)
-            return stop_requested()
+            return self._stop_requested()
 
         if session.renews:
             if not session.renew(stopped):
                 return False
             if not self._watch.look(again=True):
-                raise self._recovery.validation_diverged(math.nan)
-        if not len(self._plan.validation):
+                raise self._validation_diverged(math.nan)
+        if not len(plan.validation):
             saver.note(validation_due=False)
             self._save()
             return True
@@ -237,105 +176,94 @@ class Loop:
         if found is None:
             return False
         if not math.isfinite(found.loss):
-            raise self._recovery.validation_diverged(found.loss)
-        self._validation = found
+            raise self._validation_diverged(found.loss)
         step = session.step
         saver.state = saver.state.validated(found)
         self._measure(found)
         better = saver.state.unimproved == 0
-        self._log.metrics(
-            "validation",
-            step,
-            step / self._plan.steps_per_epoch,
-            found,
-            self._session.rate,
-            count=found.count,
-            correct=found.correct,
-            seconds=seconds,
-            best=better,
-        )
-        began = perf_counter()
-        self._listener.validated(step, found, better, seconds)
-        # What a listener draws is not the time of the steps.
-        self._pace.validated(perf_counter() - began)
-        if self._ends_early() and not self._plan.log_due(step) and step < self._plan.total_steps:
+        self._report.validated(found, better, seconds)
+        if self._ends_early() and not plan.log_due(step) and step < plan.total_steps:
             self._log_training()
-        if self._plan.save_due(step) or (better and self._keep_best):
+        if plan.save_due(step) or (better and self._config.checkpoint.best):
             self._save()
         return True
 
     def _save(self, logged: bool = True) -> None:
         """Save, after checking that every value is finite; ``logged``: with a line of its own."""
-        self._tell()
+        self._report.tell()
         if not self._watch.look():
-            raise self._recovery.diverged(lambda: False)
+            raise self._diverged(lambda: False)
         self._saver.save(self._watch.good, logged)
 
-    def _failed(self, error: BaseException) -> None:
-        """Wait for the writer and log the failure; the first error is the one to show."""
-        with contextlib.suppress(Exception):
-            self._saver.wait()
-        with contextlib.suppress(Exception):
-            self._tell()
-        with contextlib.suppress(Exception):
-            what = f"{type(error).__name__}: {error}"
-            seconds = self._pace.training_seconds
-            self._log.event(
-                "end",
-                self._session.step,
-                state="failed",
-                time=time(),
-                training_seconds=seconds,
-                error=what,
-            )
-
     def _ends_early(self) -> bool:
-        return self._saver.state.ends_early(self._config)
+        return self._saver.state.ends_early(self._config.train)
 
     def _measure(self, found: Metrics) -> None:
         """Record a measurement for the goal if it covers every sample at least once."""
         plan = self._plan
         everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
-        if self._config.goal is not None and found.count >= everything:
+        if self._config.train.goal is not None and found.count >= everything:
             self._saver.note(measured=(found.accuracy, found.loss))
 
-    def _resumed_from(self) -> Path | None:
-        return None if self._saver.source is None else self._saver.source.path
-
-    def _progress(self) -> Progress:
-        plan, step = self._plan, self._session.step
-        return Progress(
-            step=step,
-            total_steps=plan.total_steps,
-            epoch=step / plan.steps_per_epoch,
-            total_epochs=plan.total_steps / plan.steps_per_epoch,
-            metrics=self._training,
-            learning_rate=self._session.rate,
-            images_per_second=self._pace.images_per_second,
-            seconds_left=self._pace.seconds_left(plan.total_steps - step),
+    def _diverged(self, stop_requested: Callable[[], bool]) -> Diverged:
+        """Find the first bad value since the last good state."""
+        first, last = self._watch.good.step + 1, self._session.step
+        self._listener.notice(
+            f"loss or parameters are not finite after step {last}; "
+            f"looking for the first bad value from step {first} on"
         )
+        what = f"between step {first} and {last}: loss or parameters are not finite"
+        return Diverged(self._watch.find(stop_requested), what)
 
-    def _summary(self, ended: EndState) -> Summary:
-        step, plan, pace = self._session.step, self._plan, self._pace
-        saver, goal = self._saver, self._config.goal
-        return Summary(
-            state=ended,
-            early=ended == "finished" and step < plan.total_steps,
-            goal=None if goal is None else saver.state.reached(goal),
-            run=saver.run.path,
-            checkpoint=saver.last_path(),
-            step=step,
-            total_steps=plan.total_steps,
-            epoch=step / plan.steps_per_epoch,
-            training=self._training,
-            training_step=self._training_step,
-            validation=self._validation,
-            best=saver.state.best,
-            training_seconds=pace.training_seconds,
-            validation_seconds=pace.validation_seconds,
-            images_per_second=pace.overall_images_per_second,
-            resumed_from=self._resumed_from(),
+    def _validation_diverged(self, loss: float) -> Diverged:
+        """The same for a validation; its loss was not finite."""
+        what = f"step {self._session.step}: the loss of the validation is {loss}"
+        return Diverged(self._watch.find_in_validation(), what)
+
+    def _roll_back(self, error: Diverged) -> None:
+        """Go back to the last checkpoint or the start, and halve the learning rate from there on.
+
+        Raises NonFiniteError if the config does not ask for this, or after too many rollbacks.
+        """
+        saver, bad_step = self._saver, self._session.step
+        count = saver.state.rollbacks
+        if self._config.train.on_nan == "stop" or count >= ROLLBACKS:
+            raise self._explained(error) from None
+        good = saver.last_good()
+        state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
+        self._session.begin(good)
+        self._session.set_rate_factor(state.rate_factor)
+        self._log.cut(state.step, state.window_start, count, state.validation_due)
+        found = error.finding
+        self._log.event(
+            "rollback",
+            state.step,
+            rollback=state.rollbacks,
+            bad_step=bad_step,
+            layer=found and found.layer,
+            tensor=found and found.tensor,
+            rate_factor=state.rate_factor,
         )
+        self._listener.notice(
+            f"{error}; going back to step {state.step} with {state.rate_factor:g} times the "
+            f"learning rate (rollback {state.rollbacks} of {ROLLBACKS})"
+        )
+        self._watch.start()
+        # A resume must use the lower rate.
+        saver.save(self._watch.good, logged=not state.validation_due)
+
+    def _explained(self, error: Diverged) -> NonFiniteError:
+        path = self._saver.last_path()
+        kept = f"the last good checkpoint is {path}" if path else "no checkpoint was saved yet"
+        advice = (
+            f"lower optimizer.lr (the rate was {self._session.rate:g} here), set "
+            f"optimizer.clip_norm or schedule.warmup, and {'resume' if path else 'start again'}"
+        )
+        if self._config.train.on_nan == "stop":
+            advice += "; train.on_nan: rollback lowers the rate automatically"
+        else:
+            advice = f"gave up after {self._saver.state.rollbacks} rollbacks; {advice}"
+        return NonFiniteError(error, kept, advice)
 
 
 @contextlib.contextmanager

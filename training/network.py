@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,27 +11,16 @@ from numpy.typing import NDArray
 from ..common import random
 from ..graph.augmentations import Augmentation
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import Advance, KeepStatistics, Softmax
+from ..graph.ops import Advance, Softmax
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
-from ..layers.parallel import Splittable
 from ..layers.softmax import SoftmaxLayer
-from ..layers.space import check_space, in_bands, stretch
 from ..layers.whitening import Pictures, Whiten, check_whitening
-from ..optimizers.optimizer import Optimizer, as_optimizer
-from ..optimizers.rules import Rule
 from .augmentation import PLAIN, TestTime, gather
-from .parts import add_parts, keep_parts
 from .preprocessing import Preprocessing
-from .renewal import KEPT, RENEW, ROWS, Renewal, measured
 
 FirstPictures = Callable[[int], Pictures]
-
-
-def section_name(kind: str, first_step: int) -> str:
-    """The name of a training section in the stretch that begins with this step."""
-    return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
 class Network:
@@ -55,25 +44,15 @@ class Network:
         """All layers, each composite before its inner layers."""
         return walk(self.layers)
 
-    def parameters(self, ranks: int = 1) -> tuple[Parameter, ...]:
-        """All trained tensors in the order of the layers, as one of so many ranks has them."""
-        count = stretch(self.layers)
-        return tuple(
-            replace(p.on(ranks), banded=number < count)
-            for number, layer in enumerate(self.layers)
-            for p in layer.parameters()
-        )
+    def computed_by(self, layers: Sequence[Layer]) -> Network:
+        """The same network, whose layers compute it as one of several processes does."""
+        network = copy.copy(self)
+        network.layers = tuple(layers)
+        return network
 
-    def bands(self, ranks: int) -> int:
-        """How many bands of rows so many ranks make of pictures; 1: they share out pictures."""
-        return ranks if stretch(self.layers) else 1
-
-    def check_ranks(self, ranks: int) -> None:
-        """Raise ShapeError for a layer that so many ranks cannot share out."""
-        for layer in self.every_layer():
-            if isinstance(layer, Splittable):
-                layer.check_split(ranks)
-        check_space(self.layers, ranks)
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All trained tensors in the order of the layers."""
+        return tuple(p for layer in self.layers for p in layer.parameters())
 
     def running_statistics(self) -> tuple[Statistic, ...]:
         """All running statistics in the order of the layers."""
@@ -121,33 +100,24 @@ class Network:
             drawn[tensor] = np.full(tensor.shape, statistic.initial, np.float32)
         return drawn
 
-    def train_graph(
+    def plain_graph(
         self,
+        name: str,
         batch_size: int,
         source: str,
         data_count: int,
-        steps_per_epoch: int,
-        total_steps: int,
+        steps: int,
         preprocessing: Preprocessing,
-        optimizer: Optimizer | Rule,
         seed: int = 0,
         augment: Sequence[Augmentation] = (),
-        first_step: int = 0,
     ) -> Graph:
-        """One training step on batches gathered from the data set ``source``.
+        """Data, forward, loss and backward of a training step; ``sections`` adds all else.
 
-        ``seed`` is the key of random numbers: of ``augment``, and of layers such as dropout.
-        ``first_step`` selects the stretch of the optimizer's groups. If the batch is computed in
-        parts, this is one part, without the update, and steps count parts; see ``update_graph``.
-        Results: images, labels, order, step, x, target, scores, loss, sums, rates.
+        Batches are gathered from the data set ``source``, in ``steps`` steps. ``seed`` is the key
+        of random numbers: of ``augment``, and of layers such as dropout.
+        Results: images, labels, order, step, x, target, scores, loss, sums.
         """
-        optimizer = as_optimizer(optimizer)
-        parts, ranks = optimizer.parts, optimizer.ranks
-        name, size = section_name("train", first_step), batch_size // parts
-        apart = optimizer.separate
-        shared = {"ranks": ranks, "bands": optimizer.bands}
-        graph = Graph(name, size, training=True, seed=seed, parts=parts, apart=apart, **shared)
-        steps = steps_per_epoch * parts
+        graph = Graph(name, batch_size, training=True, seed=seed)
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
         )
@@ -155,99 +125,8 @@ class Network:
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
-        backward_all(self._computed(graph), graph, dy)
-        with graph.at(optimizer.name, "update"):
-            if graph.apart:
-                keep_parts(graph, ranks)
-                scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
-                trained = self.parameters(ranks)
-                optimizer.sum_up(graph, trained, steps_per_epoch, first_step, scale)
-            else:
-                optimizer.update(
-                    graph,
-                    self.parameters(),
-                    self.running(),
-                    graph["step"],
-                    total_steps,
-                    steps_per_epoch,
-                    first_step,
-                )
-            graph.add(Advance(step=graph["step"]))
-        graph.prune()
+        backward_all(self._scoring(), graph, dy)
         return graph
-
-    def update_graph(
-        self,
-        optimizer: Optimizer,
-        total_steps: int,
-        steps_per_epoch: int,
-        first_step: int = 0,
-        train: Graph | None = None,
-        parameters: Sequence[Parameter] | None = None,
-    ) -> Graph:
-        """The update alone, after all parts of a batch. Results: update.step, rates.
-
-        train: the section of a part, that of ``train_graph``, which leaves statistics to it, and
-        what other ranks computed. None: it leaves nothing. ``parameters``: what to update in place
-        of all parameters and running statistics.
-        """
-        graph = Graph(section_name("update", first_step), 1, training=True)
-        step = graph.tensor("update.step", (1,), "int64", "state")
-        graph.results["update.step"] = step
-        with graph.at(optimizer.name, "update"):
-            statistics = self.running() if parameters is None or train is not None else ()
-            parameters = self.parameters(optimizer.ranks) if parameters is None else parameters
-            if train is not None:
-                add_parts(graph, train, optimizer.ranks)
-            optimizer.update(
-                graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
-            )
-            graph.add(Advance(step=step))
-        graph.prune()
-        return graph
-
-    def renewal(
-        self,
-        batch_size: int,
-        source: str,
-        data_count: int,
-        steps: int,
-        preprocessing: Preprocessing,
-        optimizer: Optimizer,
-        first: int,
-        seed: int = 0,
-        augment: Sequence[Augmentation] = (),
-    ) -> Renewal | None:
-        """What measures the statistics of batch norm for averaged weights, if there are any.
-
-        Batches, of ``batch_size``, and arguments are those of ``train_graph``, in ``steps`` steps;
-        ``first``: the step from which on there are averages. Results: images, labels, order, step.
-        """
-        ranks = optimizer.ranks
-        graph = Graph(RENEW, batch_size, training=True, seed=seed, ranks=ranks, apart=True)
-        x, _ = self._gather(
-            graph, source, data_count, steps, preprocessing, "step", augment=augment
-        )
-        forward_all(self._scoring(), graph, x)
-        averages = optimizer.evaluation_averages(self.parameters(ranks), self.running())
-        moved = tuple(graph.moved)
-        if not averages or not moved:
-            return None
-        kept = graph.tensor(KEPT, (ROWS, sum(m.value.size for m in moved)), "float32", "state")
-        with graph.at(optimizer.name, "update"):
-            values = tuple(each.value for each in moved)
-            graph.add(KeepStatistics(values=values, step=graph["step"], kept=kept, parts=ROWS))
-            graph.add(Advance(step=graph["step"]))
-        # The counter and the order of the training stand still meanwhile.
-        own = {
-            tensor: replace(tensor, name=f"{RENEW}.{tensor.name}")
-            for tensor in (graph["step"], graph["order"])
-        }
-        graph.results = {name: graph[name] for name in ("images", "labels", "order", "step")}
-        graph.prune()
-        graph = graph.substituted({**averages, **own})
-        graph.results |= {name: own.get(tensor, tensor) for name, tensor in graph.results.items()}
-        return Renewal(graph, kept, measured(moved, averages), steps, first)
 
     def evaluate_graph(
         self,
@@ -257,14 +136,13 @@ class Network:
         steps: int,
         preprocessing: Preprocessing,
         test_time: TestTime = PLAIN,
-        ranks: int = 1,
     ) -> Graph:
-        """Forward, loss and metrics on batches gathered from ``source``, one for each rank.
+        """Forward, loss and metrics on batches gathered from ``source``.
 
         Scores are averaged over the views of ``test_time`` first.
         Results: images, labels, order, step, x, target, scores, probabilities, loss, sums.
         """
-        graph = Graph("evaluate", batch_size, ranks=ranks)
+        graph = Graph("evaluate", batch_size)
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "evaluate.step", "evaluate.order"
         )
@@ -307,11 +185,6 @@ class Network:
         before, softmax = _ending(self.layers)
         return before if self.loss.softmax and softmax is not None else self.layers
 
-    def _computed(self, graph: Graph) -> tuple[Layer, ...]:
-        """These layers as one of the graph's processes computes them."""
-        layers = self._scoring()
-        return in_bands(layers, graph.bands) if graph.bands > 1 else layers
-
     def _gather(
         self,
         graph: Graph,
@@ -338,7 +211,7 @@ class Network:
         return x, target
 
     def _forward(self, graph: Graph, x: Tensor) -> Tensor:
-        x = forward_all(self._computed(graph), graph, x)
+        x = forward_all(self._scoring(), graph, x)
         graph.results["scores"] = x
         return x
 

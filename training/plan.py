@@ -18,8 +18,8 @@ from ..configs.schema.run import TrainConfig
 from ..datasets import steps_per_epoch
 from ..datasets.loader import Index
 from ..optimizers.groups import RATES
-from ..optimizers.optimizer import EMA, LOOKAHEAD, SWA, lookahead_decays, swa_decays
 from ..optimizers.schedules.schedule import Length, training_steps
+from ..passes.average import EMA, LOOKAHEAD, SWA, lookahead_decays, swa_decays
 from .rate_tables import make_schedule, rate_tables
 from .splits import divide
 

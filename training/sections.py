@@ -1,24 +1,193 @@
-"""The sections of a config's training; every part of the program gets them from here."""
+"""The sections of a config's training, composed here alone: the plain step and what a run adds."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from math import ceil
 
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
-from ..graph.graph import Graph
-from .assemble import optimizer
+from ..graph.augmentations import Augmentation
+from ..graph.graph import Graph, Tensor
+from ..layers.layer import Layer, Parameter
+from ..optimizers.groups import Group, assign, stretches
+from ..optimizers.rules import Rule
+from ..passes.average import KINDS, averaged, evaluated
+from ..passes.bands import Band, check_layers, in_bands, stretch
+from ..passes.clip import clipped
+from ..passes.parts import SUM, in_parts, statistics_moved
+from ..passes.prune import masked
+from ..passes.ranks import added_up, in_pieces, over_ranks
+from ..passes.section import Section, begun, described, lowered, side_by_side, within
+from ..passes.share import shared
+from ..passes.units import Units, check_members, over_units, parameters_of
+from .assemble import groups_of, rule_of
 from .augmentation import augmentations, views_of
 from .network import Network
 from .plan import Plan, make_plan, swa_steps
 from .preprocessing import Preprocessing
-from .renewal import RENEW, Renewal
+from .renewal import RENEW, Renewal, make_renewal
 from .share import ALONE, Share, check_ranks
-from .stretches import Stretch, make_stretches
+from .stretches import Stretch
 
 SOURCE = "train"
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A rule with groups of parameters, and what a run adds to the plain step.
+
+    ``averages``: their kinds. ``pruned``: globs of the parameters that have masks, ``shared``:
+    bits, by globs of the parameters whose weights share their values. ``parts``: in how many a
+    batch is computed; ``ranks``: processes that share them out, ``bands``: those that share out the
+    rows of pictures. ``buckets``: in how many pieces ranks add up their gradients. ``apart``: the
+    update is done elsewhere, by a server.
+    """
+
+    rule: Rule
+    groups: tuple[Group, ...] = ()
+    clip_norm: float | None = None
+    averages: tuple[str, ...] = ()
+    pruned: tuple[str, ...] = ()
+    shared: Mapping[str, int] = field(default_factory=dict)
+    parts: int = 1
+    ranks: int = 1
+    bands: int = 1
+    buckets: int = 1
+    apart: bool = False
+
+    def computed(self, network: Network) -> Network:
+        """The network as one of the processes computes it."""
+        if self.bands > 1:
+            return network.computed_by(in_bands(network.layers, self.bands))
+        if self.ranks > 1:
+            return network.computed_by(over_units(network.layers, self.ranks))
+        return network
+
+    def plain(self, graph: Graph, parameters: Sequence[Parameter], *length: int) -> Section:
+        """The plain section; ``length``: steps of the training and of an epoch.
+
+        Raises ConfigError for a group without parameters.
+        """
+        return described(graph, self.rule, assign(self.rule, self.groups, parameters), *length)
+
+    def composed(
+        self, section: Section, name: str, layers: Sequence[Layer] = (), mean: bool = True
+    ) -> tuple[Section | None, Section]:
+        """The section of a part, None if it updates the parameters itself; the one that does.
+
+        Averages and the rule are left to ``finished``. section: the plain one, of a part; ``name``:
+        of the update; ``layers``: what computes them; mean: whether the loss is one over a batch.
+        Raises ConfigError for what ranks cannot split.
+        """
+        split, train = parameters_of(Units, layers), None
+        check_members(section, split, self.pruned, self.shared)
+        update = masked(shared(section, self.shared), self.pruned)
+        if self.apart or self.parts > 1 or self.bands > 1:
+            train, update = in_parts(update, name, self.parts, self.parts // self.ranks, mean)
+        update = side_by_side(update, split)
+        if train is not None:
+            if self.bands > 1:
+                update = added_up(update, parameters_of(Band, layers), self.bands)
+            train, update = statistics_moved(train, update, self.parts)
+        if train is not None and self.ranks > 1:
+            alike = {m.owner.tensor for m in update.members} - split
+            update = added_up(update, alike, self.ranks)
+            train, update = over_ranks(train, update, self.parts, self.ranks)
+            train, update = in_pieces(train, update, self.buckets)
+        if self.clip_norm is not None:
+            update = clipped(update, self.clip_norm, split, self.ranks)
+        return train, update
+
+    def finished(self, update: Section, values: Sequence[Tensor]) -> Graph:
+        """The update with averages of ``values``, and the rule."""
+        for kind in (kind for kind in KINDS if kind in self.averages):
+            update = averaged(update, kind, values)
+        return lowered(update)
+
+
+def composition(config: RunConfig, ranks: int = 1, pieces: int = 1) -> Composition:
+    """What a config's training is composed of; the plan sets rates and decays."""
+    chosen, wanted = config.optimizer, config.parallel and config.parallel.buckets
+    return Composition(
+        rule_of(config),
+        groups_of(config),
+        chosen.clip_norm,
+        tuple(kind for kind in KINDS if getattr(chosen, kind) is not None),
+        () if config.prune is None else config.prune.patterns,
+        {} if config.share is None else config.share.bits,
+        config.train.accumulate,
+        ranks,
+        buckets=wanted or pieces,
+        apart=config.is_asynchronous,
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a training: of a network, on batches gathered from the data set ``source``.
+
+    ``seed``: the key of random numbers, of ``augment`` and of layers such as dropout.
+    """
+
+    network: Network
+    batch_size: int
+    source: str
+    count: int
+    steps_per_epoch: int
+    total_steps: int
+    scaling: Preprocessing
+    composition: Composition
+    seed: int = 0
+    augment: Sequence[Augmentation] = ()
+
+    def plain_graph(self, name: str, network: Network) -> Graph:
+        """A part of the batch as the network computes it, without an update."""
+        parts = self.composition.parts
+        size, steps = self.batch_size // parts, self.steps_per_epoch * parts
+        given = (self.source, self.count, steps, self.scaling, self.seed, self.augment)
+        return network.plain_graph(name, size, *given)
+
+    def composed(self, first: int = 0) -> tuple[Section | None, Section, tuple[Tensor, ...]]:
+        """The sections of the stretch that begins with step ``first``, and what is averaged."""
+        chosen, network = self.composition, self.composition.computed(self.network)
+        suffix = f"-{first}" if first else ""
+        graph = self.plain_graph(f"train{suffix}", network)
+        plain = chosen.plain(graph, network.parameters(), self.total_steps, self.steps_per_epoch)
+        mean = network.loss.reduction == "mean"
+        found = chosen.composed(within(plain, first), f"update{suffix}", network.layers, mean)
+        return (*found, (*begun(plain, first), *self.network.running()))
+
+    def graphs(self, first: int = 0) -> tuple[Graph, Graph | None]:
+        """The sections of the stretch: of a part, and of the update if it is apart."""
+        train, update, values = self.composed(first)
+        graph = self.composition.finished(update, values)
+        return (graph, None) if train is None else (lowered(train), graph)
+
+
+def kept(
+    chosen: Composition, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """``<family>/<tensor>``: state, masks, codes, centroids and averages.
+
+    That is all that the update, on one rank, keeps of what is trained at some time.
+    """
+    graph = Graph("train", 1)
+    graph.results["step"] = graph.tensor("step", (1,), "int64", "state")
+    plain = chosen.plain(graph, parameters, 1, 1)
+    _, update = replace(chosen, parts=1, apart=True).composed(plain, "update")
+    ended = chosen.finished(update, (*begun(plain, sys.maxsize), *statistics))
+    found = (t for t in ended.tensors() if t.role in ("parameter", "state"))
+    return tuple(t for t in found if "/" in t.name and not t.name.startswith(f"{SUM}/"))
+
+
+def saved_tensors(config: RunConfig, network: Network) -> tuple[Tensor, ...]:
+    """What a checkpoint holds: what is learned, then the optimizer's state."""
+    state = kept(composition(config), network.parameters(), network.running())
+    return (*network.learned(), *state)
 
 
 @dataclass(frozen=True)
@@ -42,68 +211,57 @@ class Sections:
         return graphs
 
 
-def make_sections(
+def make_step(
     config: RunConfig,
     network: Network,
     scaling: Preprocessing,
     plan: Plan,
     count: int,
-    share: Share = ALONE,
+    ranks: int = 1,
     pieces: int = 1,
-) -> Sections:
-    """The sections of a training on ``count`` samples, before rewrites.
+) -> Step:
+    """The step of a training on ``count`` samples.
 
-    pieces: in how many ranks add up their gradients, unless the config says it.
-    Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
-    that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
+    pieces: in how many ranks add up their gradients, unless the config says it. Raises ConfigError
+    for ranks that cannot share out the parts of a batch, ShapeError if they cannot a layer.
     """
-    network.check_ranks(share.ranks)
-    bands = network.bands(share.ranks)
-    if bands > 1:
+    check_layers(network.layers, ranks)
+    chosen = composition(config, ranks, pieces)
+    if stretch(network.layers):
         # Every rank computes all parts.
-        share = ALONE
-    wanted = None if config.parallel is None else config.parallel.buckets
-    buckets = wanted or pieces
-    rule = replace(optimizer(config), ranks=share.ranks, bands=bands, buckets=buckets)
-    check_ranks(config.train.accumulate, share.ranks)
-    parameters = network.parameters(share.ranks)
+        chosen = replace(chosen, ranks=1, bands=ranks)
+    check_ranks(chosen.parts, chosen.ranks)
+    sizes = (plan.batch_size, SOURCE, count, plan.steps_per_epoch, plan.total_steps)
     augment = augmentations(config, network.input_shape)
+    return Step(network, *sizes, scaling, chosen, config.seed, augment)
 
-    def train(first_step: int) -> Graph:
-        return network.train_graph(
-            plan.batch_size,
-            SOURCE,
-            count,
-            plan.steps_per_epoch,
-            plan.total_steps,
-            scaling,
-            rule,
-            seed=config.seed,
-            augment=augment,
-            first_step=first_step,
-        )
 
-    def update(first_step: int, part: Graph) -> Graph:
-        length = (plan.total_steps, plan.steps_per_epoch)
-        return network.update_graph(rule, *length, first_step, part)
+def make_sections(config: RunConfig, step: Step, plan: Plan, share: Share = ALONE) -> Sections:
+    """The sections of a training, before rewrites.
 
-    firsts = rule.stretches(parameters, plan.steps_per_epoch, plan.total_steps)
-    stretches = make_stretches(firsts, rule.parts, train, update, share)
+    Raises ConfigError for a group of parameters that is never trained.
+    """
+    chosen = step.composition
+    own = share if chosen.bands == 1 else ALONE
+    length = step.steps_per_epoch, step.total_steps
+    starts = stretches(chosen.groups, *length)
+    found = tuple(Stretch(first, *step.graphs(first), chosen.parts, own) for first in starts)
+    # By then all that is averaged has begun.
+    averages = evaluated(found[-1].graphs())
+    # Each rank measures and evaluates whole pictures.
+    network, renewal = replace(chosen, bands=1).computed(step.network), None
+    if config.optimizer.swa is not None:
+        first, _ = swa_steps(config.optimizer.swa, step.steps_per_epoch)
+        plain, passes = step.plain_graph(RENEW, network), step.steps_per_epoch * chosen.parts
+        renewal = make_renewal(plain, averages, chosen.rule.kind, passes, first)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
-    renewal = None
-    if config.optimizer.swa is not None:
-        size, passes = plan.batch_size // rule.parts, plan.steps_per_epoch * rule.parts
-        pictures = (size, SOURCE, count, passes, scaling)
-        first, _ = swa_steps(config.optimizer.swa, plan.steps_per_epoch)
-        renewal = network.renewal(*pictures, rule, first, config.seed, augment)
     if not steps:
-        return Sections(stretches, None, renewal)
+        return Sections(found, None, renewal)
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)
-    given = (batch, SOURCE, count, steps, scaling, views, share.ranks)
-    evaluate = network.evaluate_graph(*given)
-    evaluate = rule.evaluated(evaluate, parameters, network.running())
-    return Sections(stretches, evaluate, renewal)
+    pictures = (batch, step.source, step.count, steps, step.scaling, views)
+    evaluate = network.evaluate_graph(*pictures).substituted(averages)
+    return Sections(found, evaluate, renewal)
 
 
 def expected_sections(
@@ -116,7 +274,7 @@ def expected_sections(
     """The sections of a training before the data set is read.
 
     If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
-    Raises what ``make_plan`` and ``make_sections`` raise.
+    Raises what ``make_plan``, ``make_step`` and ``make_sections`` raise.
     """
     if config.loss.class_weights is not None:
         # Which they are does not matter to what is computed.
@@ -127,7 +285,8 @@ def expected_sections(
         count = samples_needed(config)
         whole = config.data.evaluation_batch_size
         plan = replace(make_plan(config, count), evaluation_batch_size=whole)
-    return make_sections(config, network, scaling, plan, count, share)
+    step = make_step(config, network, scaling, plan, count, share.ranks)
+    return make_sections(config, step, plan, share)
 
 
 def samples_needed(config: RunConfig) -> int:

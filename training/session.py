@@ -17,33 +17,22 @@ from numpy.typing import NDArray
 from ..backends.base import Backend, Executable, Options
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
-from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor
 from ..optimizers.groups import RATES
-from .assemble import saved_tensors
-from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
-from .records.checkpoint import Checkpoint
+from .records.formats.checkpoint import Checkpoint
+from .records.formats.state import Metrics, Snapshot
 from .renewal import ROWS
-from .sections import Sections
+from .sections import Sections, saved_tensors
 from .setup import Setup
 from .stretches import stretch_at
 
 _LOG = logging.getLogger("dnnstack.training")
 Section = Literal["train", "evaluate"]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything that changes from step to step: arrays by name, metric sums."""
-
-    step: int
-    sums: NDArray[np.float64]
-    arrays: dict[str, NDArray[np.float32]]
 
 
 class Session:

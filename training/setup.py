@@ -13,14 +13,16 @@ from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor
-from ..optimizers.sharing import cluster, shared_values
-from .assemble import optimizer, pruned, saved_tensors, shared_bits
+from ..optimizers.pruning import MASK
+from ..optimizers.sharing import CENTROIDS, CODE, cluster, shared_values
+from ..passes.average import KINDS
+from .assemble import pruned, shared_bits
 from .class_weights import class_weights
 from .network import FirstPictures, Network
 from .own_samples import Chosen
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
-from .sections import Sections, make_sections
+from .sections import Sections, Step, make_sections, make_step, saved_tensors
 from .share import ALONE, Share
 from .weights.start import Start
 
@@ -43,14 +45,15 @@ class Setup:
     share: Share = ALONE
     chosen: Chosen | None = None
 
-    def sections(self, pieces: int = 1) -> Sections:
-        """pieces: see ``make_sections``.
-
-        Raises ConfigError, also for weights of classes that do not fit the data.
-        """
+    def step(self, pieces: int = 1) -> Step:
+        """See ``make_step``. Raises ConfigError, also for weights of classes that do not fit."""
         self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
-        return make_sections(*given, self.share, pieces)
+        return make_step(*given, self.share.ranks, pieces)
+
+    def sections(self, pieces: int = 1) -> Sections:
+        """See ``make_sections``; pieces: see ``make_step``."""
+        return make_sections(self.config, self.step(pieces), self.plan, self.share)
 
     def fresh(self, pictures: FirstPictures | None = None) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.
@@ -69,17 +72,16 @@ class Setup:
         learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in masks.items()}
         clustered = self._clustered(learned)
         learned |= {tensor: shared_values(*parts) for tensor, parts in clustered.items()}
-        rule = optimizer(config)
-        averages = rule.averages(network.parameters(), network.running())
-        values = {}
-        for tensor in saved_tensors(config, network):
-            start = learned.get(averages.get(tensor, tensor))
-            values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
-        for tensor, value in rule.masks(network.parameters()).items():
-            values[tensor.name] = masks[value]
-        for tensor, parts in rule.shares(network.parameters()).items():
-            values |= dict(zip((part.name for part in parts), clustered[tensor], strict=True))
-        return values
+        start = {tensor.name: values for tensor, values in learned.items()}
+        start |= {f"{kind}/{name}": start[name] for kind in KINDS for name in tuple(start)}
+        start |= {f"{MASK}/{tensor.name}": mask for tensor, mask in masks.items()}
+        for tensor, parts in clustered.items():
+            start |= zip(
+                (f"{CODE}/{tensor.name}", f"{CENTROIDS}/{tensor.name}"), parts, strict=True
+            )
+        # What starts at nothing else starts at 0.
+        saved = saved_tensors(config, network)
+        return {t.name: start.get(t.name, np.zeros(t.shape, np.float32)) for t in saved}
 
     def _clustered(
         self, learned: Mapping[Tensor, NDArray[np.float32]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -52,22 +52,6 @@ class Stretch:
         executable.write(self.train["step"], done)
         if self.update is not None:
             executable.write(self.update["update.step"], np.array([step], np.int64))
-
-
-def make_stretches(
-    firsts: Sequence[int],
-    parts: int,
-    train: Callable[[int], Graph],
-    update: Callable[[int, Graph], Graph],
-    share: Share = ALONE,
-) -> tuple[Stretch, ...]:
-    """The stretches that begin with these steps; ``train`` and ``update`` make their sections."""
-    found = []
-    for first in firsts:
-        graph = train(first)
-        after = update(first, graph) if graph.apart else None
-        found.append(Stretch(first, graph, after, parts, share))
-    return tuple(found)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> tuple[Stretch, float]:

@@ -13,16 +13,16 @@ from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
+from ..passes.bands import check_layers
 from . import interrupt
 from .alone import Alone, Company
 from .assemble import (
     Load,
+    assigned,
     build_network,
     describe_data,
     load_data,
-    optimizer,
     preprocessing,
-    saved_tensors,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -32,22 +32,23 @@ from .network_size import blamed, check_memory
 from .own_samples import Chosen, choose
 from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
-from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
-from .records.lost_run import place_to_save
+from .records.formats.checkpoint import Checkpoint
+from .records.formats.provenance import BegunFrom, Provenance
+from .records.formats.record import write_record
+from .records.formats.run_log import RunLog, cut_log
+from .records.formats.samples import SAMPLES, write_samples
+from .records.formats.state import START
+from .records.formats.store import CheckpointWriter
 from .records.numerics import NUMERICS, changes_since, versions_of
 from .records.overridden import not_repeated, recorded
-from .records.provenance import BegunFrom, Provenance
 from .records.resume import Resume, as_begun, check_config
-from .records.run_log import RunLog, cut_log
-from .records.runs import CONFIG, Run, create_run, write_record
-from .records.samples import SAMPLES, write_samples
-from .records.saver import Saver
-from .records.state import START
-from .records.store import CheckpointWriter
+from .records.runs import CONFIG, Run, create_run
+from .records.saver import Saver, place_to_save
+from .sections import saved_tensors
 from .session import Session
 from .setup import Setup
-from .shared_parts import shared_out
+from .share import shared_out
 from .splits import settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin
@@ -108,7 +109,7 @@ def train(
                 # The samples are matched with the network's classes by name.
                 info = replace(info, classes=checkpoint.provenance.classes)
             network = build_network(config, info, file)
-            network.check_ranks(company.share.ranks)
+            check_layers(network.layers, company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
@@ -141,7 +142,13 @@ def train(
                 found = start.doubts(network, setup.scaling, setup.data.classes)
                 for text in found if doubts else ():
                     heard.notice(text)
-            return _compiled(kind, setup, backend, resume, check, heard.notice)
+            tuning = None if checkpoint is None else checkpoint.provenance.tuning
+            if resume is not None:
+                # The precision that this device has; what is saved keeps the one asked for.
+                precision = precision_or_fp32(backend, config.run.precision)
+                machine = config.run.model_copy(update={"precision": precision})
+                setup = replace(setup, config=config.model_copy(update={"run": machine}))
+            return kind(setup, backend, tuning, check, heard.notice)
 
         session = company.compiled(compiled)
         setup = replace(session.setup, config=config)
@@ -171,7 +178,7 @@ def train(
         kept = (saving.keep, saving.best, setup.plan.snapshots)
         writer = CheckpointWriter(run.checkpoints, provenance, *kept, log.sync, place)
         saver = Saver(run, log, writer, checkpoint, heard.saving)
-        return Loop(config, session, saver, log, heard).run(backend, stop_requested)
+        return Loop(session, saver, log, heard, stop_requested).run(backend)
 
 
 def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:
@@ -211,7 +218,7 @@ def _set_up(
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)
-    if network.parameters() and not optimizer(config).assigned(network.parameters()):
+    if network.parameters() and not assigned(config, network):
         which = "freeze" if config.freeze else "optimizer.groups"
         heard.notice(f"all parameters are frozen ({which}), so none is trained")
     if not config.data.normalize.measured:
@@ -222,26 +229,6 @@ def _set_up(
     else:
         scaling = preprocessing(config, info, mean_and_deviation(data.images, plan.train))
     return Setup(config, network, scaling, plan, data, chosen=chosen)
-
-
-def _compiled(
-    kind: type[Session],
-    setup: Setup,
-    backend: Backend,
-    resume: Resume | None,
-    check: Callable[[], None],
-    notice: Callable[[str], None],
-) -> Session:
-    """A resumed training has the checkpoint's tuning, and a precision that this device has."""
-    if resume is None:
-        return kind(setup, backend, interrupt=check, notice=notice)
-    run = setup.config.run
-    run = run.model_copy(update={"precision": precision_or_fp32(backend, run.precision)})
-    # What is saved keeps the precision that was asked for.
-    computed = replace(setup, config=setup.config.model_copy(update={"run": run}))
-    source = resume.checkpoint
-    tuning = source.provenance.tuning if source is not None else None
-    return kind(computed, backend, tuning, check, notice)
 
 
 def _provenance(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...common.errors import ConfigError
 from ...graph.graph import Graph, Tensor
+from ..batch import batch_key, parts_of
 from .binding.buffer import Buffer
 
 # No tensor descriptor of cuDNN's takes more (cuDNN API, cudnnSetTensor4dDescriptor), and kernels of
@@ -29,7 +30,7 @@ def check_countable(graphs: Iterable[Graph], held: Iterable[tuple[Tensor, Buffer
 
 def _error(graph: Graph, tensor: Tensor, size: int, where: str) -> ConfigError:
     largest = MOST_ELEMENTS * graph.batch_size // size
-    key, value = batch_key(graph.name), largest * graph.parts
+    key, value = batch_key(graph.name), largest * parts_of(graph)
     if not largest or tensor.role in ("parameter", "gradient"):
         advice = "use smaller pictures, fewer channels or units, or --device cpu"
     elif graph.training:
@@ -40,8 +41,3 @@ def _error(graph: Graph, tensor: Tensor, size: int, where: str) -> ConfigError:
         f"device 'cuda': {where}: '{tensor.name}' {tensor.shape} has up to {size:,} elements with "
         f"its padding, but the GPU's libraries allow {MOST_ELEMENTS:,} in one tensor; {advice}"
     )
-
-
-def batch_key(section: str) -> str:
-    """The key of the config that says how large a section's batch is."""
-    return f"data.{'evaluation_' if section.startswith('evaluate') else ''}batch_size"

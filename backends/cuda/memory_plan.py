@@ -20,12 +20,13 @@ from ...common.records import dataclass
 from ...graph.graph import Graph
 from ...graph.ops import GatherBatch
 from ..base import Options, Precision
+from ..batch import batch_key, parts_of
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
-from .countable import batch_key, check_countable
+from .countable import check_countable
 from .dry_run import ALIGNMENT, STREAM, Array, Cuda
 from .libraries.cublas import WORKSPACE_BYTES
 from .libraries.runtime import cuda_api, spare_bytes
@@ -180,7 +181,7 @@ def _need(binder: Binder, own: int) -> SectionNeed:
         fixed=own - sum(array.taken - ALIGNMENT for array in grows.values()),
         per_sample=-(-sum(array.nbytes for array in grows.values()) // batch),
         workspace=sum(workspace_sizes([binder]).values()),
-        parts=binder.graph.parts,
+        parts=parts_of(binder.graph),
     )
 
 

@@ -11,6 +11,7 @@ from ...common import limits
 from ...common.errors import ConfigError, DnnlError
 from ...graph.graph import Graph
 from ...graph.ops import Reshape
+from ..batch import batch_key, parts_of
 from .memory import allowance
 
 MEMINFO = Path("/proc/meminfo")
@@ -68,9 +69,9 @@ def _refusal(graphs: Mapping[str, Graph], free: int) -> ConfigError:
     needs = {name: _bytes(graph) for name, graph in graphs.items()}
     name = max(needs, key=needs.__getitem__)
     graph, own = graphs[name], max(needs[name], 1)
-    key = f"data.{'evaluation_' if name.startswith('evaluate') else ''}batch_size"
+    key = batch_key(name)
     rest = SHARE * (free - sum(needs.values()) + own)
-    largest = min(int(rest * graph.batch_size / own), graph.batch_size - 1) * graph.parts
+    largest = min(int(rest * graph.batch_size / own), graph.batch_size - 1) * parts_of(graph)
     advice = f"{key} of {largest} should fit: --set {key}={largest}"
     if largest < 1:
         advice = f"lower {key}, or use a smaller network or a machine with more memory"

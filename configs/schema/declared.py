@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -25,22 +25,30 @@ from .one_of import Models
 
 M = TypeVar("M", bound=Model)
 Types = Mapping[Any, Any]
+Options = Callable[[type], list[Option]]
 
 
 def config_models(
-    kinds: Mapping[str, type], base: type[M], types: Types | None = None, suffix: str = "Config"
+    kinds: Mapping[str, type],
+    base: type[M],
+    types: Types | None = None,
+    suffix: str = "Config",
+    options: Options = options_of,
 ) -> Models[M]:
     """A model for each kind, called by its name in camel case and ``suffix``.
 
-    types: the config types that replace the types of objects that a kind takes.
+    types: the config types that replace the types of objects that a kind takes; ``options``: gives
+    the options of a kind.
     """
-    how = (base, types or {}, suffix)
+    how = (base, types or {}, suffix, options)
     return Models({kind: partial(_model, kind, each, *how) for kind, each in kinds.items()})
 
 
-def _model(kind: str, declared: type, base: type[M], types: Types, suffix: str) -> type[M]:
+def _model(
+    kind: str, declared: type, base: type[M], types: Types, suffix: str, options: Options
+) -> type[M]:
     fields: dict[str, Any] = {"type": (Literal[kind], kind)}
-    for option in options_of(declared):
+    for option in options(declared):
         fields[option.name] = _annotation(option, types), _field(option)
     name = "".join(part.capitalize() for part in kind.split("_")) + suffix
     model: type[M] = create_model(

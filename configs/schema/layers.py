@@ -20,6 +20,7 @@ from ...common.options import options_of
 from ...layers.build import LAYERS
 from ...layers.initializers import Initializer as InitializerObject
 from ...layers.layer import Layer as LayerObject
+from ...layers.parallel import split_options
 from ...layers.shortcut import Shortcut
 from .base import Named, problem, tupled
 from .declared import config_models
@@ -77,7 +78,10 @@ def layer_models(kinds: Mapping[str, type], layer: Any) -> Models[LayerConfig]:
         _STACK_OR_WORD: Annotated[(stack, WrapValidator(_shortcut), WRITTEN)],
         _BRANCHES: Annotated[(tuple[stack, ...], BeforeValidator(_branches), WRITTEN)],
     }
-    return config_models(kinds, LayerConfig, {InitializerObject: Initializer, **nested})
+    types = {InitializerObject: Initializer, **nested}
+    return config_models(
+        kinds, LayerConfig, types, options=lambda kind: options_of(kind) + split_options(kind)
+    )
 
 
 def layer_type(kinds: Mapping[str, type]) -> Any:

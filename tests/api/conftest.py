@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import dnnstack
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ Samples = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
 @pytest.fixture(scope="session")
-def run(_own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+def run(_own_cache, tmp_path_factory):  # noqa: F811
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
@@ -27,14 +24,14 @@ def run(_own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # 
 
 
 @pytest.fixture(params=["numpy", "cpu"])
-def model(run: Path, request: pytest.FixtureRequest) -> Iterator[dnnstack.Classifier]:
+def model(run, request):
     """Its network, on each backend of the CPU."""
     with dnnstack.load(run, device=request.param, threads=1) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="session")
-def samples(_own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> Samples:  # noqa: F811
+def samples(_own_cache, tmp_path_factory):  # noqa: F811
     """The pictures (20, 1, 28, 28) and labels of the test split."""
     config = parse_config(TINY, "tiny.yaml", [])
     split = load_data(config, "test", tmp_path_factory.mktemp("data"))

@@ -12,12 +12,10 @@ from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import UsageError
 from dnnstack.datasets import ImageSet
 from dnnstack.many.answers import answers
-from dnnstack.training.forward import Forward
-from dnnstack.training.records.trained import find_trained
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.trained import find_trained
 from numpy.typing import NDArray
 from PIL import Image
-
-from .conftest import Samples
 
 
 def _plain(run: Path, pictures: NDArray[np.uint8], device: str) -> NDArray[np.float32]:
@@ -39,9 +37,7 @@ def _device(model: dnnstack.Classifier) -> str:
 
 
 @pytest.mark.parametrize("count", [1, 2, 12, 13, 20])
-def test_a_batch_of_any_size_is_the_networks_own_answer(
-    model: dnnstack.Classifier, run: Path, samples: Samples, count: int
-) -> None:
+def test_a_batch_of_any_size_is_the_networks_own_answer(model, run, samples, count):
     # Twelve are a batch of the config's evaluation.
     pictures = samples[0][:count]
     found = model.predict_proba(pictures)
@@ -56,9 +52,7 @@ def test_a_batch_of_any_size_is_the_networks_own_answer(
 
 @pytest.mark.parametrize("tta", ["mirror", "mirror+translate"])
 @pytest.mark.parametrize("count", [1, 5])
-def test_views_of_a_picture_are_averaged_as_an_evaluation_does(
-    model: dnnstack.Classifier, run: Path, samples: Samples, tta: str, count: int
-) -> None:
+def test_views_of_a_picture_are_averaged_as_an_evaluation_does(model, run, samples, tta, count):
     device = _device(model)
     viewed = dnnstack.load(run, device="numpy" if device == "numpy" else "cpu", threads=1, tta=tta)
     pictures = samples[0][:count]
@@ -77,14 +71,12 @@ def test_views_of_a_picture_are_averaged_as_an_evaluation_does(
         np.testing.assert_allclose(found, mean / mean.sum(1, keepdims=True), rtol=1e-3, atol=1e-6)
 
 
-def test_views_that_do_not_exist_are_wrong_usage(run: Path) -> None:
+def test_views_that_do_not_exist_are_wrong_usage(run):
     with pytest.raises(UsageError, match=r"tta: expected none, mirror .*'upside'"):
         dnnstack.load(run, device="numpy", tta="upside")
 
 
-def test_sizes_in_any_order_do_not_mix(
-    model: dnnstack.Classifier, run: Path, samples: Samples
-) -> None:
+def test_sizes_in_any_order_do_not_mix(model, run, samples):
     """Batches are used again, padded and freed; no answer may be that of an earlier call."""
     pictures = samples[0]
     expected = _plain(run, pictures, _device(model))
@@ -95,9 +87,7 @@ def test_sizes_in_any_order_do_not_mix(
         np.testing.assert_allclose(found, expected[chosen], rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_compiled_is_bounded_and_a_size_that_comes_again_fits(
-    run: Path, samples: Samples
-) -> None:
+def test_what_is_compiled_is_bounded_and_a_size_that_comes_again_fits(run, samples):
     trained = find_trained(str(run), None, run.parent, lambda text: None)
     forward = Forward(trained, open_backend("numpy"))
     pictures = samples[0]
@@ -131,7 +121,7 @@ def test_what_is_compiled_is_bounded_and_a_size_that_comes_again_fits(
         pytest.param(lambda x: tuple(Image.fromarray(p[0]).convert("RGB") for p in x), id="RGB"),
     ],
 )
-def test_every_form_of_the_same_pictures(run: Path, samples: Samples, shown: object) -> None:
+def test_every_form_of_the_same_pictures(run, samples, shown):
     assert callable(shown)
     model = dnnstack.load(run, device="numpy")
     pictures = samples[0][:6]
@@ -140,7 +130,7 @@ def test_every_form_of_the_same_pictures(run: Path, samples: Samples, shown: obj
     )
 
 
-def test_one_picture_is_a_batch_of_one(run: Path, samples: Samples, tmp_path: Path) -> None:
+def test_one_picture_is_a_batch_of_one(run, samples, tmp_path):
     model = dnnstack.load(run, device="numpy")
     picture = samples[0][0]
     expected = model.predict_proba(picture)
@@ -154,7 +144,7 @@ def test_one_picture_is_a_batch_of_one(run: Path, samples: Samples, tmp_path: Pa
     assert model.predict([file, image, picture]).shape == (3,)
 
 
-def test_answers_are_those_of_the_command(run: Path, samples: Samples, tmp_path: Path) -> None:
+def test_answers_are_those_of_the_command(run, samples, tmp_path):
     """Also of a digit on a large page, which has to be located: the same bits."""
     page = Image.new("L", (300, 200), 255)
     page.paste(Image.fromarray(255 - samples[0][3, 0]).resize((90, 90)), (50, 60))
@@ -170,7 +160,7 @@ def test_answers_are_those_of_the_command(run: Path, samples: Samples, tmp_path:
     assert (model.predict_proba(page, raw=True, invert=True) != raw).any()
 
 
-def test_evaluation_of_a_split_and_of_arrays(run: Path, samples: Samples) -> None:
+def test_evaluation_of_a_split_and_of_arrays(run, samples):
     model = dnnstack.load(run, device="numpy")
     pictures, labels = samples
     whole = model.evaluate()
@@ -185,7 +175,7 @@ def test_evaluation_of_a_split_and_of_arrays(run: Path, samples: Samples) -> Non
     assert model.evaluate(split="train").part == "train"
 
 
-def test_threads_may_share_it(run: Path, samples: Samples) -> None:
+def test_threads_may_share_it(run, samples):
     model = dnnstack.load(run, device="cpu", threads=1)
     pictures = samples[0]
     expected = model.predict_proba(pictures)
@@ -207,7 +197,7 @@ def test_threads_may_share_it(run: Path, samples: Samples) -> None:
     assert wrong == []
 
 
-def test_what_it_says_of_itself(run: Path) -> None:
+def test_what_it_says_of_itself(run):
     model = dnnstack.load(run, device="numpy")
     assert model.classes_.tolist() == [str(digit) for digit in range(10)]
     assert model.input_shape == (1, 28, 28)

@@ -13,12 +13,13 @@ from typing import Any
 import dnnstack
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError, UsageError
+from dnnstack.many import shelf
 from dnnstack.reports.sweep_report import SweepReport
 
 from ..support.training_fixtures import TINY
 
 
-def test_a_group_and_its_report(tmp_path: Path) -> None:
+def test_a_group_and_its_report(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     config = tmp_path / "tiny.yaml"
 
@@ -145,3 +146,19 @@ def test_ctrl_c_ends_the_workers_in_order(tmp_path: Path) -> None:
     assert done.stdout == wanted
     logs = [path.read_text("utf-8") for path in tmp_path.glob("runs/tiny-seeds/seed-*/log.jsonl")]
     assert {json.loads(log.splitlines()[-1])["state"] for log in logs} == {"interrupted"}
+
+
+def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    read: list[object] = []
+
+    def counted(*given: object) -> object:
+        read.append(given[1])
+        return load_data(*given)  # type: ignore[arg-type]
+
+    load_data = shelf.load_data
+    monkeypatch.setattr(shelf, "load_data", counted)
+    dnnstack.train_group(
+        tmp_path / "tiny.yaml", seeds=2, device="numpy", runs_dir=tmp_path / "runs"
+    )
+    assert read == ["train"]

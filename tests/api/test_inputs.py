@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import dnnstack
 import numpy as np
@@ -16,7 +14,7 @@ GREY = np.zeros((2, 28, 28), np.uint8)
 
 
 @pytest.fixture(scope="module")
-def model(run: Path) -> dnnstack.Classifier:
+def model(run):
     return dnnstack.load(run, device="numpy")
 
 
@@ -45,18 +43,18 @@ def model(run: Path) -> dnnstack.Classifier:
         ([GREY[0], Image.new("L", (40, 40), 255)], "picture 2: "),
     ],
 )
-def test_pictures_that_do_not_fit(model: dnnstack.Classifier, given: Any, message: str) -> None:
+def test_pictures_that_do_not_fit(model, given, message):
     with pytest.raises(dnnstack.DnnstackError, match=message):
         model.predict(given)
 
 
 @pytest.mark.parametrize("given", [None, 5j, {"a": 1}, [None], [object()], np.array(["a"])])
-def test_what_is_no_picture(model: dnnstack.Classifier, given: Any) -> None:
+def test_what_is_no_picture(model, given):
     with pytest.raises(TypeError, match="expected an array of pixels, a picture of Pillow's"):
         model.predict(given)
 
 
-def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
+def test_one_number_is_no_batch(model):
     with pytest.raises(
         dnnstack.DnnstackError,
         match="expected a picture of 1x28x28 numbers, got the single number 5",
@@ -74,12 +72,12 @@ def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
         ([0.5, 1.0], "a label is '0.5'"),
     ],
 )
-def test_labels_that_do_not_fit(model: dnnstack.Classifier, labels: Any, message: str) -> None:
+def test_labels_that_do_not_fit(model, labels, message):
     with pytest.raises(dnnstack.DnnstackError, match=message):
         model.evaluate(GREY, labels)
 
 
-def test_an_evaluation_needs_pictures_and_labels(model: dnnstack.Classifier) -> None:
+def test_an_evaluation_needs_pictures_and_labels(model):
     with pytest.raises(TypeError, match="without their pictures"):
         model.evaluate(labels=[1, 2])
     for given, meant in (("tset", "test"), ("validation", "validation"), ("5.png", "test")):
@@ -91,7 +89,7 @@ def test_an_evaluation_needs_pictures_and_labels(model: dnnstack.Classifier) -> 
         model.evaluate(GREY[:0], [])
 
 
-def test_colours_in_both_orders_of_axes(tmp_path: Path) -> None:
+def test_colours_in_both_orders_of_axes(tmp_path):
     """A network of three channels; an array of 3 x 3 x 3 has its channels first."""
     colours = np.random.default_rng(0).integers(0, 256, (8, 3, 3, 3), np.uint8)
     folder = tmp_path / "pictures"
@@ -121,7 +119,7 @@ def test_colours_in_both_orders_of_axes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 4), (1, 5, 4), (3, 3, 3), (2, 1, 1)])
-def test_axes_in_either_order(shape: tuple[int, int, int]) -> None:
+def test_axes_in_either_order(shape):
     batch = np.arange(6 * np.prod(shape)).reshape(6, *shape)
     shown = {"N, C, H, W": batch, "N, H, W, C": batch.transpose(0, 2, 3, 1), "rows": batch}
     shown["rows"] = batch.reshape(6, -1)
@@ -135,7 +133,7 @@ def test_axes_in_either_order(shape: tuple[int, int, int]) -> None:
         np.testing.assert_array_equal(_as_batch(shown["N, H, W, C"][1], shape, ""), batch[1:2])
 
 
-def test_the_numbers_of_a_table(tmp_path: Path) -> None:
+def test_the_numbers_of_a_table(tmp_path):
     """Values are those of the config's columns, and any others between them."""
     table = {"inputs": [[0, 0], [0, 2], [1, 0], [1, 2]], "targets": [0, 1, 1, 1]}
     history = dnnstack.train(
@@ -162,17 +160,9 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (
-            lambda run: dnnstack.load(5),
-            TypeError,
-            "run: expected a str or a .*got int",
-        ),
+        (lambda run: dnnstack.load(5), TypeError, "run: expected a str or a .*got int"),
         (lambda run: dnnstack.load(run, runs_dir=5), TypeError, "runs_dir: expected a str"),
-        (
-            lambda run: dnnstack.load(run, threads="a"),
-            TypeError,
-            "threads: expected a whole",
-        ),
+        (lambda run: dnnstack.load(run, threads="a"), TypeError, "threads: expected a whole"),
         (
             lambda run: dnnstack.load(run, threads=0),
             dnnstack.DnnstackError,
@@ -219,26 +209,24 @@ def test_the_numbers_of_a_table(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arguments_that_do_not_fit(
-    run: Path, act: Callable[[Path], object], error: type[Exception], message: str
-) -> None:
+def test_arguments_that_do_not_fit(run, act, error, message):
     """Each is refused by its name, before anything is trained or computed."""
     with pytest.raises(error, match=f"^{message}"):
         act(run)
 
 
-def test_averages_over_views_that_there_are_not(model: dnnstack.Classifier) -> None:
+def test_averages_over_views_that_there_are_not(model):
     for given in ((), (GREY, [1, 2])):
         with pytest.raises(dnnstack.DnnstackError, match=r"^tta: expected none, mirror.*got 'x'"):
             model.evaluate(*given, tta="x")
 
 
-def test_no_pictures_have_no_answers(model: dnnstack.Classifier) -> None:
+def test_no_pictures_have_no_answers(model):
     assert model.predict([]).shape == (0,)
     assert model.predict_proba(()).shape == (0, 10)
 
 
-def test_files_one_by_one(model: dnnstack.Classifier, tmp_path: Path) -> None:
+def test_files_one_by_one(model, tmp_path):
     """A path is one file, whatever its type; what is no path is refused by its argument."""
     file = tmp_path / "a.png"
     Image.fromarray(np.eye(28, dtype=np.uint8) * 255).save(file)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support.ran import ran
 from ..support.training_fixtures import TINY
 
 # What the cells of a notebook would do; each ends in a state that the next one relies on.
@@ -74,7 +75,7 @@ assert unchanged()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     return tmp_path
 
@@ -86,24 +87,16 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(text, encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env=_environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return ran([sys.executable, "script.py"], cwd=folder, env=_environment(folder), check=False)
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_a_notebook_in_one_process(folder: Path, device: str) -> None:
+def test_a_notebook_in_one_process(folder, device):
     done = _run(folder, f"DEVICE = {device!r}\n{CELLS}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_what_is_asked_for_is_printed(folder: Path) -> None:
+def test_what_is_asked_for_is_printed(folder):
     text = "import dnnstack\ndnnstack.train('tiny.yaml', device='numpy', verbose=True)\n"
     done = _run(folder, text)
     assert (done.returncode, done.stderr) == (0, "")
@@ -114,7 +107,7 @@ def test_what_is_asked_for_is_printed(folder: Path) -> None:
     assert any(line.startswith("finished    at step 25 of 25") for line in lines)
 
 
-def test_logging_shows_what_the_commands_note(folder: Path) -> None:
+def test_logging_shows_what_the_commands_note(folder):
     text = (
         "import logging\nlogging.basicConfig(level=logging.INFO)\nimport dnnstack\n"
         "dnnstack.train('tiny.yaml', device='numpy')\ndnnstack.load(device='numpy')\n"
@@ -138,7 +131,7 @@ print(dnnstack.train("tiny.yaml", device="numpy", resume=True).step)
 """
 
 
-def test_ctrl_c_saves_and_is_raised(folder: Path) -> None:
+def test_ctrl_c_saves_and_is_raised(folder):
     done = _run(folder, _INTERRUPTED)
     assert done.stderr == ""
     first, kept, resumed = done.stdout.splitlines()
@@ -150,14 +143,14 @@ def test_ctrl_c_saves_and_is_raised(folder: Path) -> None:
     assert (kept, resumed) == ("True", "25")
 
 
-def test_a_program_with_its_own_handler_keeps_it(folder: Path) -> None:
+def test_a_program_with_its_own_handler_keeps_it(folder):
     own = "heard = []\nsignal.signal(signal.SIGINT, lambda *given: heard.append(1))\n"
     text = _INTERRUPTED.replace("def press", f"{own}def press", 1)
     done = _run(folder, f"{text}print(bool(heard))\n")
     assert (done.returncode, done.stdout) == (0, "25\nTrue\n")
 
 
-def test_an_ignored_interrupt_stays_ignored(folder: Path) -> None:
+def test_an_ignored_interrupt_stays_ignored(folder):
     """As under nohup or in the background of a shell script."""
     done = _run(
         folder,

@@ -12,14 +12,14 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.store import checkpoint_steps
+from dnnstack.training.records.formats.store import checkpoint_steps
 
 from ..support.picture_folders import paint
 from ..support.training_fixtures import TINY
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> dict[str, Any]:
+def config(tmp_path):
     """The tiny config as a dict; its runs go to ``tmp_path / "runs"``. 10 steps are an epoch."""
     where = f"run={{device: numpy, dir: {tmp_path / 'runs'}}}"
     return parse_config(TINY, "tiny.yaml", [where]).model_dump()
@@ -30,7 +30,7 @@ def _bits(run: Path) -> bytes:
     return (run / "checkpoints" / f"step-{step}.safetensors").read_bytes()
 
 
-def test_the_same_bits_as_the_commands(config: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_bits_as_the_commands(config, tmp_path):
     from dnnstack.cli.main import main
 
     mine = dnnstack.train(config)
@@ -45,7 +45,7 @@ def test_the_same_bits_as_the_commands(config: dict[str, Any], tmp_path: Path) -
     assert {path.name for path in mine.run.iterdir()} == {path.name for path in theirs.iterdir()}
 
 
-def test_the_history(config: dict[str, Any]) -> None:
+def test_the_history(config):
     found = dnnstack.train(config)
     columns = found.history
     assert set(columns) == {
@@ -63,7 +63,7 @@ def test_the_history(config: dict[str, Any]) -> None:
     assert found.seconds > 0
 
 
-def test_a_resumed_history_begins_at_the_beginning(config: dict[str, Any]) -> None:
+def test_a_resumed_history_begins_at_the_beginning(config):
     first = dnnstack.train(config)
     more = dnnstack.train(config, overrides={"train.max_steps": 40}, resume=True)
     assert more.run == first.run
@@ -77,7 +77,7 @@ def test_a_resumed_history_begins_at_the_beginning(config: dict[str, Any]) -> No
         dnnstack.train(config, resume="none")
 
 
-def test_one_call_starts_and_goes_on(config: dict[str, Any]) -> None:
+def test_one_call_starts_and_goes_on(config):
     first = dnnstack.train(config, overrides={"train.max_steps": 5}, resume="auto")
     more = dnnstack.train(config, overrides={"train.max_steps": 10}, resume="auto")
     assert (first.step, more.step) == (5, 10)
@@ -105,7 +105,7 @@ class _Heard(dnnstack.Callback):
         self.events.append(("end", history))
 
 
-def test_callbacks_hear_everything_in_order(config: dict[str, Any]) -> None:
+def test_callbacks_hear_everything_in_order(config):
     heard, lines = _Heard(), []
     history = dnnstack.train(config, callbacks=[heard, lines.append])
     kinds = [kind for kind, _ in heard.events]
@@ -124,7 +124,7 @@ def test_callbacks_hear_everything_in_order(config: dict[str, Any]) -> None:
     assert [logs["epoch"] for logs in validations] == columns["val_epoch"]
 
 
-def test_a_callback_ends_the_training_which_saves(config: dict[str, Any]) -> None:
+def test_a_callback_ends_the_training_which_saves(config):
     history = dnnstack.train(config, callbacks=[_Heard(stop_after=20)])
     assert (history.state, history.step) == ("interrupted", 20)
     assert history.checkpoint is not None
@@ -133,7 +133,7 @@ def test_a_callback_ends_the_training_which_saves(config: dict[str, Any]) -> Non
     assert _bits(resumed.run)[-4096:] == _bits(dnnstack.train(config).run)[-4096:]
 
 
-def test_what_a_callback_raises_ends_the_training(config: dict[str, Any]) -> None:
+def test_what_a_callback_raises_ends_the_training(config):
     def fail(logs: dict[str, Any]) -> None:
         raise ZeroDivisionError("mine")
 
@@ -146,7 +146,7 @@ def test_what_a_callback_raises_ends_the_training(config: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("name", ["digits.yaml", "lenet.yaml", "mlp-xor.yaml", "alexnet.yaml"])
-def test_a_config_survives_as_a_dict(name: str) -> None:
+def test_a_config_survives_as_a_dict(name):
     config = dnnstack.load_config(name)
     assert dnnstack.load_config(config.model_dump()) == config
     assert dnnstack.load_config(config) == config
@@ -154,14 +154,14 @@ def test_a_config_survives_as_a_dict(name: str) -> None:
     assert (changed.optimizer.lr, changed.seed) == (0.5, 3)
 
 
-def test_a_config_is_changed_as_a_dict() -> None:
+def test_a_config_is_changed_as_a_dict():
     config = dnnstack.load_config("digits.yaml")
     for part in (config, config.optimizer):
         with pytest.raises(AttributeError, match=r"a config is never changed; .* model_dump\(\)"):
             part.__setattr__(next(iter(type(part).model_fields)), 3)
 
 
-def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: Path) -> None:
+def test_numbers_of_numpy_and_paths_in_a_dict(config, tmp_path):
     config["optimizer"]["lr"] = np.float64(0.25)
     config["train"]["max_steps"] = np.int64(3)
     config["data"]["root"] = tmp_path
@@ -186,19 +186,19 @@ def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: 
         ({"name": "a/b"}, r"config: name: expected a name for a folder"),
     ],
 )
-def test_mistakes_in_a_dict(config: dict[str, Any], change: dict[str, Any], message: str) -> None:
+def test_mistakes_in_a_dict(config, change, message):
     for act in (dnnstack.load_config, dnnstack.train):
         with pytest.raises(dnnstack.DnnstackError, match=message):
             act({**config, **change})
 
 
-def test_a_dict_in_itself_is_refused(config: dict[str, Any]) -> None:
+def test_a_dict_in_itself_is_refused(config):
     config["data"]["root"] = config
     with pytest.raises(dnnstack.DnnstackError, match="nested too deeply"):
         dnnstack.load_config(config)
 
 
-def test_a_mistake_that_shows_later_has_its_key(config: dict[str, Any]) -> None:
+def test_a_mistake_that_shows_later_has_its_key(config):
     config["data"]["batch_size"] = 100_000
     with pytest.raises(dnnstack.DnnstackError, match=r"^config: data\.batch_size: "):
         dnnstack.train(config)
@@ -208,7 +208,7 @@ def test_a_mistake_that_shows_later_has_its_key(config: dict[str, Any]) -> None:
         dnnstack.load_config("none.yaml")
 
 
-def test_results_print_as_one_line(config: dict[str, Any]) -> None:
+def test_results_print_as_one_line(config):
     done = dnnstack.train(config)
     assert re.fullmatch(
         r"<History of '.*tiny': finished at step \d+ \(epoch [\d.]+\), best [\d.]+% on validation, "
@@ -278,7 +278,7 @@ def test_an_arguments_mistake_is_reported_as_that_argument():
         dnnstack.train("digits.yaml", overrides={"run.device": "gpu"})
 
 
-def test_a_run_goes_on_with_its_samples_where_data_have_changed(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_samples_where_data_have_changed(tmp_path):
     train, test = tmp_path / "train", tmp_path / "test"
     for seed in range(24):
         paint((train if seed < 20 else test) / "ab"[seed % 2] / f"{seed:02}.png", seed)

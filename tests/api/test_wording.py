@@ -13,6 +13,7 @@ import pytest
 from dnnstack.common.errors import Warned
 from dnnstack.wording import as_arguments, log_notice
 
+from ..support.stored import stored
 from ..support.training_fixtures import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -21,46 +22,8 @@ _LEFT = {"--ranks", "--async", "--gpus", "--save-input", "--measure", "--no-grap
 _LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds", "--group"}
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("name a run with --run; or", "name a run with run=...; or"),
-        (
-            "without --resume, or another: --resume PATH; x",
-            "without resume=..., or another: resume=PATH; x",
-        ),
-        (
-            "from one of them: --resume runs/a/b.safetensors",
-            'from one of them: resume="runs/a/b.safetensors"',
-        ),
-        ("fits: --set data.batch_size=12", 'fits: overrides={"data.batch_size": 12}'),
-        (
-            "--set a.b=[[1, 2], [3]]: a.b: no",
-            'overrides={"a.b": [[1, 2], [3]]}: a.b: no',
-        ),
-        ('--set a={"b": 1}: a: no', 'overrides={"a": {"b": 1}}: a: no'),
-        ('--set a="b c": a: no', 'overrides={"a": "b c"}: a: no'),
-        ("as in --set run.dir=/tmp/runs", 'as in overrides={"run.dir": "/tmp/runs"}'),
-        ("weights: --init-from runs/x", 'weights: overrides={"init_from": "runs/x"}'),
-        (
-            "dnnstack train --config digits.yaml creates one",
-            'dnnstack.train("digits.yaml") creates one',
-        ),
-        (
-            "all with dnnstack eval --ensemble a-seeds; dnnstack runs --group a-seeds lists them",
-            'all with dnnstack.load_ensemble("a-seeds"); dnnstack runs --group a-seeds lists them',
-        ),
-        ("--ensemble: expected at least two", "runs: expected at least two"),
-        ("use --device cpu", 'use device="cpu"'),
-        ("off (--offline or DNNSTACK_OFFLINE); x", "off (offline=True or DNNSTACK_OFFLINE); x"),
-        ("with --data-dir or DNNSTACK_DATA", "with data_dir=... or DNNSTACK_DATA"),
-        ("name it: --plugin /a/b.py", 'name it: dnnstack.load_plugin("/a/b.py")'),
-        ("shown by dnnstack explain --measure", "shown by dnnstack explain --measure"),
-        ("dnnstack train --ranks 5 --async", "dnnstack train --ranks 5 --async"),
-        ("the file a--run.png", "the file a--run.png"),
-    ],
-)
-def test_options_become_arguments(text: str, wanted: str) -> None:
+@pytest.mark.parametrize(("text", "wanted"), stored(__file__, "wording.txt"))
+def test_options_become_arguments(text, wanted):
     assert as_arguments(text) == wanted
     assert as_arguments(wanted) == wanted
 
@@ -82,7 +45,7 @@ def test_no_message_names_an_option_that_a_program_does_not_have() -> None:
     assert named > 20
 
 
-def test_the_functions_say_it_so(run: Path, tmp_path: Path) -> None:
+def test_the_functions_say_it_so(run, tmp_path):
     config = tmp_path / "tiny.yaml"
     config.write_text(TINY, encoding="utf-8")
     for call, wanted in (
@@ -112,7 +75,7 @@ def _texts(tree: ast.Module) -> Iterator[str]:
             yield node.value
 
 
-def test_a_warning_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_as_one(caplog):
     with caplog.at_level(logging.INFO, "dnnstack"):
         log_notice("using a, as --run says")
         log_notice(Warned("b is damaged: 100%; name another with --run c/d"))

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Options
-from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 from dnnstack.layers.build import LayerSpec, build_layers
 
 from ..support.activation_points import POINTS, RIGHT, assert_right
 from ..support.op_draft import ALPHA, Draft
+from ..support.opened import NAMES, opened
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "numpy": lambda: ReferenceBackend(1),
-    "cpu": onednn,
-    "cuda": cuda,
-}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+@pytest.fixture(params=NAMES, scope="module")
+def backend(request):
+    return opened(request.param)
 
 
 def results(backend: Backend, draft: Draft) -> list[np.ndarray]:
@@ -59,12 +32,12 @@ def results(backend: Backend, draft: Draft) -> list[np.ndarray]:
     return found
 
 
-def test_every_activation_is_tried() -> None:
+def test_every_activation_is_tried():
     assert set(RIGHT) == set(ops.ACTIVATIONS)
 
 
 @pytest.mark.parametrize("kind", RIGHT)
-def test_values_and_slopes(backend: Backend, kind: str) -> None:
+def test_values_and_slopes(backend, kind):
     d, alpha = Draft(np.random.default_rng(1), "normal"), ALPHA.get(kind, 0.0)
     x, shape = d.given("x", POINTS[None]), (1, POINTS.size)
     y, dx, dy = d.out("y", *shape), d.out("dx", *shape), d.given("dy", np.ones(shape, np.float32))
@@ -75,7 +48,7 @@ def test_values_and_slopes(backend: Backend, kind: str) -> None:
     assert_right(kind, value_there, slope, flushed=backend.name == "cuda")
 
 
-def test_prelu_has_its_slope_at_zero(backend: Backend) -> None:
+def test_prelu_has_its_slope_at_zero(backend):
     """That of leaky ReLU, as in PyTorch; none of its own slope's gradient comes from 0."""
     # A GPU may take subnormal numbers for 0.
     some = slice(4 if backend.name == "cuda" else 6)

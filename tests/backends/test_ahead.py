@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ class Opened:
 
 
 @pytest.fixture(autouse=True)
-def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _driver(monkeypatch, tmp_path):
     """A machine with a driver, and a backend that opens nothing."""
     driver = tmp_path / "nvidiactl"
     driver.touch()
@@ -50,7 +50,7 @@ def opened(**how: Any) -> Any:
     return select.open_backend("cuda", 1, **how)
 
 
-def test_what_a_thread_has_opened_is_taken_once() -> None:
+def test_what_a_thread_has_opened_is_taken_once():
     ahead.begin(True)
     ahead.begin(True)
     first, second = opened(), opened()
@@ -59,13 +59,13 @@ def test_what_a_thread_has_opened_is_taken_once() -> None:
     assert not second.ready
 
 
-def test_it_is_not_taken_for_launches_of_another_kind() -> None:
+def test_it_is_not_taken_for_launches_of_another_kind():
     ahead.begin(True)
     found = opened(capture=False)
     assert (found.capture, found.ready) == (False, False)
 
 
-def test_its_error_is_raised_where_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_error_is_raised_where_it_is_taken(monkeypatch):
     told = BackendUnavailableError("device 'cuda': no GPU")
     monkeypatch.setattr(Opened, "error", told)
     ahead.begin(True)
@@ -78,7 +78,7 @@ def test_its_error_is_raised_where_it_is_taken(monkeypatch: pytest.MonkeyPatch) 
         opened()
 
 
-def test_auto_goes_on_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_goes_on_where_it_failed(monkeypatch):
     monkeypatch.setattr(Opened, "error", BackendUnavailableError("too old"))
     ahead.begin(True)
     notices: list[str] = []
@@ -86,13 +86,13 @@ def test_auto_goes_on_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notices[0] == "too old; computing on the CPU"
 
 
-def test_without_a_driver_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_nothing_begins(monkeypatch):
     monkeypatch.setattr(ahead, "NVIDIA_DRIVER", Path("/nowhere"))
     ahead.begin(True)
     assert not opened().ready
 
 
-def test_the_asking_thread_imports_before_another_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_asking_thread_imports_before_another_opens(monkeypatch):
     """Two that import at once would hinder each other."""
     order: list[tuple[str, bool]] = []
 
@@ -106,13 +106,13 @@ def test_the_asking_thread_imports_before_another_opens(monkeypatch: pytest.Monk
     assert order == [("_import_all", True), ("_begin_libraries", False)]
 
 
-def test_what_cannot_be_imported_is_left_to_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_imported_is_left_to_the_opening(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.libraries.runtime", None)
     ahead._import_all()
 
 
-def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch):
     import ctypes
 
     def missing(_: str) -> None:
@@ -123,7 +123,7 @@ def test_a_driver_that_is_missing_is_left_to_the_runtime(monkeypatch: pytest.Mon
     ahead._make_context()
 
 
-def test_cublas_lt_is_prepared_beside_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublas_lt_is_prepared_beside_the_rest(monkeypatch):
     monkeypatch.undo()
     asked: list[tuple[bool, bool]] = []
     ready = threading.Event()

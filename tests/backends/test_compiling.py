@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +82,7 @@ def section(trains: bool = True) -> Graph:
 TRAIN, EVALUATE = {"train": section()}, {"evaluate": section(trains=False)}
 
 
-def test_what_a_table_was_made_for_and_that_it_is_kept() -> None:
+def test_what_a_table_was_made_for_and_that_it_is_kept():
     backend = Recorder(answers=[({"layout": "found"}, True)])
     tuning, notices = backend.compile({**TRAIN, **EVALUATE})
     assert (tuning.choices, notices, backend.trained) == ({"layout": "found"}, (), ["train"])
@@ -96,14 +95,14 @@ def test_what_a_table_was_made_for_and_that_it_is_kept() -> None:
     assert backend.built == [{"layout": "found"}] * 2
 
 
-def test_nothing_is_searched_where_nothing_trains_or_nobody_wants_it() -> None:
+def test_nothing_is_searched_where_nothing_trains_or_nobody_wants_it():
     backend = Recorder()
     for sections, options in ((EVALUATE, Options()), (TRAIN, Options(tune=False))):
         tuning, _ = backend.compile(sections, options)
         assert tuning.choices == DEFAULTS
 
 
-def test_fusion_is_the_rewrites_that_the_backend_has() -> None:
+def test_fusion_is_the_rewrites_that_the_backend_has():
     seen: list[str] = []
 
     def seeing(name: str) -> Rewrite:
@@ -127,7 +126,7 @@ def alike(table: Tuning) -> Tuning:
 
 
 @pytest.mark.parametrize("kept", ["checkpoint", "cache"])
-def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept: str) -> None:
+def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept):
     backend = Recorder(answers=[({"layout": "found"}, True)])
     bad = given({"layout": "bad"})
     store(as_kept(alike(bad)))
@@ -140,7 +139,7 @@ def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept: str) -> None
     assert backend.compile(TRAIN)[0] == tuning
 
 
-def test_a_misfit_is_told_before_what_cannot_be_had(cache: Path) -> None:
+def test_a_misfit_is_told_before_what_cannot_be_had(cache):
     """The table of another network in the checkpoint, a damaged one in the cache."""
     store(as_kept(alike(given({"layout": "bad"}))))
     backend = Recorder(answers=[({"layout": "found"}, True)])
@@ -150,7 +149,7 @@ def test_a_misfit_is_told_before_what_cannot_be_had(cache: Path) -> None:
     assert second.endswith("is not available now: bad is no layout")
 
 
-def test_what_no_table_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_table_is_to_blame_for_is_raised(monkeypatch):
     """Default choices that cannot be had, and errors that are no refusals."""
     backend = Recorder(refusal=KeyError("a mistake"))
     with pytest.raises(KeyError):
@@ -163,7 +162,7 @@ def test_what_no_table_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch
     assert len(backend.built) == 1
 
 
-def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet() -> None:
+def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet():
     answers = [({"layout": "1"}, False), ({"layout": "2"}, True)]
     backend = Recorder(answers=answers, quiet=[False, True])
     made = [backend.compile(TRAIN) for _ in range(4)]
@@ -171,9 +170,7 @@ def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet() -> N
     assert [notices for _, notices in made] == [(DISTURBED,), (DISTURBED,), (CHOSEN_AGAIN,), ()]
 
 
-def test_what_another_process_has_just_found_is_not_searched_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_another_process_has_just_found_is_not_searched_again(monkeypatch):
     """It was started at the same time, and both must compute the same bits."""
     first = Recorder(answers=[({"layout": "1"}, False)])
     second = Recorder(quiet=[True])
@@ -191,7 +188,7 @@ def test_what_another_process_has_just_found_is_not_searched_again(
     assert notices == (DISTURBED,)
 
 
-def test_choices_for_training_alone_are_left_out_elsewhere() -> None:
+def test_choices_for_training_alone_are_left_out_elsewhere():
     choices = {"layout": "other", "overlap": "joins"}
     backend, table = Recorder(), given(choices)
     assert backend.compile(EVALUATE, Options(tuning=table))[0].choices == {"layout": "other"}

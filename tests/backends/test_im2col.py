@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Col2im, Conv2d, Im2col, MatMul
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -20,16 +18,9 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.nets import conv2d_options, pictures
-
-
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(1)
-    except BackendUnavailableError as error:
-        pytest.skip(f"oneDNN cannot be used here: {error}")
+from ..support.opened import opened
 
 
 def computed(
@@ -55,7 +46,7 @@ def computed(
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_equals_the_direct_convolution(data: st.DataObject) -> None:
+def test_equals_the_direct_convolution(data):
     shape = data.draw(pictures)
     options = data.draw(conv2d_options(shape[0]))
     assume(options["groups"] == 1)
@@ -74,17 +65,17 @@ def test_equals_the_direct_convolution(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("fusion", [False, True])
-@pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
-def test_equals_the_library(make: Callable[[], Backend], fusion: bool) -> None:
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_equals_the_library(device, fusion):
     options = {"filters": 18, "kernel_size": (3, 2), "stride": (2, 1), "padding": "same"}
     want = computed(Conv2dLayer("c", (17, 9, 8), **options), ReferenceBackend(1), "fp64")
     layer = Conv2dLayer("c", (17, 9, 8), algorithm="im2col", **options)
-    got = computed(layer, make(), "fp32", fusion)
+    got = computed(layer, opened(device), "fp32", fusion)
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-4, err_msg=name)
 
 
-def test_what_it_becomes() -> None:
+def test_what_it_becomes():
     """Unroll, multiply, turn the rows into pictures; parameters are those of any convolution."""
     layer = Conv2dLayer("c", (3, 8, 8), filters=4, kernel_size=3, algorithm="im2col")
     graph = Graph("one", 2)
@@ -96,13 +87,13 @@ def test_what_it_becomes() -> None:
     assert layer.weight.shape == (4, 3, 3, 3)
 
 
-def test_groups_are_refused() -> None:
+def test_groups_are_refused():
     with pytest.raises(ShapeError, match="algorithm: im2col cannot be combined with groups"):
         Conv2dLayer("c", (4, 8, 8), filters=4, kernel_size=3, groups=2, algorithm="im2col")
 
 
-@pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
-def test_trains_to_the_same_weights(make: Callable[[], Backend]) -> None:
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_trains_to_the_same_weights(device):
     """Some steps with momentum and decay: the gradient reaches the arena of the update."""
 
     def trained(algorithm: str) -> dict[str, Array]:
@@ -116,8 +107,9 @@ def test_trains_to_the_same_weights(make: Callable[[], Backend]) -> None:
         shape = (2, 6, 6)
         net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
         rule = Sgd(momentum=0.9, weight_decay=0.01)
-        graph = net.train_graph(4, "t", 8, 2, 10, Preprocessing((0.01,) * 2, (-1.0,) * 2), rule)
-        executable = make().compile({"train": graph}, Options("fp32", tune=False))
+        scaling = Preprocessing((0.01,) * 2, (-1.0,) * 2)
+        graph = composed.train_graph(net, 4, "t", 8, 2, 10, scaling, rule)
+        executable = opened(device).compile({"train": graph}, Options("fp32", tune=False))
         rng = np.random.default_rng(2)
         executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))
         executable.write(graph["labels"], rng.integers(0, 3, 8).astype(np.int32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
@@ -11,12 +10,12 @@ import pytest
 from dnnstack.backends.base import Array, Backend, Executable, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.reference.linear import conv2d
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Tensor
 
 from ..support.op_cases import CASES
 from ..support.op_draft import Draft
+from ..support.opened import NAMES, opened
 from ..support.operations import OPERATIONS
 
 # What tensor cores compute, and what works on its results in less precision.
@@ -38,34 +37,13 @@ def reference() -> Backend:
     return ReferenceBackend(1)
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    # One thread: for operations this small two would mostly wait for each other.
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": reference, "cpu": onednn, "cuda": cuda}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+@pytest.fixture(params=NAMES, scope="module")
+def backend(request):
+    return opened(request.param)
 
 
 @pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+def poison(monkeypatch):
     """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows.
 
     The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
@@ -109,7 +87,7 @@ def assert_close(got: Array, want: Array, length: int, name: str) -> None:
 
 @pytest.mark.usefixtures("poison")
 @pytest.mark.parametrize("name", CASES)
-def test_operation(name: str, backend: Backend) -> None:
+def test_operation(name, backend):
     rng = np.random.default_rng(len(name))
     executable = None
     for law in ("normal", "ties", "zeros"):
@@ -129,12 +107,9 @@ def test_operation(name: str, backend: Backend) -> None:
 
 @pytest.mark.usefixtures("poison", "norms_by_onednn")
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batch_norm")])
-def test_batch_norm_by_onednn(name: str) -> None:
+def test_batch_norm_by_onednn(name):
     """As of many values; otherwise NumPy computes cases this small."""
-    try:
-        test_operation(name, onednn())
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    test_operation(name, opened("cpu"))
 
 
 def rounded(values: Array, bits: int) -> Array:
@@ -198,12 +173,9 @@ def excess(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", NUMBERS)
-def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
+def test_less_precision_loses_no_more_than_it_must(precision):
     """Operands that TF32 or bfloat16 holds exactly: only results are rounded."""
-    try:
-        backend = cuda()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    backend = opened("cuda")
     bits, _, _ = NUMBERS[precision]
     tried = 0
     for name, make in CASES.items():
@@ -221,7 +193,7 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ops.ACTIVATIONS)
-def test_what_tf32_loses_in_a_second_product_is_known(kind: str) -> None:
+def test_what_tf32_loses_in_a_second_product_is_known(kind):
     """Cut to TF32's ten bits nothing is beyond the bound, cut to seven it is."""
     draft = CASES[f"conv2d-blocks-{kind}"](np.random.default_rng(1), "normal")
     for tensor, value in draft.values.items():
@@ -236,7 +208,7 @@ def test_what_tf32_loses_in_a_second_product_is_known(kind: str) -> None:
         assert (excess(draft, got, want, "tf32")[second.y] <= 0.0) == fine
 
 
-def test_every_operation_has_a_case() -> None:
+def test_every_operation_has_a_case():
     rng = np.random.default_rng(0)
     tried = {type(op) for make in CASES.values() for op in make(rng, "normal").graph.ops}
     # Fused has its own tests: it means what its parts mean.

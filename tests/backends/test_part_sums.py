@@ -16,7 +16,7 @@ SHAPES = ((3, 5), (700,), (2, 1, 3, 3))
 
 
 @pytest.fixture(params=["numpy", "cpu"])
-def device(request: pytest.FixtureRequest) -> Backend:
+def device(request):
     return open_backend(request.param, 1, print)
 
 
@@ -29,7 +29,7 @@ def tree(terms: list[Numbers]) -> Numbers:
 
 
 def section(parts: int, scale: float) -> Graph:
-    graph = Graph("sum", 1, training=True, parts=parts)
+    graph = Graph("sum", 1, training=True)
     graph.results["step"] = graph.tensor("step", (1,), "int64", "state")
     weights = [Tensor(f"w{i}", shape, "float32", "parameter") for i, shape in enumerate(SHAPES)]
     given = [graph.tensor(f"g{i}", shape, "float32", "input") for i, shape in enumerate(SHAPES)]
@@ -82,7 +82,7 @@ def summed(device: Backend, parts: int, every: list[list[Numbers]], scale: float
 
 
 @pytest.mark.parametrize("parts", PARTS)
-def test_parts_are_summed_in_a_tree(device: Backend, parts: int) -> None:
+def test_parts_are_summed_in_a_tree(device, parts):
     scale = float(np.float32(1.0 / parts))
     every = terms(parts)
     found = summed(device, parts, every, scale)
@@ -92,7 +92,7 @@ def test_parts_are_summed_in_a_tree(device: Backend, parts: int) -> None:
 
 
 @pytest.mark.parametrize(("parts", "ranks"), [(4, 2), (8, 2), (8, 4), (6, 3), (12, 3), (5, 5)])
-def test_sums_of_neighbours_sum_to_the_same_bits(device: Backend, parts: int, ranks: int) -> None:
+def test_sums_of_neighbours_sum_to_the_same_bits(device, parts, ranks):
     """A rank has parts / ranks neighbours, a power of two; the tree of the ranks is the rest."""
     every = terms(parts)
     whole = summed(device, parts, every, 0.5)
@@ -102,7 +102,7 @@ def test_sums_of_neighbours_sum_to_the_same_bits(device: Backend, parts: int, ra
         np.testing.assert_array_equal(total, tree([sums[i] for sums in each]))
 
 
-def test_the_order_matters_in_these_tests() -> None:
+def test_the_order_matters_in_these_tests():
     scaled = [part[1] for part in terms(8)]
     chain = scaled[0].copy()
     for term in scaled[1:]:
@@ -111,7 +111,7 @@ def test_the_order_matters_in_these_tests() -> None:
 
 
 @pytest.mark.parametrize("parts", PARTS)
-def test_sums_wait_on_one_level_for_each_doubling(parts: int) -> None:
+def test_sums_wait_on_one_level_for_each_doubling(parts):
     (op,) = (op for op in section(parts, 1.0).ops if isinstance(op, Accumulate))
     waiting = [op.place(step) for step in range(parts)]
     assert [begun - ended for begun, ended in waiting][-1] == 0
@@ -119,7 +119,7 @@ def test_sums_wait_on_one_level_for_each_doubling(parts: int) -> None:
     assert len(op.slots()) == Accumulate.levels(parts) == needed
 
 
-def test_statistics_move_by_every_part_in_order(device: Backend) -> None:
+def test_statistics_move_by_every_part_in_order(device):
     """r = r / 2 + value / 2 for 3, then 5, from 1, is 2, then 3.5."""
     graph = Graph("moved", 1, training=True)
     kept = graph.tensor("kept", (2, 3), "float32", "state")
@@ -135,7 +135,7 @@ def test_statistics_move_by_every_part_in_order(device: Backend) -> None:
     executable.close()
 
 
-def test_a_part_keeps_its_values_in_its_row(device: Backend) -> None:
+def test_a_part_keeps_its_values_in_its_row(device):
     graph = Graph("kept", 1, training=True)
     values = tuple(graph.tensor(f"v{n}", (n,), "float32", "input") for n in (1, 2))
     step = graph.tensor("step", (1,), "int64", "state")

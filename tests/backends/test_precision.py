@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Options
-from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 
+from ..support.opened import opened
 from ..support.operations import OPERATIONS
 from ..support.precision.hard import MOST, errors, exact, floor, results
 from ..support.precision.precision_cases import CASES, mnist
@@ -83,38 +81,18 @@ LIBRARIES = {
 }
 
 
-def onednn(threads: int) -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    return OneDnnBackend(threads)
+# By the name of the backend and the number of its threads.
+BACKENDS = ["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "numpy": lambda: ReferenceBackend(1),
-    "cpu-1": lambda: onednn(1),
-    "cpu-2": lambda: onednn(2),
-    "cuda": cuda,
-}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+@pytest.fixture(params=BACKENDS, scope="module")
+def backend(request):
+    name, _, threads = request.param.partition("-")
+    return opened(name, int(threads or 1))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_error(name: str, backend: Backend) -> None:
+def test_error(name, backend):
     """At most MOST times PyTorch's, or half a unit in the last place, row by row."""
     check(name, backend, fusion=False)
 
@@ -123,13 +101,9 @@ def test_error(name: str, backend: Backend) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in CASES if name.startswith(("activated_sums", "bias_grad", "Lrn"))]
 )
-def test_error_of_kernels_that_fusion_takes(name: str) -> None:
+def test_error_of_kernels_that_fusion_takes(name):
     """Sums on the way and local normalisation by kernels of ours."""
-    try:
-        backend = cuda()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
-    check(name, backend, fusion=True)
+    check(name, opened("cuda"), fusion=True)
 
 
 def check(name: str, backend: Backend, fusion: bool) -> None:
@@ -156,7 +130,7 @@ def check(name: str, backend: Backend, fusion: bool) -> None:
         assert not over, f"{tensor.name}: {'; '.join(over)}"
 
 
-def test_every_operation_that_pytorch_has_is_measured() -> None:
+def test_every_operation_that_pytorch_has_is_measured():
     drafts = [make() for name, make in CASES.items() if name != "batch_norm-mnist"]
     every = [op for draft in drafts for op in draft.graph.ops]
     tried = {type(op).__name__ for op in every}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -37,7 +35,7 @@ def sample() -> Graph:
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
 
 
-def test_steps_go_on_where_the_last_ended() -> None:
+def test_steps_go_on_where_the_last_ended():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     executable.write(graph["x"], X)
@@ -50,7 +48,7 @@ def test_steps_go_on_where_the_last_ended() -> None:
     assert executable.read(graph["step"])[0] == 3
 
 
-def test_sections_share_parameters_and_state_alone() -> None:
+def test_sections_share_parameters_and_state_alone():
     first = sample()
     graph = Graph("other", 2)
     p, y = first["p"], graph.tensor("y", (2, 3))
@@ -64,7 +62,7 @@ def test_sections_share_parameters_and_state_alone() -> None:
         executable.read(first["y"])
 
 
-def test_reading_gives_a_copy_and_writing_takes_one() -> None:
+def test_reading_gives_a_copy_and_writing_takes_one():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     mine = X.copy()
@@ -76,7 +74,7 @@ def test_reading_gives_a_copy_and_writing_takes_one() -> None:
     np.testing.assert_array_equal(executable.read(graph["x"]), X)
 
 
-def test_data_sets_are_taken_by_reference_of_any_length(tmp_path: Path) -> None:
+def test_data_sets_are_taken_by_reference_of_any_length(tmp_path):
     np.save(tmp_path / "rates.npy", np.arange(7, dtype=np.float32))
     rates = np.load(tmp_path / "rates.npy", mmap_mode="r")
     graph = sample()
@@ -98,14 +96,14 @@ def test_data_sets_are_taken_by_reference_of_any_length(tmp_path: Path) -> None:
         ("rates", np.zeros(4, np.float64), "'rates' holds float32, the array float64"),
     ],
 )
-def test_arrays_that_do_not_fit(name: str, array: np.ndarray, message: str) -> None:
+def test_arrays_that_do_not_fit(name, array, message):
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     with pytest.raises(ShapeError, match=message):
         executable.write(graph[name], array)
 
 
-def test_what_is_computed_cannot_be_written() -> None:
+def test_what_is_computed_cannot_be_written():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     with pytest.raises(KeyError, match=r"'y' .activation. cannot be written"):
@@ -116,13 +114,13 @@ def test_what_is_computed_cannot_be_written() -> None:
         executable.read(Tensor("stranger", (1,), role="parameter"))
 
 
-def test_running_without_an_input_names_it() -> None:
+def test_running_without_an_input_names_it():
     executable = ReferenceBackend(1).compile({"train": sample()})
     with pytest.raises(KeyError, match=r"'x' .input. was neither written nor computed yet"):
         executable.run("train")
 
 
-def test_float64_throughout() -> None:
+def test_float64_throughout():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph}, Options("fp64"))
     precise = X.astype(np.float64) / 3
@@ -134,12 +132,12 @@ def test_float64_throughout() -> None:
     np.testing.assert_array_equal(executable.read(graph["p"]), X - np.maximum(precise, 0))
 
 
-def test_precisions_that_numpy_does_not_have() -> None:
+def test_precisions_that_numpy_does_not_have():
     with pytest.raises(BackendUnavailableError, match=r"'bf16'.* fp32 or fp64; set"):
         ReferenceBackend(1).compile({}, Options("bf16"))
 
 
-def test_measuring_changes_nothing() -> None:
+def test_measuring_changes_nothing():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     executable.write(graph["x"], X)
@@ -153,13 +151,13 @@ def test_measuring_changes_nothing() -> None:
     assert executable.read(graph["step"])[0] == 0
 
 
-def test_calls_name_function_and_arguments() -> None:
+def test_calls_name_function_and_arguments():
     call = ReferenceBackend(1).compile({"train": sample()}).calls("train")[0]
     assert (call.library, call.function, call.implementation) == ("numpy", "where", "relu")
     assert call.arguments["x"] == "(2, 3) float32"
 
 
-def test_a_tuning_of_another_backend_is_noticed() -> None:
+def test_a_tuning_of_another_backend_is_noticed():
     backend = ReferenceBackend(1)
     first = backend.compile({"train": sample()})
     assert first.notices == ()
@@ -172,7 +170,7 @@ def test_a_tuning_of_another_backend_is_noticed() -> None:
     assert "precision was fp32, now it is fp64" in precise.notices[0]
 
 
-def test_closing_lets_go() -> None:
+def test_closing_lets_go():
     graph = sample()
     executable = ReferenceBackend(1).compile({"train": graph})
     executable.close()
@@ -180,7 +178,7 @@ def test_closing_lets_go() -> None:
         executable.read(graph["step"])
 
 
-def test_limits_and_versions() -> None:
+def test_limits_and_versions():
     backend = ReferenceBackend(4)
     limits = backend.limits()
     assert limits.gflops > 0
@@ -189,7 +187,7 @@ def test_limits_and_versions() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_float32_stays_float32(name: str) -> None:
+def test_float32_stays_float32(name):
     """No kernel slips into float64 on the way: half the speed, and not what the others compute."""
     draft = CASES[name](np.random.default_rng(1), "normal")
     executable = ReferenceBackend(1).compile({"one": draft.graph}, Options(fusion=False))

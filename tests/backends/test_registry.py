@@ -9,7 +9,6 @@ from importlib import import_module
 import pytest
 from dnnstack.backends.cuda import executable as cuda_executable  # its import enters the kernels
 from dnnstack.backends.cuda.binding import bind as cuda
-from dnnstack.backends.cuda.binding.early_updates import EarlyUpdate
 from dnnstack.backends.cuda.fused import dense_tail, first_conv, pattern, residual
 from dnnstack.backends.onednn import bind as onednn
 from dnnstack.backends.onednn import executable as onednn_executable
@@ -25,8 +24,6 @@ from ..support.operations import OPERATIONS
 REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
 # Only a GPU's kernels unite several operations; the reference takes them apart.
 LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
-# What a device puts into its own list of a step's operations.
-OWN = {"cuda": {EarlyUpdate}}
 # Only a CPU computes with integers.
 INTEGERS = {ops.Quantize, ops.QuantizedConv2d, ops.QuantizedMatMul}
 CUDA = tuple(
@@ -36,7 +33,7 @@ CUDA = tuple(
 assert onednn_executable
 
 
-def test_ops_gives_every_operation_of_its_modules() -> None:
+def test_ops_gives_every_operation_of_its_modules():
     """All but what operations are only derived from."""
     for module in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
         import_module(module.name)
@@ -52,28 +49,24 @@ def test_ops_gives_every_operation_of_its_modules() -> None:
 
 
 @pytest.mark.parametrize("device", REGISTRIES)
-def test_every_operation_has_a_kernel(device: str) -> None:
+def test_every_operation_has_a_kernel(device):
     registry = REGISTRIES[device]
     lacking = {kind for kind in OPERATIONS if registry.find(kind) is None}
     assert {kind.__name__ for kind in lacking} == {kind.__name__ for kind in LACKING[device]}
 
 
 @pytest.mark.parametrize("device", REGISTRIES)
-def test_no_kernel_is_for_an_operation_that_there_is_not(device: str) -> None:
-    assert not {kind.__name__ for kind in _own(device) - OPERATIONS}
+def test_no_kernel_is_for_an_operation_that_there_is_not(device):
+    assert not {kind.__name__ for kind in set(REGISTRIES[device]) - OPERATIONS}
 
 
-def _own(device: str) -> set[type[Op]]:
-    return set(REGISTRIES[device]) - OWN.get(device, set())
-
-
-def test_every_kind_of_united_operations_has_a_kernel() -> None:
+def test_every_kind_of_united_operations_has_a_kernel():
     kinds = {first_conv.FORWARD, first_conv.BACKWARD, dense_tail.TAIL, dense_tail.GRADIENTS}
     kinds |= {residual.NORM_ADD, residual.GRADIENT}
     assert set(pattern.LAUNCHES) == kinds
 
 
-def test_what_onednn_has_not_numpy_computes() -> None:
+def test_what_onednn_has_not_numpy_computes():
     """And only there: a GPU that fell back to the host would be slow without a word."""
     for kind in (ops.Rbf, ops.Views):
         assert kind not in onednn.KERNELS
@@ -87,7 +80,7 @@ def test_what_onednn_has_not_numpy_computes() -> None:
     assert all(kernel.__module__.startswith(CUDA) for kernel in cuda.KERNELS.values())
 
 
-def test_of_an_operation_its_own_kernel_comes_first() -> None:
+def test_of_an_operation_its_own_kernel_comes_first():
     registry: Registry[str] = Registry("abacus")
     registry[ops.Scale] = "own"
     registry.fall_back("default", {ops.Scale, ops.Softmax})

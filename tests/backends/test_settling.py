@@ -49,21 +49,21 @@ class Machine:
 
 
 @pytest.fixture
-def machine() -> Machine:
+def machine():
     return Machine()
 
 
-def test_an_undisturbed_search_is_done_once(machine: Machine) -> None:
+def test_an_undisturbed_search_is_done_once(machine):
     assert [machine.start() for _ in range(3)] == ["1"] * 3
     assert (machine.searches, machine.asked, machine.told) == (1, 0, [])
 
 
-def test_a_short_search_does_not_do_for_a_thorough_one(machine: Machine) -> None:
+def test_a_short_search_does_not_do_for_a_thorough_one(machine):
     found = [machine.start(thorough) for thorough in (False, False, True, True, False)]
     assert found == ["1", "1", "2", "2", "2"]
 
 
-def test_a_disturbed_search_is_marked_told_and_done_again(machine: Machine) -> None:
+def test_a_disturbed_search_is_marked_told_and_done_again(machine):
     machine.disturbs, machine.quiet = True, False
     assert machine.start() == "1"
     assert machine.told == [DISTURBED]
@@ -77,7 +77,7 @@ def test_a_disturbed_search_is_marked_told_and_done_again(machine: Machine) -> N
     assert (machine.told, machine.searches) == ([], 2)
 
 
-def test_no_start_that_is_disturbed_itself_searches_again(machine: Machine) -> None:
+def test_no_start_that_is_disturbed_itself_searches_again(machine):
     machine.disturbs, machine.quiet = True, False
     for _ in range(5):
         assert machine.start() == "1"
@@ -85,14 +85,14 @@ def test_no_start_that_is_disturbed_itself_searches_again(machine: Machine) -> N
     assert (machine.searches, machine.asked) == (1, 4)
 
 
-def test_searches_that_are_always_disturbed_come_to_an_end(machine: Machine) -> None:
+def test_searches_that_are_always_disturbed_come_to_an_end(machine):
     """Each begins when it is quiet; the first choice stays, whose bits others have."""
     machine.disturbs = True
     assert [machine.start() for _ in range(5)] == ["1"] * 5
     assert (machine.searches, machine.told) == (3, [])
 
 
-def test_the_same_choices_once_more_are_not_told(machine: Machine) -> None:
+def test_the_same_choices_once_more_are_not_told(machine):
     same = {"search": "same"}
     for disturbed in (True, False):
         found, notes = settle(PRESENT, None, True, lambda: (same, not disturbed))  # noqa: B023
@@ -100,7 +100,7 @@ def test_the_same_choices_once_more_are_not_told(machine: Machine) -> None:
         assert notes == ((DISTURBED,) if disturbed else ())
 
 
-def test_graphs_that_are_alike_share_a_search(machine: Machine) -> None:
+def test_graphs_that_are_alike_share_a_search(machine):
     """And each table is of its own graph, so that a resume knows it."""
     for mark in ("abc", "def"):
         own = replace(PRESENT, graph=mark)
@@ -110,9 +110,7 @@ def test_graphs_that_are_alike_share_a_search(machine: Machine) -> None:
     assert settle(PRESENT, found, True, machine.search)[0].choices == {"search": "2"}
 
 
-def test_a_table_that_appeared_meanwhile_is_taken(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_appeared_meanwhile_is_taken(machine, monkeypatch):
     """Without locks, of a process that was faster."""
 
     def none(path: Path) -> None:
@@ -129,9 +127,7 @@ def test_a_table_that_appeared_meanwhile_is_taken(
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EROFS, errno.EACCES])
-def test_without_a_lock_a_marked_table_stays(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_without_a_lock_a_marked_table_stays(machine, monkeypatch, number):
     """In a folder that is only read, every start would search again and find other choices."""
     store(kept(replace(PRESENT, choices={"search": "0"}), disturbed=1))
 
@@ -143,9 +139,7 @@ def test_without_a_lock_a_marked_table_stays(
     assert (machine.searches, machine.told) == (0, [DISTURBED])
 
 
-def test_who_had_to_wait_takes_what_was_found_even_if_marked(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_had_to_wait_takes_what_was_found_even_if_marked(machine, monkeypatch):
     """Both were started at once, and are to compute the same bits."""
     path = tuning_cache._path(PRESENT, False).with_suffix(".lock")
     path.parent.mkdir(parents=True)
@@ -166,7 +160,7 @@ def test_who_had_to_wait_takes_what_was_found_even_if_marked(
     assert machine.start() == "1"
 
 
-def test_a_short_start_leaves_the_marked_table_of_a_thorough_search(machine: Machine) -> None:
+def test_a_short_start_leaves_the_marked_table_of_a_thorough_search(machine):
     store(kept(replace(PRESENT, choices={"search": "0"}), thorough=True, disturbed=1))
     assert machine.start() == "0"
     assert machine.told == [DISTURBED]
@@ -174,14 +168,14 @@ def test_a_short_start_leaves_the_marked_table_of_a_thorough_search(machine: Mac
     assert machine.start() == "1"
 
 
-def test_a_checkpoint_s_table_is_kept_whatever_is_stored(machine: Machine) -> None:
+def test_a_checkpoint_s_table_is_kept_whatever_is_stored(machine):
     store(kept(replace(PRESENT, choices={"search": "0"}), disturbed=1))
     given = replace(PRESENT, choices={"search": "given"})
     assert machine.start(given=given) == "given"
     assert (machine.searches, machine.asked, machine.told) == (0, 0, [])
 
 
-def test_the_mark_is_in_no_checkpoint(machine: Machine) -> None:
+def test_the_mark_is_in_no_checkpoint(machine):
     machine.disturbs, machine.quiet = True, False
     for _ in range(2):
         tuning, _ = settle(PRESENT, None, True, machine.search, quiet=machine.is_quiet)
@@ -190,7 +184,7 @@ def test_the_mark_is_in_no_checkpoint(machine: Machine) -> None:
         }
 
 
-def test_a_search_that_fails_leaves_the_lock(machine: Machine) -> None:
+def test_a_search_that_fails_leaves_the_lock(machine):
     def fail() -> Any:
         raise KeyError("a mistake")
 
@@ -200,7 +194,7 @@ def test_a_search_that_fails_leaves_the_lock(machine: Machine) -> None:
     assert settling.DISTURBED not in machine.told
 
 
-def test_a_search_that_takes_longer_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_takes_longer_is_told_while_it_lasts(monkeypatch):
     monkeypatch.setattr(settling, "TELL_SECONDS", 0.0)
     heard: list[str] = []
     told = threading.Event()
@@ -217,7 +211,7 @@ def test_a_search_that_takes_longer_is_told_while_it_lasts(monkeypatch: pytest.M
     assert [text.partition(" to find")[0] for text in heard] == ["timing the library's calls"]
 
 
-def test_a_search_that_ends_before_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ends_before_is_not_told(monkeypatch):
     monkeypatch.setattr(settling, "TELL_SECONDS", 3600.0)
     settle(PRESENT, None, True, lambda: ({}, True), notice=pytest.fail)
     assert not [each for each in threading.enumerate() if isinstance(each, threading.Timer)]

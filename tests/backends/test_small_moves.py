@@ -16,20 +16,11 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import (
-    AdamUpdate,
-    Advance,
-    Average,
-    BatchNorm,
-    ElementwiseUpdate,
-    MoveStatistics,
-    MuonUpdate,
-    SgdUpdate,
-)
 
 from ..support.op_draft import Draft
+from ..support.opened import NAMES, opened
 from ..support.update_formulas import FORMULAS
 
 STEPS, RATE = 20, 1e-3
@@ -38,33 +29,9 @@ SHAPE = (16, 62_500)
 Describe = Callable[[Draft], Tensor]
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "numpy": lambda: ReferenceBackend(1),
-    "cpu": onednn,
-    "cuda": cuda,
-}
-
-
-@pytest.fixture(
-    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
-)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    try:
-        return BACKENDS[request.param]()
-    except BackendUnavailableError as error:
-        pytest.skip(f"backend {request.param}: {error}")
+@pytest.fixture(params=NAMES, scope="module")
+def backend(request):
+    return opened(request.param)
 
 
 def clock(d: Draft) -> dict[str, Tensor]:
@@ -93,15 +60,15 @@ def updated(d: Draft, kind: str, decay: float) -> Tensor:
 
     if rule == "sgd":
         momentum = {"momentum": 0.9, "buffers": state("v")} if option else {"buffers": ()}
-        d.graph.add(SgdUpdate(**common, **momentum, nesterov=option == "nesterov"))
+        d.graph.add(ops.SgdUpdate(**common, **momentum, nesterov=option == "nesterov"))
     elif rule == "muon":
-        d.graph.add(MuonUpdate(**common, buffers=state("v"), iterations=1))
+        d.graph.add(ops.MuonUpdate(**common, buffers=state("v"), iterations=1))
     elif rule == "sign":
-        d.graph.add(ElementwiseUpdate(**common, states=(), start=(0,), formula=FORMULAS[rule]))
+        d.graph.add(ops.ElementwiseUpdate(**common, states=(), start=(0,), formula=FORMULAS[rule]))
     else:
         states = {"means": state("m"), "squares": state("squares"), "start": (0,)}
-        d.graph.add(AdamUpdate(**common, **states, decoupled=rule == "adamw"))
-    d.graph.add(Advance(step=common["step"]))
+        d.graph.add(ops.AdamUpdate(**common, **states, decoupled=rule == "adamw"))
+    d.graph.add(ops.Advance(step=common["step"]))
     return p
 
 
@@ -110,14 +77,14 @@ def averaged(d: Draft, away: float, pull: bool, exact: bool = False) -> Tensor:
     shape = (1000, 100)
     p = d.given("p", (2.0 + 0.3 * d.drawn(shape)).astype(np.float32), "parameter")
     given = {**clock(d), "gradients": (d.floats("drawn", *shape),), "parameters": (p,)}
-    d.graph.add(SgdUpdate(**given, buffers=(), weight_decay=(0.0,)))
+    d.graph.add(ops.SgdUpdate(**given, buffers=(), weight_decay=(0.0,)))
     a = around_one(d, "average/p", "state", *shape)
     decays = np.full(STEPS, 1.0 - away)
     table = d.graph.tensor("decays", decays.shape, "float32", "data")
     d.values[table] = decays if exact else decays.astype(np.float32)
     average = {"decays": table, "step": given["step"], "averages": (a,), "values": (p,)}
-    d.graph.add(Average(**average, pull=pull))
-    d.graph.add(Advance(step=given["step"]))
+    d.graph.add(ops.Average(**average, pull=pull))
+    d.graph.add(ops.Advance(step=given["step"]))
     return a
 
 
@@ -127,7 +94,7 @@ def tracked(d: Draft, momentum: float) -> Tensor:
     x, outs = d.floats("drawn", 16, 20_000), [d.out(name, 20_000) for name in ("m", "i")]
     statistics = {"mean": outs[0], "inverse_std": outs[1], "running_mean": mean}
     norm = {"x": x, "y": d.out("y", *x.shape), "eps": 1e-5, "momentum": momentum}
-    d.graph.add(BatchNorm(**norm, **statistics, running_var=var))
+    d.graph.add(ops.BatchNorm(**norm, **statistics, running_var=var))
     return mean
 
 
@@ -135,7 +102,7 @@ def tracked_by_parts(d: Draft, momentum: float) -> Tensor:
     mean = around_one(d, "mean", "state", 20_000)
     kept = d.given("drawn", d.drawn((1, 20_000)), "data")
     d.graph.add(
-        MoveStatistics(kept=kept, running=(mean,), momentum=(momentum,), weight=(momentum,))
+        ops.MoveStatistics(kept=kept, running=(mean,), momentum=(momentum,), weight=(momentum,))
     )
     return mean
 
@@ -171,7 +138,7 @@ def decayed(kind: str, decay: float) -> Array:
 
 @pytest.mark.parametrize("away", [1e-7, 1e-9])
 @pytest.mark.parametrize("kind", RULES)
-def test_weights_decay(backend: Backend, kind: str, away: float) -> None:
+def test_weights_decay(backend, kind, away):
     """away: rate times weight decay."""
     if kind == "sign" and away < 1e-7:
         pytest.skip("all of its moves are of one size and are rounded alike")
@@ -183,7 +150,7 @@ def test_weights_decay(backend: Backend, kind: str, away: float) -> None:
 
 @pytest.mark.parametrize("away", [1e-2, 1e-4, 1e-5, 1e-6])
 @pytest.mark.parametrize("pull", [False, True])
-def test_averages_follow(backend: Backend, away: float, pull: bool) -> None:
+def test_averages_follow(backend, away, pull):
     start = averaged(draft := Draft(np.random.default_rng(1), "normal"), away, pull)
     want = right(partial(averaged, away=away, pull=pull, exact=True))
     moved = (want - draft.values[start]).mean()
@@ -194,9 +161,7 @@ def test_averages_follow(backend: Backend, away: float, pull: bool) -> None:
 @pytest.mark.usefixtures("norms_by_onednn")
 @pytest.mark.parametrize("momentum", [0.1, 1e-3, 1e-4, 1e-5])
 @pytest.mark.parametrize("describe", [tracked, tracked_by_parts])
-def test_running_statistics_follow(
-    backend: Backend, describe: Callable[[Draft, float], Tensor], momentum: float
-) -> None:
+def test_running_statistics_follow(backend, describe, momentum):
     if describe is tracked_by_parts and not isinstance(backend, ReferenceBackend):
         pytest.skip("rows are not given from outside; oneDNN has the reference's function")
     start = describe(draft := Draft(np.random.default_rng(1), "normal"), momentum)

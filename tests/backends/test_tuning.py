@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from dnnstack.backends.tuning import Tuning, _without_numbers, code_digest, fingerprint
@@ -16,7 +15,7 @@ from dnnstack.layers.losses.focal import Focal
 TUNING = Tuning("onednn", {"oneDNN": "3.2", "threads": "2"}, "abc", {"conv2d_1": "nhwc"})
 
 
-def test_json_and_back() -> None:
+def test_json_and_back():
     assert from_json(json.dumps(TUNING.to_json()), Tuning) == TUNING
 
 
@@ -29,7 +28,7 @@ def test_json_and_back() -> None:
         {"backend": "x", "graph": "", "environment": 3, "choices": {}},
     ],
 )
-def test_tables_that_are_not_ours(table: dict[str, object]) -> None:
+def test_tables_that_are_not_ours(table):
     with pytest.raises(ValueError, match=r"Input|required"):
         from_json(json.dumps(table), Tuning)
 
@@ -48,7 +47,7 @@ def test_tables_that_are_not_ours(table: dict[str, object]) -> None:
         (replace(TUNING, environment={"isa": "avx2"}), "isa was unknown, now it is avx2"),
     ],
 )
-def test_misfit(present: Tuning, reason: str) -> None:
+def test_misfit(present, reason):
     found = TUNING.misfit(present)
     assert reason in found
     assert bool(found) == bool(reason)
@@ -76,7 +75,7 @@ def section(
     return graph
 
 
-def test_fingerprint() -> None:
+def test_fingerprint():
     """Geometry and sections count; how many pictures there are and who asked do not."""
     plain = fingerprint({"train": section()})
     assert plain == fingerprint({"train": section(count=100, origin="b")})
@@ -85,7 +84,7 @@ def test_fingerprint() -> None:
     assert plain != fingerprint({"train": section(), "evaluate": section(name="evaluate")})
 
 
-def test_fingerprint_without_numbers() -> None:
+def test_fingerprint_without_numbers():
     """What is computed counts, and not with which numbers."""
 
     def marks(shift: float) -> tuple[str, str]:
@@ -98,7 +97,7 @@ def test_fingerprint_without_numbers() -> None:
     assert fingerprint({"train": section(kernel=3)}, numbers=False) != none[1]
 
 
-def test_equal_numbers_of_an_operation_count() -> None:
+def test_equal_numbers_of_an_operation_count():
     """One rate of decay for all parameters may be another call than several."""
     assert _without_numbers((0.5, 0.5, 0.0)) == _without_numbers((0.1, 0.1, 0.0))
     assert _without_numbers((0.5, 0.5, 0.0)) != _without_numbers((0.1, 0.2, 0.0))
@@ -108,9 +107,7 @@ def test_equal_numbers_of_an_operation_count() -> None:
     assert _without_numbers(Focal(2.0)) != _without_numbers(Focal(1.0))
 
 
-def test_the_mark_of_a_package_is_of_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_mark_of_a_package_is_of_its_code(tmp_path, monkeypatch):
     """In all folders that are named, and of nothing else."""
     home = tmp_path / "marked_package"
     (home / "sources").mkdir(parents=True)

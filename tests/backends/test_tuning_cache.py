@@ -31,7 +31,7 @@ def only_file(cache: Path) -> Path:
     return path
 
 
-def test_a_table_is_found_again_for_what_it_was_made_for() -> None:
+def test_a_table_is_found_again_for_what_it_was_made_for():
     assert cached(WANTED) is None
     store(kept(TUNING))
     found = cached(WANTED)
@@ -43,7 +43,7 @@ def test_a_table_is_found_again_for_what_it_was_made_for() -> None:
     assert cached(WANTED) is None
 
 
-def test_a_thorough_search_comes_before_a_short_one() -> None:
+def test_a_thorough_search_comes_before_a_short_one():
     store(kept(TUNING))
     assert cached(WANTED, thorough=True) is None
     store(kept(OTHER, thorough=True))
@@ -53,21 +53,21 @@ def test_a_thorough_search_comes_before_a_short_one() -> None:
         assert (found.tuning(), found.thorough) == (OTHER, True)
 
 
-def test_a_table_of_an_earlier_version_counts_as_undisturbed(cache: Path) -> None:
+def test_a_table_of_an_earlier_version_counts_as_undisturbed(cache):
     store(kept(TUNING))
     only_file(cache).write_text(json.dumps(TUNING.to_json()))
     assert cached(WANTED) == kept(TUNING)
 
 
 @pytest.mark.parametrize("text", ["{", "", "\0", "[" * 100_000], ids=["{", "none", "0", "deep"])
-def test_a_damaged_table_is_none(cache: Path, text: str) -> None:
+def test_a_damaged_table_is_none(cache, text):
     store(kept(TUNING))
     only_file(cache).write_text(text)
     _replaced_by_the_next()
 
 
 @pytest.mark.parametrize("mark", ["1", -1, 1.5, [], None])
-def test_a_table_with_a_damaged_mark_is_none(cache: Path, mark: object) -> None:
+def test_a_table_with_a_damaged_mark_is_none(cache, mark):
     store(kept(TUNING))
     only_file(cache).write_text(json.dumps(TUNING.to_json() | {"disturbed": mark}))
     _replaced_by_the_next()
@@ -80,7 +80,7 @@ def _replaced_by_the_next() -> None:
     assert cached(WANTED) == kept(OTHER)
 
 
-def test_a_cache_that_cannot_be_written(cache: Path) -> None:
+def test_a_cache_that_cannot_be_written(cache):
     cache.mkdir(exist_ok=True)
     (cache / "tuning").write_text("a file where a folder should be")
     store(kept(TUNING))
@@ -98,7 +98,7 @@ def _no_link(number: int) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("number", [0, errno.EPERM, errno.ENOTSUP])
-def test_the_first_table_stays(cache: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_the_first_table_stays(cache, monkeypatch, number):
     """Also where the file system has no hard links."""
     if number:
         monkeypatch.setattr(files.os, "link", _no_link(number))
@@ -108,7 +108,7 @@ def test_the_first_table_stays(cache: Path, monkeypatch: pytest.MonkeyPatch, num
     assert [path.name for path in (cache / "tuning").iterdir()] == [only_file(cache).name]
 
 
-def test_of_many_at_once_one_is_the_first() -> None:
+def test_of_many_at_once_one_is_the_first():
     start, found = threading.Barrier(8), []
 
     def race(number: int) -> None:
@@ -131,7 +131,7 @@ def _lock_path(cache: Path) -> Path:
     return tuning_cache._path(WANTED, False).with_suffix(".lock")
 
 
-def test_who_waits_is_told_for_whom(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_told_for_whom(cache, monkeypatch):
     monkeypatch.setattr(tuning_cache, "_TELL_SECONDS", 0.0)
     held = lock(_lock_path(cache))
     told: list[str] = []
@@ -147,7 +147,7 @@ def test_who_waits_is_told_for_whom(cache: Path, monkeypatch: pytest.MonkeyPatch
     assert text.endswith("is timing the calls of this network; waiting for its choices")
 
 
-def test_a_short_wait_is_not_told(cache: Path) -> None:
+def test_a_short_wait_is_not_told(cache):
     held = lock(_lock_path(cache))
     calls: list[int] = []
 
@@ -160,7 +160,7 @@ def test_a_short_wait_is_not_told(cache: Path) -> None:
         assert (mine.held, mine.waited) == (True, True)
 
 
-def test_a_wait_can_be_interrupted(cache: Path) -> None:
+def test_a_wait_can_be_interrupted(cache):
     class Stop(Exception):
         pass
 
@@ -175,7 +175,7 @@ def test_a_wait_can_be_interrupted(cache: Path) -> None:
         pytest.fail("it had the turn")
 
 
-def test_a_wait_for_a_short_search_ends(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_a_short_search_ends(cache, monkeypatch):
     """Whose process hangs, or is stopped."""
     monkeypatch.setattr(tuning_cache, "_WAIT_SECONDS", 0.2)
     with lock(_lock_path(cache)), turn(WANTED, False) as mine:
@@ -188,7 +188,7 @@ def test_a_wait_for_a_short_search_ends(cache: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EROFS, errno.EACCES, errno.ELOOP])
-def test_without_a_lock_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_without_a_lock_nobody_is_waited_for(monkeypatch, number):
     def none(path: Path) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
@@ -197,7 +197,7 @@ def test_without_a_lock_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch, nu
         assert (mine.held, mine.waited) == (False, False)
 
 
-def test_a_killed_holder_leaves_the_lock_to_the_next(cache: Path) -> None:
+def test_a_killed_holder_leaves_the_lock_to_the_next(cache):
     code = (
         "import sys; from dnnstack.common.locks import lock\n"
         "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
@@ -220,7 +220,7 @@ def test_a_killed_holder_leaves_the_lock_to_the_next(cache: Path) -> None:
             assert (mine.held, mine.waited) == (True, True)
 
 
-def test_what_a_killed_writer_of_this_table_left_is_deleted(cache: Path) -> None:
+def test_what_a_killed_writer_of_this_table_left_is_deleted(cache):
     """Not that of another table, which another process may be writing just now."""
     store(kept(TUNING))
     path = only_file(cache)
@@ -237,7 +237,7 @@ def test_what_a_killed_writer_of_this_table_left_is_deleted(cache: Path) -> None
 PIPED: Any = {"stdout": subprocess.PIPE, "text": True, "check": True}
 
 
-def test_which_tables_want_another_search() -> None:
+def test_which_tables_want_another_search():
     assert [kept(TUNING, False, n).wants_another_search(False) for n in range(5)] == [
         *(False, True, True, False, False)
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,38 +15,25 @@ from pathlib import Path
 import pytest
 
 from ..support.forking import Commands
+from ..support.ran import ran
+from ..support.stored import beside
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]
 SUPPORT = Path(__file__).parents[1] / "support"
 
 # An odd batch for evaluation leaves a partial last one in every split.
-TINY = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  evaluation_batch_size: 30
-  validation: 64
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2, log_every: 5}
-"""
+TINY = beside(__file__, "tiny.yaml")
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory):
     """One cache for all processes: drawn pictures and tuning tables."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="session")
-def environment(cache: Path) -> dict[str, str]:
+def environment(cache):
     """Nothing of the user's own, and no network; output is buffered as usual."""
     # COLUMNS is that of pytest's workers, not of a terminal.
     own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED", "COLUMNS", "LINES")
@@ -54,44 +42,44 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def command() -> list[str]:
+def command():
     """How a process begins; a warning of any library is an error."""
     return [sys.executable, "-W", "error", "-m", "dnnstack.cli"]
 
 
+def ended(done: Result, status: int | None) -> Result:
+    """The same, with the status that is asked for."""
+    assert status in (None, done.returncode), done.stderr
+    return done
+
+
 @pytest.fixture(scope="session")
-def start_in(environment: dict[str, str], command: list[str]) -> Run:
+def start_in(environment, command):
     """Run the command in a folder, as a process that imports what it needs."""
 
-    def run(folder: Path, *arguments: str) -> Result:
-        return subprocess.run(
-            [*command, *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
+        return ended(ran([*command, *arguments], cwd=folder, env=environment), status)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def run_in(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run_in(environment, tmp_path_factory):
     """Run the command in a folder, as a child of a process that has imported everything."""
     with closing(Commands(environment, tmp_path_factory.mktemp("commands"))) as commands:
-        yield lambda folder, *arguments: commands.run(folder, arguments, environment)
+
+        def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
+            return ended(commands.run(folder, arguments, environment), status)
+
+        yield run
 
 
 @pytest.fixture
-def run(run_in: Run, tmp_path: Path) -> Run:
+def run(run_in, tmp_path):
     """Run the command in this test's folder, which holds ``tiny.yaml``."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
 
-    def here(*arguments: str) -> Result:
-        return run_in(tmp_path, *arguments)
-
-    return here
+    return functools.partial(run_in, tmp_path)
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,7 @@ Child = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
-def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+def child(environment, tmp_path_factory):
     """Run a command line in a forked child, numpy alone; options are those of ``children.py``."""
     out = tmp_path_factory.mktemp("child") / "out.txt"
     with subprocess.Popen(
@@ -134,7 +122,7 @@ def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def trained(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(start_in, tmp_path_factory):
     """A folder with ``tiny.yaml`` and its finished run, to be read and not written."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")

@@ -21,7 +21,7 @@ ABANDONED = f".x.{10**30}.0123abcd.tmp"
 
 
 @pytest.fixture
-def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(trained, cache, tmp_path, monkeypatch):
     """A folder with the finished run ``tiny``, pictures, and configs."""
     shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         ),
     ],
 )
-def test_what_a_killed_command_has_left(folder: str, lines: list[str], here: Path) -> None:
+def test_what_a_killed_command_has_left(folder, lines, here):
     *before, line = lines
     for each in before:
         assert main(shlex.split(each)) == 0

@@ -22,29 +22,17 @@ from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.reports.compress_report import CompressedReport
-from dnnstack.training.compressed.file import read_compressed
 from dnnstack.training.compressed.place import name_of
-from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.records.trained import Trained, find_trained
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.records.formats.dnnz import read_compressed
 from numpy.typing import NDArray
 from PIL import Image
 
-from .conftest import TINY, Run
+from ..support.stored import beside
+from .conftest import TINY
 
-STAGES = """\
-stages:
-  - prune: {keep: {"*.weight": 0.5}}
-    optimizer: {type: adam, lr: 0.003}
-    train: {epochs: 2, log_every: 5}
-  - prune: {keep: {"*.weight": 0.2}}
-  - share: {bits: {"*.weight": 3}}
-    train: {epochs: 1}
-paper:
-  title: Somebody 1999
-  rows: {dense_1.weight: [8, 6, 4.4, 5, 3.7, 2.32]}
-  times: 40
-  error: 1.58
-"""
+STAGES = beside(__file__, "compress_stages.yaml")
 EVERY_KIND = """\
 stages:
   - filters: {conv2d_1: 0.5}
@@ -58,7 +46,7 @@ COMPRESS = ("compress", "--config", "small.yaml", "--device", "numpy")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+def folder(tmp_path, monkeypatch, cache):
     """With a trained network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -68,9 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path
     return tmp_path
 
 
-def test_pruning_alone_is_told_to_make_no_small_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_alone_is_told_to_make_no_small_file(folder, capsys):
     """Of arrays with too many values for a code book, as those of large layers are."""
     assert main([*COMPRESS]) == 0
     said = "a pruned weight takes as much of the file as any other until its array is coded; "
@@ -82,7 +68,7 @@ def test_pruning_alone_is_told_to_make_no_small_file(
     assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
-def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_becomes_a_small_file(folder, capsys):
     capsys.readouterr()
     assert main([*COMPRESS]) == 0
     out = capsys.readouterr().out
@@ -165,7 +151,7 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
 
 
-def test_a_network_of_own_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_of_own_pictures(folder, capsys):
     """They are found from the folder of the config, whatever ``DNNSTACK_DATA`` names."""
     Path("data").mkdir()
     for split, label, name in product(("train", "test"), ("dark", "light"), "abcd"):
@@ -194,9 +180,7 @@ def test_a_network_of_own_pictures(folder: Path, capsys: pytest.CaptureFixture[s
         assert "photos/train" in capsys.readouterr().err
 
 
-def test_filters_that_are_left_out_leave_an_ordinary_network(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_that_are_left_out_leave_an_ordinary_network(folder, capsys):
     Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
     capsys.readouterr()
     words = ["compress", "--config", "few.yaml", "--device", "numpy"]
@@ -238,9 +222,7 @@ def test_filters_that_are_left_out_leave_an_ordinary_network(
     assert "'a' has 2; a share is above 0" in said("{a: 2}")
 
 
-def test_a_network_of_8_bits_needs_no_training(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_of_8_bits_needs_no_training(folder, capsys):
     capsys.readouterr()
     words = ["compress", "--config", "int8.yaml", "--device", "numpy"]
     assert main([*words, "--json", "-q"]) == 0
@@ -288,7 +270,7 @@ def test_a_network_of_8_bits_needs_no_training(
     assert "stage 0 has quantize, which only the last one can have" in told()
 
 
-def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sensitivity(folder, capsys):
     """Each point is what an evaluation of a network with these weights gives."""
     capsys.readouterr()
     words = ["compress", "--sensitivity", "--device", "numpy"]
@@ -330,13 +312,10 @@ def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Missing option '--config', a file with stages" in capsys.readouterr().err
 
 
-def test_a_kill_loses_nothing(
-    folder: Path, command: list[str], environment: dict[str, str], run_in: Run
-) -> None:
+def test_a_kill_loses_nothing(folder, command, environment, run_in):
     """Killed in the middle of every training, each time resumed: the same bytes."""
     Path("small.yaml").write_text(EVERY_KIND)
-    whole = run_in(folder, *COMPRESS, "--threads", "1")
-    assert whole.returncode == 0, whole.stderr
+    run_in(folder, *COMPRESS, "--threads", "1", status=0)
     want = Path("runs/tiny-compressed/tiny.dnnz").read_bytes()
     words = [*COMPRESS, "--threads", "1"]
     place = Path("runs/tiny-compressed-2")
@@ -353,17 +332,14 @@ def test_a_kill_loses_nothing(
         process.wait()
         assert not (place / "tiny.dnnz").exists()
         words = [*COMPRESS, "--threads", "1", "--resume", str(place)]
-    ended = run_in(folder, *words)
-    assert ended.returncode == 0, ended.stderr
+    run_in(folder, *words, status=0)
     assert (place / "tiny.dnnz").read_bytes() == want
     # Each stage went on where it was.
     left = sorted(path.name for path in Path("runs/tiny-compressed").iterdir())
     assert sorted(path.name for path in place.iterdir()) == left
 
 
-def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(folder, capsys):
     assert main([*COMPRESS, "-q"]) == 0
     place = Path("runs/tiny-compressed")
     record = json.loads((place / "compress.json").read_text())
@@ -376,7 +352,7 @@ def test_a_stage_that_goes_on_warns_of_a_damaged_checkpoint(
     assert line.startswith(f"dnnstack: warning: {damaged}: is damaged")
 
 
-def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(folder, capsys):
     capsys.readouterr()
 
     def said(*words: str) -> str:
@@ -407,7 +383,7 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not list(Path("runs").glob("tiny-compressed*"))
 
 
-def test_the_folder_has_the_name_of_the_run(folder: Path) -> None:
+def test_the_folder_has_the_name_of_the_run(folder):
     """Not that of its config, which other runs have too."""
     other = Path("runs/tiny-seeds/seed-2")
     for name, copy in (("tiny-2", Path("runs/tiny-2")), ("tiny-seeds-seed-2", other)):

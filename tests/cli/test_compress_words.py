@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from dnnstack.cli.main import main
 
-from .conftest import TINY, Run
+from .conftest import TINY
 
 STAGES = "stages: [{prune: {keep: {'*.weight': 0.5}}, train: {epochs: 1, log_every: 5}}]\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+def folder(tmp_path, monkeypatch, cache):
     """With a trained network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -28,9 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path
     return tmp_path
 
 
-def test_the_stages_that_do_not_train_are_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_stages_that_do_not_train_are_named(folder, capsys):
     capsys.readouterr()
     assert main(["compress", "--config", "int8.yaml", "--device", "numpy"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -39,9 +37,7 @@ def test_the_stages_that_do_not_train_are_named(
     assert "drawn       runs/tiny-compressed/weights.png" in lines
 
 
-def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one(folder, capsys):
     words = ["compress", "--config", "small stages.yaml", "--device", "numpy", "-q"]
     words += ["--set", "stages.0.train.epochs=2"]
     assert main(words) == 0
@@ -56,9 +52,7 @@ def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one
     assert "using" not in said
 
 
-def test_the_files_of_a_sensitivity_are_named_from_here(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_sensitivity_are_named_from_here(folder, capsys, monkeypatch):
     words = ["compress", "--sensitivity", "--device", "numpy"]
     assert main(words) == 0
     out = capsys.readouterr().out
@@ -71,13 +65,7 @@ def test_the_files_of_a_sensitivity_are_named_from_here(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_ends_with_the_command_that_goes_on(
-    folder: Path,
-    command: list[str],
-    environment: dict[str, str],
-    run_in: Run,
-    number: signal.Signals,
-) -> None:
+def test_a_signal_ends_with_the_command_that_goes_on(folder, command, environment, run_in, number):
     changes = ["--set", "stages.0.train.epochs=100000", "--device", "numpy", "--threads", "1"]
     words = ["compress", "tiny", "--config", "small stages.yaml", *changes]
     place = Path("runs/tiny-compressed")
@@ -102,6 +90,5 @@ def test_a_signal_ends_with_the_command_that_goes_on(
     assert last.endswith(f" --device numpy --threads 1 --resume {place}")
     given = shlex.split(last.removeprefix("resume with dnnstack "))
     # Other stages are refused, which says that the folder was found, and trains nothing.
-    again = run_in(folder, *[each.replace("=100000", "=1") for each in given])
-    assert again.returncode == 1
+    again = run_in(folder, *[each.replace("=100000", "=1") for each in given], status=1)
     assert str(place) in again.stderr

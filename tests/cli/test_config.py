@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from dnnstack.configs import load_config
@@ -14,7 +13,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("name", ["digits", "lenet", "lenet5", "mlp"])
-def test_the_output_is_an_equal_config(run: Run, tmp_path: Path, name: str) -> None:
+def test_the_output_is_an_equal_config(run, tmp_path, name):
     done = run("config", "--config", f"{name}.yaml", "--set", "train.epochs=3")
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "mine.yaml").write_text(done.stdout, encoding="utf-8")
@@ -23,7 +22,10 @@ def test_the_output_is_an_equal_config(run: Run, tmp_path: Path, name: str) -> N
     assert "evaluation_batch_size" in done.stdout
 
 
-def test_the_schema_is_json(run: Run) -> None:
+def test_the_schema_is_json(run):
     done = run("config", "--schema")
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(json.loads(done.stdout)["required"]) == {"data", "layers", "optimizer", "train"}
+    found = json.loads(done.stdout)
+    assert set(found["required"]) == {"data", "layers", "optimizer", "train"}
+    # For people, too: a line for each key.
+    assert done.stdout == f"{json.dumps(found, indent=2)}\n"

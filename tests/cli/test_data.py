@@ -6,8 +6,7 @@ import hashlib
 import json
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,14 +15,13 @@ from dnnstack.datasets import mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 from PIL import Image
 
-from ..support.https_server import CERTIFICATE, Request, Server, serving
+from ..support.https_server import CERTIFICATE, Request, serving
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_table_json_and_a_sheet(run: Run, tmp_path: Path) -> None:
-    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png")
-    assert done.returncode == 0, done.stderr
+def test_a_table_json_and_a_sheet(run, tmp_path):
+    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png", status=0)
     assert done.stderr == "dnnstack: contact sheet written to sheet.png\n"
     totals = next(line for line in done.stdout.splitlines() if line.startswith("total"))
     assert totals.split() == ["total", "416", "64", "100"]
@@ -39,7 +37,7 @@ def test_a_table_json_and_a_sheet(run: Run, tmp_path: Path) -> None:
     assert f"mean: {shown['mean'][0]:.4f}, std: {shown['std'][0]:.4f}" in done.stdout
 
 
-def test_the_sheet_is_drawn_unasked(run: Run, tmp_path: Path) -> None:
+def test_the_sheet_is_drawn_unasked(run, tmp_path):
     done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
     assert done.stderr == "dnnstack: contact sheet written to mine-samples.png\n"
     with Image.open(tmp_path / "mine-samples.png") as sheet:
@@ -48,34 +46,30 @@ def test_the_sheet_is_drawn_unasked(run: Run, tmp_path: Path) -> None:
     done = run("data", "--config", "tiny.yaml", "--set", "name=mine", "--no-sheet")
     assert (done.returncode, done.stderr) == (0, "")
     assert not list(tmp_path.glob("*.png"))
-    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png")
-    assert done.returncode == 2
+    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png", status=2)
     assert "--save and --no-sheet contradict each other" in done.stderr
 
 
-def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_place_where_no_sheet_can_be_is_told(run, tmp_path):
     (tmp_path / "mine-samples.png").mkdir()
-    done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
-    assert done.returncode == 1
+    done = run("data", "--config", "tiny.yaml", "--set", "name=mine", status=1)
     assert "error: mine-samples.png" in done.stderr
     assert "--save PNG chooses another file, --no-sheet draws none" in done.stderr
     assert "train  validation  test" in done.stdout
 
 
-def test_wrong_places_for_the_sheet(run: Run) -> None:
+def test_wrong_places_for_the_sheet(run):
     done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
     assert (done.returncode, done.stdout) == (2, "")
     assert "sheet.jpg: the contact sheet is a PNG" in done.stderr
-    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png")
-    assert done.returncode == 1
+    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png", status=1)
     assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr
 
 
 @pytest.mark.parametrize("switch", [("--offline",), ()])
-def test_offline_the_way_out_is_named(run: Run, switch: tuple[str, ...], tmp_path: Path) -> None:
+def test_offline_the_way_out_is_named(run, switch, tmp_path):
     # The environment of these tests says DNNSTACK_OFFLINE=1 already.
-    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch)
-    assert done.returncode == 1
+    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch, status=1)
     for piece in (
         "MNIST is not in d/mnist: missing train-images-idx3-ubyte.gz, ",
         "--offline or DNNSTACK_OFFLINE",
@@ -87,7 +81,7 @@ def test_offline_the_way_out_is_named(run: Run, switch: tuple[str, ...], tmp_pat
 
 
 @pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+def mirror(monkeypatch, tmp_path):
     """A server with a small MNIST, taken for the original by this process."""
     contents = {}
     for stem, count in (("train", 40), ("t10k", 20)):
@@ -118,9 +112,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_missing_files_arrive(
-    mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_files_arrive(mirror, tmp_path, capsys):
     folder = tmp_path / "data"
     config = ["data", "--config", "lenet.yaml", "--set", "data.validation=5"]
     arguments = [*config, "--no-sheet", "--data-dir"]
@@ -133,9 +125,7 @@ def test_missing_files_arrive(
     assert (capsys.readouterr(), len(mirror.asked)) == ((out, ""), 4)
 
 
-def test_offline_is_heard_before_the_mirrors(
-    mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_offline_is_heard_before_the_mirrors(mirror, tmp_path, capsys):
     where = ["--data-dir", str(tmp_path / "data")]
     assert main(["data", "--config", "lenet.yaml", *where, "--offline"]) == 1
     assert main(["train", "--config", "lenet.yaml", "--device", "numpy", *where, "--offline"]) == 1
@@ -143,7 +133,7 @@ def test_offline_is_heard_before_the_mirrors(
     assert mirror.asked == []
 
 
-def test_a_table_has_no_sheet_unless_one_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_a_table_has_no_sheet_unless_one_is_asked_for(run, tmp_path):
     done = run("data", "--config", "perceptron-nand.yaml")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("data set    table: rows 2x1x1, 2 classes\n")

@@ -28,7 +28,7 @@ DOCUMENTS = [
 ]
 
 
-def test_every_command_that_takes_a_plugin_is_named() -> None:
+def test_every_command_that_takes_a_plugin_is_named():
     text = " ".join(_text("docs/plugins.md").split())
     named = re.search(r"cannot be changed\.\) (.*) take `--plugin`", text)
     assert named is not None
@@ -58,7 +58,7 @@ def _command_lines() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", sorted(set(_command_lines())))
-def test_every_command_line_can_be_typed(line: str) -> None:
+def test_every_command_line_can_be_typed(line):
     command, *arguments = shlex.split(re.split(r"[|>]", line)[0])[1:]
     parsed = dnnstack.commands[command].make_context(command, arguments)
     reference = parsed.params.get("reference")
@@ -71,7 +71,7 @@ def test_every_command_line_can_be_typed(line: str) -> None:
             )
 
 
-def test_every_benchmark_that_is_named_is_there_or_told_to_be_gone() -> None:
+def test_every_benchmark_that_is_named_is_there_or_told_to_be_gone():
     there = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
     named = {n for each in DOCUMENTS for n in re.findall(r"benchmarks/(\w+\.py)", _text(each))}
     listed, said, gone = _text("docs/benchmarks.md").partition("These scripts are gone:")
@@ -88,7 +88,7 @@ def _anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_links_lead_to_files_and_headings(name: str) -> None:
+def test_links_lead_to_files_and_headings(name):
     for target in re.findall(r"\]\(([^)\s]+)\)", _text(name)):
         if "://" not in target:
             file, _, anchor = target.partition("#")
@@ -98,23 +98,23 @@ def test_links_lead_to_files_and_headings(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_tests_and_scripts_that_are_named_exist(name: str) -> None:
+def test_tests_and_scripts_that_are_named_exist(name):
     for path in re.findall(r"`((?:tests|release)/[\w./*-]+)`", _text(name)):
         assert list(ROOT.glob(path)), path
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_prose_fits_on_120_columns(name: str) -> None:
+def test_prose_fits_on_120_columns(name):
     for line in _text(name).splitlines():
         assert len(line) <= 120 or line.startswith(("|", "    ")), line
 
 
-def test_every_command_has_an_example() -> None:
+def test_every_command_has_an_example():
     for name, command in dnnstack.commands.items():
         assert f"dnnstack {name}" in str(command.epilog)
 
 
-def test_every_option_and_command_is_described() -> None:
+def test_every_option_and_command_is_described():
     text = _text("docs/commands.md")
     for name, command in dnnstack.commands.items():
         assert f"## `{name}`" in text
@@ -137,12 +137,12 @@ def _words(schema: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("word", sorted(set(_words(json_schema()))))
-def test_every_key_and_kind_is_described(word: str) -> None:
+def test_every_key_and_kind_is_described(word):
     assert re.search(rf"(?<![\w-])`?{re.escape(word)}\b", _text("docs/config.md"))
     assert re.search(rf"`[^`\n]*\b{re.escape(word)}\b[^`\n]*`", _text("docs/config.md"))
 
 
-def test_the_config_of_the_readme_is_the_packaged_one() -> None:
+def test_the_config_of_the_readme_is_the_packaged_one():
     block = _text("README.md").partition("## A config\n")[2].partition("\n## ")[0]
     lines = [line[4:] for line in block.splitlines() if line.startswith("    ")]
     assert parse_config("\n".join(lines), "README.md") == load_config("lenet.yaml").config
@@ -158,7 +158,7 @@ def test_the_config_of_the_readme_is_the_packaged_one() -> None:
         ("`checkpoint`", ("checkpoint",)),
     ],
 )
-def test_defaults_are_those_of_the_schema(section: str, path: tuple[str, ...]) -> None:
+def test_defaults_are_those_of_the_schema(section, path):
     text = _text("docs/config.md").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE))
     model: Any = RunConfig
@@ -183,12 +183,12 @@ def test_defaults_are_those_of_the_schema(section: str, path: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_two_lines_in_a_row_are_empty(name: str) -> None:
+def test_no_two_lines_in_a_row_are_empty(name):
     """In the code of an example they may be."""
     assert not re.search(r"\n{3,}(?=\S)", _text(name))
 
 
-def test_tables_of_kinds_are_those_of_the_schema() -> None:
+def test_tables_of_kinds_are_those_of_the_schema():
     """Write them anew with ``python -m dnnstack.configs.generated .``."""
     text = _text("docs/config.md")
     assert text.count("<!-- table: ") == 5

@@ -3,12 +3,11 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_machine_that_is_ready(run: Run, tmp_path: Path) -> None:
+def test_a_machine_that_is_ready(run, tmp_path):
     before = sorted(tmp_path.iterdir())
     done = run("doctor", "--data-dir", "data")
     assert (done.returncode, done.stderr) == (0, "")
@@ -19,10 +18,9 @@ def test_a_machine_that_is_ready(run: Run, tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_is_missing_is_said_and_is_the_exit_status(run: Run, tmp_path: Path) -> None:
+def test_what_is_missing_is_said_and_is_the_exit_status(run, tmp_path):
     (tmp_path / "runs").write_text("")
-    done = run("doctor")
-    assert done.returncode == 1
+    done = run("doctor", status=1)
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("X "))
     assert line.split()[:2] == ["X", "runs"]
     assert line.endswith("cannot be written")
@@ -30,7 +28,7 @@ def test_what_is_missing_is_said_and_is_the_exit_status(run: Run, tmp_path: Path
     assert run("doctor", "--runs-dir", "elsewhere").returncode == 0
 
 
-def test_json(run: Run, tmp_path: Path) -> None:
+def test_json(run, tmp_path):
     shown = json.loads(run("doctor", "--json").stdout)
     assert shown["ready"] is True
     assert {tuple(finding) for finding in shown["findings"]} == {
@@ -41,9 +39,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["ready"]) == (1, False)
 
 
-def test_a_reader_who_has_seen_enough_changes_no_status(
-    command: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_reader_who_has_seen_enough_changes_no_status(command, environment, tmp_path):
     with subprocess.Popen(
         [*command, "doctor"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
     ) as process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,9 +16,11 @@ from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import Downloads
 from dnnstack.training import assemble
 
+from ..support.ran import ran
+
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
+def begun(monkeypatch, tmp_path):
     """What is begun, on a machine with a driver."""
     driver, found = tmp_path / "nvidiactl", list[bool]()
     driver.touch()
@@ -45,40 +46,36 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
         (None, "run: {device: cpu}", ("run.threads=2",), False),
     ],
 )
-def test_it_is_opened_unless_something_else_is_wanted(
-    begun: list[bool], device: str | None, text: str, overrides: tuple[str, ...], wanted: bool
-) -> None:
+def test_it_is_opened_unless_something_else_is_wanted(begun, device, text, overrides, wanted):
     Path("a.yaml").write_text(text)
     early.open_gpu(device, "a.yaml", overrides, False)
     assert begun == [False] * wanted
 
 
-def test_a_config_of_the_package_is_looked_at(begun: list[bool]) -> None:
+def test_a_config_of_the_package_is_looked_at(begun):
     early.open_gpu(None, "lenet.yaml", (), True)
     assert begun == [True]
 
 
 @pytest.mark.parametrize("reference", ["", "missing.yaml", "."])
-def test_a_config_that_cannot_be_read_is_left_to_its_reader(
-    begun: list[bool], reference: str
-) -> None:
+def test_a_config_that_cannot_be_read_is_left_to_its_reader(begun, reference):
     early.open_gpu(None, reference, (), True)
     assert begun == [True]
 
 
-def test_a_pipe_is_not_read(begun: list[bool]) -> None:
+def test_a_pipe_is_not_read(begun):
     os.mkfifo("pipe.yaml")
     early.open_gpu(None, "pipe.yaml", (), True)
     assert begun == [True]
 
 
-def test_not_without_a_driver(begun: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_without_a_driver(begun, monkeypatch):
     monkeypatch.setattr(ahead, "NVIDIA_DRIVER", Path("/nowhere"))
     early.open_gpu("cuda", "lenet.yaml", (), True)
     assert begun == []
 
 
-def test_one_of_several_processes_is_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_several_processes_is_not_alone(monkeypatch):
     """It must choose its GPU first."""
     assert ranks.is_alone()
     monkeypatch.setenv("PMI_SIZE", "2")
@@ -94,7 +91,7 @@ def _fail_inside() -> None:
         raise KeyError
 
 
-def test_collection_goes_on_where_it_was_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collection_goes_on_where_it_was_on(monkeypatch):
     frozen: list[int] = []
     monkeypatch.setattr(early, "_left", [None])
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
@@ -106,9 +103,7 @@ def test_collection_goes_on_where_it_was_on(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [("mnist", True), ("strokes", False)])
-def test_a_data_set_of_few_files_is_read_by_a_thread(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, wanted: bool
-) -> None:
+def test_a_data_set_of_few_files_is_read_by_a_thread(monkeypatch, tmp_path, kind, wanted):
     asked: list[tuple[str, Path, bool, bool]] = []
     done = threading.Event()
 
@@ -124,7 +119,7 @@ def test_a_data_set_of_few_files_is_read_by_a_thread(
     assert asked == [("train", tmp_path, True, False)] * wanted
 
 
-def test_a_command_does_not_look_for_plugins_of_pydantic() -> None:
+def test_a_command_does_not_look_for_plugins_of_pydantic():
     """It would read the metadata of every installed package."""
     code = """
 from dnnstack import cli
@@ -135,7 +130,5 @@ from pydantic.plugin import _loader
 print(_loader._plugins)
 """
     environment = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", code], env=environment, check=True)
     assert done.stdout == "None\n"

@@ -8,24 +8,15 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
 
 from ..support.picture_folders import paint
+from ..support.stored import beside
 
 NAMES = ("Aster \u7d2b", "plain \xfc", "\uff54\uff55")
-CONFIG = """\
-name: flowers
-data:
-  dataset: {image_folder: {train: "fl\xfcrs \u7d2b", size: 8}}
-  batch_size: 4
-  validation: 6
-layers: [flatten, {dense: {units: 3}}, softmax]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 1}
-"""
+CONFIG = beside(__file__, "encodings_config.yaml")
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SETTINGS = {
     "ascii": {"PYTHONIOENCODING": "ascii"},
@@ -38,7 +29,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def flowers(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flowers(start_in, tmp_path_factory):
     """A folder with a config, pictures of three classes, and two runs."""
     folder = tmp_path_factory.mktemp("flowers")
     (folder / "flowers.yaml").write_text(CONFIG, "utf-8")
@@ -46,15 +37,12 @@ def flowers(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = NAMES[number % 3]
         paint(folder / "fl\xfcrs \u7d2b" / name / f"{number // 3}.png", number, (8, 8))
     for _ in range(2):
-        done = start_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY)
-        assert done.returncode == 0, done.stderr
+        start_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY, status=0)
     return folder
 
 
 @pytest.fixture
-def printed(
-    command: list[str], environment: dict[str, str], flowers: Path
-) -> Callable[..., tuple[int, str, str]]:
+def printed(command, environment, flowers):
     """The exit status and what a command prints under such a setting."""
 
     def run(setting: str, *words: str) -> tuple[int, str, str]:
@@ -80,7 +68,7 @@ def _escaped(text: str, setting: str) -> str:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_prediction(printed: Printed, setting: str) -> None:
+def test_a_prediction(printed, setting):
     path = f"fl\xfcrs \u7d2b/{NAMES[2]}/0.png"
     status, out, err = printed(setting, "predict", *ON_NUMPY, path)
     assert status == 0, err
@@ -109,7 +97,7 @@ def test_a_prediction(printed: Printed, setting: str) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_what_names_classes(printed: Printed, setting: str, words: tuple[str, ...]) -> None:
+def test_what_names_classes(printed, setting, words):
     status, out, err = printed(setting, *words)
     assert status == 0, err
     assert "Traceback" not in err
@@ -123,9 +111,7 @@ def test_what_names_classes(printed: Printed, setting: str, words: tuple[str, ..
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_config_is_utf_8_whatever_the_output_is(
-    command: list[str], environment: dict[str, str], flowers: Path, setting: str
-) -> None:
+def test_a_config_is_utf_8_whatever_the_output_is(command, environment, flowers, setting):
     done = subprocess.run(
         [*command, "config", "--config", "flowers.yaml"],
         cwd=flowers,
@@ -138,9 +124,7 @@ def test_a_config_is_utf_8_whatever_the_output_is(
     assert options["train"].endswith("fl\xfcrs \u7d2b")
 
 
-def test_the_c_locale_is_named_where_it_makes_names_unreadable(
-    printed: Printed, flowers: Path
-) -> None:
+def test_the_c_locale_is_named_where_it_makes_names_unreadable(printed, flowers):
     advice = "is UTF-8, but the encoding of this locale is ascii; set PYTHONUTF8=1"
     shutil.copytree(flowers / "fl\xfcrs \u7d2b", flowers / "plain", dirs_exist_ok=True)
     status, _, err = printed("C", "new", "plain", "--output", "c.yaml")

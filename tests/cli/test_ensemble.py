@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -15,7 +14,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 FILES = [f"runs/tiny/checkpoints/step-{step}.safetensors" for step in (13, 26)]
 
 
-def test_several_names_in_three_ways(run_in: Run, trained: Path) -> None:
+def test_several_names_in_three_ways(run_in, trained):
     ways = (["--ensemble", *FILES], ["--ensemble", ",".join(FILES)])
     ways += (["--ensemble", FILES[0], "--ensemble", FILES[1]],)
     found = [run_in(trained, "eval", "--device", "numpy", "--json", *way) for way in ways]
@@ -29,11 +28,12 @@ def test_several_names_in_three_ways(run_in: Run, trained: Path) -> None:
     assert text.count("gain  ") == 1
 
 
-def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
+def test_pictures(run_in, trained, tmp_path):
     Image.new("L", (28, 28), 40).save(tmp_path / "dark.png")
     chosen = ["--ensemble", ",".join(FILES), "--combine", "votes", "--device", "numpy"]
-    done = run_in(trained, "predict", "--json", *chosen, "--top", "10", str(tmp_path / "dark.png"))
-    assert done.returncode == 0, done.stderr
+    done = run_in(
+        trained, "predict", "--json", *chosen, "--top", "10", str(tmp_path / "dark.png"), status=0
+    )
     shares = [each["probability"] for each in json.loads(done.stdout)["top"]]
     assert sum(shares) == pytest.approx(1)
     assert set(shares) <= {0.0, 0.5, 1.0}
@@ -51,19 +51,19 @@ def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
         (["--ensemble", "tiny"], "named; names are separated by commas: --ensemble tiny,NAME\n"),
     ],
 )
-def test_wrong_usage(run_in: Run, trained: Path, arguments: list[str], message: str) -> None:
-    done = run_in(trained, "eval", *arguments)
-    assert done.returncode == 2
+def test_wrong_usage(run_in, trained, arguments, message):
+    done = run_in(trained, "eval", *arguments, status=2)
     assert message in done.stderr
 
 
-def test_a_file_that_is_missing_is_called_a_file(run_in: Run, trained: Path) -> None:
-    done = run_in(trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors")
-    assert done.returncode == 1
+def test_a_file_that_is_missing_is_called_a_file(run_in, trained):
+    done = run_in(
+        trained, "eval", "--device", "numpy", "--ensemble", f"{FILES[0]},no.safetensors", status=1
+    )
     assert "no.safetensors: no such file; a run's checkpoints are in" in done.stderr
 
 
-def test_a_group_that_was_meant_is_named(run_in: Run, trained: Path, tmp_path: Path) -> None:
+def test_a_group_that_was_meant_is_named(run_in, trained, tmp_path):
     shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
     (tmp_path / "runs" / "tiny-seeds").mkdir()
     (tmp_path / "runs" / "tiny-seeds" / "group.json").write_text("{}", "utf-8")

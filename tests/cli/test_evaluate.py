@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from dnnstack.cli.evaluate import _plots_dir
-from dnnstack.training.intervals import wilson
+from dnnstack.training.inference.intervals import wilson
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -35,8 +35,7 @@ KEYS = [
 
 
 def _json(run_in: Run, folder: Path, *arguments: str) -> dict[str, Any]:
-    done = run_in(folder, "eval", "--json", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, "eval", "--json", *arguments, status=0)
     assert done.stdout.count("\n") == 1
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -44,9 +43,7 @@ def _json(run_in: Run, folder: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
 @pytest.mark.parametrize(("split", "count"), [("test", 100), ("validation", 64), ("train", 416)])
-def test_json_counts_every_picture_once(
-    run_in: Run, trained: Path, split: str, count: int, device: str
-) -> None:
+def test_json_counts_every_picture_once(run_in, trained, split, count, device):
     found = _json(run_in, trained, "--split", split, "--device", device, "--run", "tiny")
     assert list(found) == KEYS
     assert found["checkpoint"].startswith("runs/tiny/checkpoints/step-")
@@ -86,7 +83,7 @@ def test_json_counts_every_picture_once(
     assert shares == sorted(shares)
 
 
-def test_views_by_option(run_in: Run, trained: Path) -> None:
+def test_views_by_option(run_in, trained):
     plain = _json(run_in, trained, "--device", "numpy")
     mirrored = _json(run_in, trained, "--device", "numpy", "--tta", "mirror")
     assert (plain["tta"], mirrored["tta"]) == ("none", "mirror")
@@ -94,7 +91,7 @@ def test_views_by_option(run_in: Run, trained: Path) -> None:
     assert plain["loss"] != mirrored["loss"]
 
 
-def test_validation_is_what_training_said(run_in: Run, trained: Path) -> None:
+def test_validation_is_what_training_said(run_in, trained):
     log = (trained / "runs" / "tiny" / "log.jsonl").read_text("utf-8").splitlines()
     events = [event for line in log if (event := json.loads(line))["event"] == "validation"]
     best = max(events, key=lambda event: (event["accuracy"], -event["loss"]))
@@ -103,7 +100,7 @@ def test_validation_is_what_training_said(run_in: Run, trained: Path) -> None:
     assert found["loss"] == pytest.approx(best["loss"], rel=1e-6)
 
 
-def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
+def test_text_fits_80_columns(run_in, trained):
     done = run_in(trained, "eval", "--checkpoint", CHECKPOINT, "--device", "numpy")
     assert (done.returncode, done.stderr) == (0, "")
     assert "most confused" in done.stdout
@@ -122,14 +119,13 @@ def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
     assert cells == found["confusion_matrix"]
 
 
-def test_the_run_that_is_taken_is_named_on_stderr(run_in: Run, trained: Path) -> None:
-    done = run_in(trained, "eval", "--device", "numpy")
-    assert done.returncode == 0
+def test_the_run_that_is_taken_is_named_on_stderr(run_in, trained):
+    done = run_in(trained, "eval", "--device", "numpy", status=0)
     assert "using runs/tiny, the latest run: step-" in done.stderr
     assert "taking" not in done.stdout
 
 
-def test_a_checkpoint_needs_nothing_else(run_in: Run, trained: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_needs_nothing_else(run_in, trained, tmp_path):
     (tmp_path / "alone.safetensors").write_bytes((trained / CHECKPOINT).read_bytes())
     arguments = ("--checkpoint", "alone.safetensors", "--device", "numpy")
     alone = _json(run_in, tmp_path, *arguments)
@@ -143,7 +139,7 @@ def _files(folder: Path) -> set[str]:
 
 
 @pytest.fixture
-def own(trained: Path, tmp_path: Path) -> Path:
+def own(trained, tmp_path):
     """A copy of the finished run, to be written to."""
     shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
     for path in (tmp_path / "runs").glob("*/*.png"):
@@ -153,9 +149,8 @@ def own(trained: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_plots_go_into_the_run_folder(run_in: Run, own: Path) -> None:
-    done = run_in(own, "eval", "--device", "numpy", "--split", "validation", "--json")
-    assert done.returncode == 0, done.stderr
+def test_plots_go_into_the_run_folder(run_in, own):
+    done = run_in(own, "eval", "--device", "numpy", "--split", "validation", "--json", status=0)
     folder = f"runs/{RUN}/eval-validation"
     assert _files(own) == {f"{folder}/confusion.png", f"{folder}/errors.png"}
     # Beside JSON the paths are on stderr.
@@ -167,7 +162,7 @@ def test_plots_go_into_the_run_folder(run_in: Run, own: Path) -> None:
             assert picture.width > 500
 
 
-def test_plots_can_go_elsewhere_or_be_left_out(run_in: Run, own: Path) -> None:
+def test_plots_can_go_elsewhere_or_be_left_out(run_in, own):
     done = run_in(own, "eval", "--device", "numpy", "--no-plots")
     assert "drawn" not in done.stdout + done.stderr
     assert _files(own) == set()
@@ -178,7 +173,7 @@ def test_plots_can_go_elsewhere_or_be_left_out(run_in: Run, own: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "name"), [("strokes", "eval-test"), ("mnist", "eval-mnist-test")]
 )
-def test_another_data_set_has_a_folder_of_its_own(own: Path, dataset: str, name: str) -> None:
+def test_another_data_set_has_a_folder_of_its_own(own, dataset, name):
     path = own / CHECKPOINT
     checkpoint = SimpleNamespace(provenance=SimpleNamespace(dataset="strokes"))
     trained: Any = SimpleNamespace(path=path, checkpoint=checkpoint)
@@ -186,40 +181,38 @@ def test_another_data_set_has_a_folder_of_its_own(own: Path, dataset: str, name:
     assert _plots_dir(trained, result) == own / "runs" / RUN / name
 
 
-def test_a_checkpoint_of_no_run_draws_where_it_is_told(run_in: Run, own: Path) -> None:
+def test_a_checkpoint_of_no_run_draws_where_it_is_told(run_in, own):
     (own / "alone.safetensors").write_bytes((own / CHECKPOINT).read_bytes())
     shutil.rmtree(own / "runs")
-    done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy")
-    assert done.returncode == 0, done.stderr
+    done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy", status=0)
     assert "is not in the folder of a run, so no plots are drawn" in done.stderr
     assert _files(own) == set()
 
 
-def test_plots_that_fail_are_said_and_do_not_fail_the_evaluation(run_in: Run, own: Path) -> None:
+def test_plots_that_fail_are_said_and_do_not_fail_the_evaluation(run_in, own):
     (own / "runs" / RUN / "eval-test").touch()
-    done = run_in(own, "eval", "--device", "numpy")
-    assert done.returncode == 0
+    done = run_in(own, "eval", "--device", "numpy", status=0)
     assert "accuracy  " in done.stdout
     assert "the plots were not drawn: " in done.stderr
 
 
-def test_training_leaves_curves_in_the_run_folder(trained: Path) -> None:
+def test_training_leaves_curves_in_the_run_folder(trained):
     with Image.open(trained / "runs" / RUN / "curves.png") as picture:
         picture.load()
         assert picture.format == "PNG"
 
 
-def test_plots_are_not_drawn_through_a_link(run_in: Run, own: Path) -> None:
+def test_plots_are_not_drawn_through_a_link(run_in, own):
     """Whoever has made the folder of a run does not choose where files are written or deleted."""
     (own / "elsewhere").mkdir()
     (own / "elsewhere" / "errors.png").write_bytes(b"precious")
     (own / "runs" / RUN / "eval-test").symlink_to(own / "elsewhere")
-    done = run_in(own, "eval", "--device", "numpy")
-    assert done.returncode == 1
+    done = run_in(own, "eval", "--device", "numpy", status=1)
     assert "accuracy  " in done.stdout
     assert f"error: runs/{RUN}/eval-test: is a symbolic link; replace it" in done.stderr
     assert [path.read_bytes() for path in (own / "elsewhere").iterdir()] == [b"precious"]
     # One that the user names may be a link.
-    done = run_in(own, "eval", "--device", "numpy", "--plots-dir", f"runs/{RUN}/eval-test")
-    assert done.returncode == 0, done.stderr
+    done = run_in(
+        own, "eval", "--device", "numpy", "--plots-dir", f"runs/{RUN}/eval-test", status=0
+    )
     assert (own / "elsewhere" / "confusion.png").exists()

@@ -59,9 +59,7 @@ def guarded(
     ("body", "status", "said"),
     [(DIES, 128 + signal.SIGKILL, b"rank 3 on "), (FAILS, 1, b"what is wrong\n")],
 )
-def test_the_launcher_is_asked_to_end_all_once_it_has_read_why(
-    body: str, status: int, said: bytes
-) -> None:
+def test_the_launcher_is_asked_to_end_all_once_it_has_read_why(body, status, said):
     with guarded(body) as (process, launcher):
         launcher.settimeout(1.0)
         with pytest.raises(TimeoutError):
@@ -73,7 +71,7 @@ def test_the_launcher_is_asked_to_end_all_once_it_has_read_why(
         assert process.wait(LONG) == status
 
 
-def test_an_abort_is_told_only_when_no_other_guard_has_ended_all() -> None:
+def test_an_abort_is_told_only_when_no_other_guard_has_ended_all():
     """It may follow from the end of another rank, whose guard says why."""
     with guarded(ABORTS) as (process, launcher):
         launcher.settimeout(1.0)
@@ -88,7 +86,7 @@ def test_an_abort_is_told_only_when_no_other_guard_has_ended_all() -> None:
         assert b"rank 3 on " in process.stderr.read()
 
 
-def test_an_abort_is_not_told_when_the_launcher_has_gone() -> None:
+def test_an_abort_is_not_told_when_the_launcher_has_gone():
     heard, told = os.pipe()
     with os.fdopen(heard, "rb") as messages:
         launcher = subprocess.Popen(
@@ -105,20 +103,20 @@ def test_an_abort_is_not_told_when_the_launcher_has_gone() -> None:
         assert messages.read() == b""
 
 
-def test_a_message_that_nobody_reads_does_not_hold_it_up_for_ever() -> None:
+def test_a_message_that_nobody_reads_does_not_hold_it_up_for_ever():
     with guarded(FAILS) as (process, launcher):
         assert launcher.recv(100) == b"cmd=abort exitcode=1\n"
         assert process.wait(LONG) == 1
 
 
 @pytest.mark.parametrize("hydra", [True, False])
-def test_a_rank_that_ends_well_or_by_another_launcher_asks_for_nothing(hydra: bool) -> None:
+def test_a_rank_that_ends_well_or_by_another_launcher_asks_for_nothing(hydra):
     with guarded("os._exit(0)" if hydra else DIES, hydra=hydra) as (process, launcher):
         assert launcher.recv(100) == b""
         assert process.wait(LONG) == (0 if hydra else 128 + signal.SIGKILL)
 
 
-def test_a_launcher_that_has_let_the_rank_go_is_not_missed() -> None:
+def test_a_launcher_that_has_let_the_rank_go_is_not_missed():
     with guarded("import time\ntime.sleep(1.0)\nos._exit(2)") as (process, launcher):
         launcher.close()
         assert process.wait(LONG) == 2
@@ -126,7 +124,7 @@ def test_a_launcher_that_has_let_the_rank_go_is_not_missed() -> None:
         assert process.stderr.read() == b""
 
 
-def test_a_death_that_is_to_be_hidden_is() -> None:
+def test_a_death_that_is_to_be_hidden_is():
     with guarded(f"tell(BEGUN)\n{DIES}", hides=True) as (process, launcher):
         launcher.settimeout(3.0)
         with pytest.raises(TimeoutError):
@@ -137,7 +135,7 @@ def test_a_death_that_is_to_be_hidden_is() -> None:
         assert process.stderr.read() == b""
 
 
-def test_one_before_the_training_begins_is_not_hidden() -> None:
+def test_one_before_the_training_begins_is_not_hidden():
     with guarded(DIES, hides=True) as (process, launcher):
         assert launcher.recv(100) == b"cmd=abort exitcode=137\n"
         assert process.wait(LONG) == 128 + signal.SIGKILL
@@ -145,7 +143,7 @@ def test_one_before_the_training_begins_is_not_hidden() -> None:
 
 @pytest.mark.parametrize("hides", [False, True])
 @pytest.mark.parametrize(("body", "status"), [(DIES, 137), ("os._exit(3)", 3)])
-def test_a_rank_that_has_left_concerns_no_other(hides: bool, body: str, status: int) -> None:
+def test_a_rank_that_has_left_concerns_no_other(hides, body, status):
     with guarded(f"tell(BEGUN)\ntell(LEFT)\n{body}", hides=hides) as (process, launcher):
         assert launcher.recv(100) == b""
         assert process.wait(LONG) == status
@@ -153,7 +151,7 @@ def test_a_rank_that_has_left_concerns_no_other(hides: bool, body: str, status: 
         assert process.stderr.read() == b""
 
 
-def test_what_a_rank_leaves_behind_holds_nothing_up() -> None:
+def test_what_a_rank_leaves_behind_holds_nothing_up():
     """Here a process that ends with the launcher."""
     with guarded(LEAVES) as (process, _):
         assert process.wait(LONG) == 1
@@ -168,9 +166,7 @@ def test_what_a_rank_leaves_behind_holds_nothing_up() -> None:
         (signal.SIGSEGV, "tell(BEGUN)\n", False),
     ],
 )
-def test_room_for_shared_memory_is_named_where_it_may_be_what_lacks(
-    number: signal.Signals, begun: str, told: bool
-) -> None:
+def test_room_for_shared_memory_is_named_where_it_may_be_what_lacks(number, begun, told):
     with guarded(f"{begun}import os\nos.kill(os.getpid(), {int(number)})") as (process, launcher):
         assert launcher.recv(100) == b"cmd=abort exitcode=%d\n" % (128 + number)
         assert process.stderr is not None

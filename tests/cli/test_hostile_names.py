@@ -32,7 +32,7 @@ Words = tuple[str, ...]
 
 
 @pytest.fixture
-def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(trained, cache, tmp_path, monkeypatch):
     """A folder with ``tiny.yaml``, its finished run and a picture."""
     shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
@@ -238,17 +238,11 @@ PLACES: dict[str, Callable[[Path], Words]] = {
     "a config without its option": lambda here: ("train", f"{NAME}.yaml"),
 }
 # What no command shows today.
-SILENT = (
-    "a failed run",
-    "a data set in a checkpoint",
-    "versions in a checkpoint",
-)
+SILENT = ("a failed run", "a data set in a checkpoint", "versions in a checkpoint")
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_hostile_name_is_written_out(
-    place: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hostile_name_is_written_out(place, here, capfd, monkeypatch):
     # So that a case may change it.
     monkeypatch.setattr(os, "environ", os.environ.copy())
     words = PLACES[place](here)
@@ -264,7 +258,7 @@ def test_a_hostile_name_is_written_out(
     assert shown == (place not in SILENT), (out, err)
 
 
-def test_what_is_left_is_found() -> None:
+def test_what_is_left_is_found():
     """The check itself: each sign alone is found, and ordinary text is not."""
     for sign in {*NAME} - {*"a]0;ownedJ[231mFAKE: accuracy 100%\n"}:
         assert left(f"a{sign}b"), ascii(sign)
@@ -272,7 +266,7 @@ def test_what_is_left_is_found() -> None:
     assert left("é ü 日本 🙂 \u05d0 a\nb") == []
 
 
-def test_json_has_the_names_themselves(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_names_themselves(here, capfd):
     spoil(here / "runs" / "tiny")
     name = f"{NAME}.png"
     shutil.copy(here / "0.png", here / name)
@@ -283,9 +277,7 @@ def test_json_has_the_names_themselves(here: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("sign", [*"=+-@\t", "\uff1d"])
-def test_no_cell_of_csv_is_a_formula(
-    sign: str, here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_cell_of_csv_is_a_formula(sign, here, capfd):
     rewrite(
         next((here / "runs" / "tiny" / "checkpoints").glob("*.safetensors")),
         classes=tuple(f"{sign}1+{k}" for k in range(10)),
@@ -303,7 +295,7 @@ def test_no_cell_of_csv_is_a_formula(
     assert (row["label"] == f"'{sign}1+{row['index']}") == (sign != "\t")
 
 
-def test_libtiff_prints_nothing_of_its_own(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_libtiff_prints_nothing_of_its_own(here, capfd):
     """Its lines bypass Python; the name of the file and the reason are in ours."""
     picture_files._silence_libtiff.cache_clear()
     made = io.BytesIO()
@@ -318,7 +310,7 @@ def test_libtiff_prints_nothing_of_its_own(here: Path, capfd: pytest.CaptureFixt
     assert line.startswith(f"dnnstack: error: {path}: the picture is damaged")
 
 
-def test_warnings_and_tracebacks_of_bugs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_warnings_and_tracebacks_of_bugs(here, capfd):
     """What Python itself prints, in a process whose library warns, and then fails."""
     code = f"""
 import sys, warnings
@@ -337,9 +329,7 @@ main.main(["runs"])
     assert left(done.stderr) == []
 
 
-def test_a_terminal_gets_csv_written_out(
-    here: Path, command: list[str], environment: dict[str, str]
-) -> None:
+def test_a_terminal_gets_csv_written_out(here, command, environment):
     spoil(here / "runs" / "tiny")
     shutil.copy(here / "0.png", here / f"{NAME}.png")
     ours, theirs = pty.openpty()
@@ -355,14 +345,14 @@ def test_a_terminal_gets_csv_written_out(
 @pytest.mark.parametrize(
     "word", [NAME, "it's \\n\n", os.fsdecode(b"a\xff\x9b"), "two words", "a$b"]
 )
-def test_a_command_to_copy_means_the_same_to_a_shell(word: str) -> None:
+def test_a_command_to_copy_means_the_same_to_a_shell(word):
     shown = quoted(word)
     assert left(shown) == []
     done = subprocess.run(["bash", "-c", f"printf %s {shown}"], capture_output=True, timeout=60)
     assert done.stdout == os.fsencode(word)
 
 
-def test_the_tab_key_offers_no_hostile_run(here: Path) -> None:
+def test_the_tab_key_offers_no_hostile_run(here):
     named_run(here)
     shutil.copytree(here / "runs" / NAME, here / "runs" / "plain")
     command = main_group.commands["eval"]

@@ -17,20 +17,10 @@ from dnnstack.training import network_size, plan
 from dnnstack.training.loop import Loop
 
 from ..support.declared import least_options
+from ..support.stored import beside
 
 HUGE = (10**9, 2**31 - 1, 10**20)
-CONFIG = """\
-data:
-  dataset: {strokes: {train_count: 60, test_count: 20}}
-  batch_size: 8
-  validation: 10
-layers:
-  - LAYER
-  - flatten
-  - dense: {units: 10}
-optimizer: {type: sgd, lr: 0.1}
-train: {max_steps: 1}
-"""
+CONFIG = beside(__file__, "huge_numbers_config.yaml")
 OPTIONS = [
     (kind, each.name)
     for kind, made in LAYERS.items()
@@ -40,7 +30,7 @@ OPTIONS = [
 
 
 @pytest.fixture
-def here(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(cache, tmp_path, monkeypatch):
     """An empty folder on a machine with little memory, so that a test that fails takes little."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -63,9 +53,7 @@ def with_layer(here: Path, layer: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
 @pytest.mark.parametrize(("kind", "option"), OPTIONS)
-def test_any_option_of_any_layer(
-    kind: str, option: str, device: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_option_of_any_layer(kind, option, device, here, capsys):
     # What is refused before a device is asked is the same on both.
     for number in HUGE if device == "numpy" else HUGE[1:2]:
         options = {**least_options(LAYERS[kind]), option: number}
@@ -98,9 +86,7 @@ def test_any_option_of_any_layer(
         ("flatten: {}\n  - dense: {units: N}", "units: N"),
     ],
 )
-def test_the_key_and_its_place_are_named(
-    layer: str, key: str, device: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_key_and_its_place_are_named(layer, key, device, here, capsys):
     number = 2**31 - 1
     words = with_layer(here, layer.replace("N", str(number)))
     status, text = said(capsys, words, device)
@@ -122,9 +108,7 @@ def leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", HUGE)
-def test_any_other_key(
-    number: int, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_other_key(number, here, capsys, monkeypatch):
     def stopped(loop: Loop, *given: object) -> None:
         raise Interrupted("the training begins")
 
@@ -151,12 +135,8 @@ def test_any_other_key(
     ],
 )
 def test_memory_that_runs_out_is_blamed_on_what_takes_most(
-    layer: str,
-    blamed: bool,
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    layer, blamed, here, capsys, monkeypatch
+):
     def full(loop: Loop, *given: object) -> None:
         raise MemoryError("9 GiB")
 

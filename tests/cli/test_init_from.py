@@ -18,9 +18,7 @@ Train = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def train(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Train:
+def train(tmp_path, cache, monkeypatch, capsys):
     """Exit status, output and errors of a short training in a folder with ``tiny.yaml``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -34,7 +32,7 @@ def train(
     return run
 
 
-def test_what_was_taken_is_printed_and_logged(train: Train, tmp_path: Path) -> None:
+def test_what_was_taken_is_printed_and_logged(train, tmp_path):
     assert train()[0] == 0
     given = ("--init-from", "tiny", "--set", "layers.conv2d_1.filters=5")
     status, out, err = train(*given, "--set", "init_from.skip=conv2d_1.bias")
@@ -59,7 +57,7 @@ def test_what_was_taken_is_printed_and_logged(train: Train, tmp_path: Path) -> N
     ]
 
 
-def test_a_file_beside_the_config_and_one_of_the_command_line(train: Train, tmp_path: Path) -> None:
+def test_a_file_beside_the_config_and_one_of_the_command_line(train, tmp_path):
     there = tmp_path / "there"
     there.mkdir()
     for place in (there, tmp_path):
@@ -78,7 +76,7 @@ def test_a_file_beside_the_config_and_one_of_the_command_line(train: Train, tmp_
         assert f"\ninit_from: {path}\n" in Path("runs/latest/config.yaml").read_text()
 
 
-def test_a_file_that_cannot_be_read_leaves_no_run(train: Train, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_leaves_no_run(train, tmp_path):
     for name in ("model.pth", "other.safetensors"):
         Path(name).write_bytes(b"\x80\x04x")
         status, _, err = train("--init-from", name)
@@ -87,7 +85,7 @@ def test_a_file_that_cannot_be_read_leaves_no_run(train: Train, tmp_path: Path) 
     assert not Path("runs").exists()
 
 
-def test_a_wrong_pattern_has_its_place(train: Train) -> None:
+def test_a_wrong_pattern_has_its_place(train):
     assert train()[0] == 0
     text = Path("tiny.yaml").read_text()
     Path("mine.yaml").write_text(f"init_from: {{source: tiny, skip: dens_1.*}}\n{text}")

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
+
+from ..support.stored import beside
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -27,23 +29,7 @@ KILLS = int(os.environ.get("DNNSTACK_KILLS", "20"))
 pytestmark = pytest.mark.timeout(600 if KILLS <= 30 else 0)
 
 # 13 steps are an epoch; checkpoints, log lines and validations come at different steps.
-CONFIG = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  validation: 64
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 1e-4}
-schedule: {type: cosine, warmup: {steps: 20}}
-train: {max_steps: STEPS, log_every: 9, on_nan: rollback}
-checkpoint: {every_steps: EVERY, keep: 2, best: true}
-"""
+CONFIG = beside(__file__, "kills_config.yaml")
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "--device")
 
 
@@ -83,7 +69,7 @@ def _assert_equal(undisturbed: Path, killed: Path) -> None:
     assert _log(undisturbed) == _log(killed)
 
 
-def test_random_kills(child: Child, tmp_path: Path) -> None:
+def test_random_kills(child, tmp_path):
     chosen = random.Random(1)
     steps, every = 300, 30
     whole = _folder(tmp_path, "whole", steps, every)
@@ -109,13 +95,12 @@ def test_random_kills(child: Child, tmp_path: Path) -> None:
     assert resumed > KILLS // 3, "too many came before the first checkpoint"
 
 
-def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_kills_of_onednn(run_in, tmp_path, environment):
     """Processes of their own, for oneDNN cannot be forked."""
     chosen = random.Random(2)
     steps, every = 1200, 90
     whole, killed = (_folder(tmp_path, name, steps, every) for name in ("whole", "killed"))
-    done = run_in(whole, *TRAIN, "cpu")
-    assert done.returncode == 0, done.stderr
+    run_in(whole, *TRAIN, "cpu", status=0)
     import sys
 
     command = [sys.executable, "-m", "dnnstack.cli", *TRAIN, "cpu"]
@@ -136,12 +121,11 @@ def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str
                 process.wait(chosen.uniform(0.0, 0.3))
             except subprocess.TimeoutExpired:
                 process.kill()
-    ended = run_in(killed, *TRAIN, "cpu", *_resume(killed))
-    assert ended.returncode == 0, ended.stderr
+    run_in(killed, *TRAIN, "cpu", *_resume(killed), status=0)
     _assert_equal(whole, killed)
 
 
-def test_a_kill_loses_one_interval_and_one_chunk_at_most(child: Child, tmp_path: Path) -> None:
+def test_a_kill_loses_one_interval_and_one_chunk_at_most(child, tmp_path):
     """With a disk on which a checkpoint takes longer than the steps up to the next one."""
     chosen = random.Random(3)
     every, count = 12, tmp_path / "steps"
@@ -162,7 +146,7 @@ def test_a_kill_loses_one_interval_and_one_chunk_at_most(child: Child, tmp_path:
 
 
 @pytest.mark.parametrize("case", ["saving", "rollback"])
-def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, case: str) -> None:
+def test_a_kill_at_every_point_of_the_protocol(child, tmp_path, case):
     """Before and after every open, write, fsync, rename, close and deletion of a whole run."""
     steps, every = (5, 2) if case == "saving" else (4, 3)
     fault = {"nan_at": 4, "nan_above": 0.025} if case == "rollback" else {}
@@ -193,7 +177,7 @@ def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, cas
         _assert_equal(whole, folder)
 
 
-def test_a_kill_while_a_kill_is_recovered_from(child: Child, tmp_path: Path) -> None:
+def test_a_kill_while_a_kill_is_recovered_from(child, tmp_path):
     """The resume itself is killed at each of its points: cutting the log, the config, the saves."""
     steps, every = 8, 3
     whole = _folder(tmp_path, "whole", steps, every)

@@ -18,14 +18,14 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
 
 
-def test_quiet_training_prints_how_it_ended(run: Run) -> None:
+def test_quiet_training_prints_how_it_ended(run):
     done = run(*TRAIN, "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     words = [line.split()[0] for line in done.stdout.splitlines()]
     assert words == ["finished", "training", "validation", "saved"]
 
 
-def test_quiet_leaves_results_and_errors(run_in: Run, trained: Path) -> None:
+def test_quiet_leaves_results_and_errors(run_in, trained):
     loud = run_in(trained, "eval", "--device", "numpy", "--json")
     quiet = run_in(trained, "eval", "--device", "numpy", "--json", "-q")
     assert (quiet.stdout, quiet.stderr) == (loud.stdout, "")
@@ -35,26 +35,24 @@ def test_quiet_leaves_results_and_errors(run_in: Run, trained: Path) -> None:
     assert wrong.stderr.startswith("dnnstack: error: tinny: no such run; did you mean 'tiny'?")
 
 
-def test_quiet_leaves_warnings(run: Run, tmp_path: Path) -> None:
+def test_quiet_leaves_warnings(run, tmp_path):
     """An older network than was asked for, and another config, are no details."""
     assert run(*TRAIN, "--set", "checkpoint.every_steps=5", "-q").returncode == 0
     checkpoints = tmp_path / "runs" / "tiny" / "checkpoints"
     newest = checkpoints / "step-13.safetensors"
     newest.write_bytes(newest.read_bytes()[:1000])
-    done = run("eval", "--device", "numpy", "-q")
-    assert done.returncode == 0
+    done = run("eval", "--device", "numpy", "-q", status=0)
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"dnnstack: warning: {newest.relative_to(tmp_path)}: is damaged")
     assert line.endswith("; using step-10.safetensors of step 10 instead")
-    again = run(*TRAIN, "-q", "--resume", "--set", "optimizer.lr=0.5")
-    assert again.returncode == 0
+    again = run(*TRAIN, "-q", "--resume", "--set", "optimizer.lr=0.5", status=0)
     assert again.stderr.splitlines() == [
         line,
         "dnnstack: warning: resuming with a changed config: optimizer.lr: 0.1 -> 0.5",
     ]
 
 
-def test_a_warning_comes_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_comes_once(capsys):
     """The same data may be read for several parts of a command."""
     for _ in range(2):
         console.set_loudness()
@@ -66,7 +64,7 @@ def test_a_warning_comes_once(capsys: pytest.CaptureFixture[str]) -> None:
         ]
 
 
-def test_verbose_tells_where_things_came_from(run: Run) -> None:
+def test_verbose_tells_where_things_came_from(run):
     first = run(*TRAIN, "--verbose")
     again = run(*TRAIN, "--verbose", "--set", "train.epochs=2", "--resume")
     assert first.returncode == again.returncode == 0
@@ -84,14 +82,14 @@ def test_verbose_tells_where_things_came_from(run: Run) -> None:
     assert "strokes-train: 480 pictures, from the cache " in again.stderr
 
 
-def test_verbose_results_are_the_same(run_in: Run, trained: Path) -> None:
+def test_verbose_results_are_the_same(run_in, trained):
     plain = run_in(trained, "eval", "--device", "cpu", "--json")
     verbose = run_in(trained, "eval", "--device", "cpu", "--json", "-v")
     assert verbose.stdout == plain.stdout
     assert "oneDNN: loaded from " in verbose.stderr
 
 
-def test_every_command_has_both() -> None:
+def test_every_command_has_both():
     for command in dnnstack.commands.values():
         names = {name for option in command.params for name in option.opts}
         assert {"--quiet", "--verbose", "-q", "-v"} <= names
@@ -122,14 +120,7 @@ def _on_a_terminal(
     ("setting", "coloured"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
-def test_colours(
-    setting: dict[str, str],
-    coloured: bool,
-    run: Run,
-    command: list[str],
-    environment: dict[str, str],
-    tmp_path: Path,
-) -> None:
+def test_colours(setting, coloured, run, command, environment, tmp_path):
     base = {key: value for key, value in environment.items() if key != "NO_COLOR"}
     status, text = _on_a_terminal(
         tmp_path, [*command, "eval"], {**base, "TERM": "xterm", **setting}
@@ -146,16 +137,14 @@ def test_colours(
     assert bool(re.search(r"\x1b\[\d+m", text)) == coloured
 
 
-def test_a_pipe_has_neither_colours_nor_bars(run: Run) -> None:
+def test_a_pipe_has_neither_colours_nor_bars(run):
     done = run(*TRAIN)
     for text in (done.stdout, done.stderr, run("eval", "--run", "no").stderr):
         assert "\x1b" not in text
         assert "\r" not in text
 
 
-def test_verbose_lines_do_not_break_the_bar(
-    run: Run, command: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_verbose_lines_do_not_break_the_bar(run, command, environment, tmp_path):
     status, text = _on_a_terminal(
         tmp_path, [*command, *TRAIN, "--verbose"], {**environment, "TERM": "xterm"}
     )

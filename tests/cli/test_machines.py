@@ -10,13 +10,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import checkpoint_steps
+from dnnstack.training.records.formats.store import checkpoint_steps
 
 from ..support.namespaces import Machine, permitted, start
 from .conftest import TINY
@@ -83,13 +83,13 @@ def _wait(found: Callable[[], Any], machines: Sequence[Machine]) -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _namespaces() -> None:
+def _namespaces():
     """Before anything is trained in vain."""
     permitted()
 
 
 @pytest.fixture(scope="module")
-def whole(child: Child, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(child, tmp_path_factory):
     """A sweep that one process has made alone."""
     folder = _folder(tmp_path_factory.mktemp("whole"), "one", 6)
     done = child(folder, *WORDS, "--workers", "1")
@@ -98,7 +98,7 @@ def whole(child: Child, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shared(whole: Path, child: Child, tmp_path: Path) -> Path:
+def shared(whole, child, tmp_path):
     """A folder with a sweep that has been begun, and has one trial."""
     folder = _folder(tmp_path, "shared", 6)
     done = child(folder, *WORDS, "--workers", "1", "--set", "search.trials=1")
@@ -107,7 +107,7 @@ def shared(whole: Path, child: Child, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine(command: list[str], environment: dict[str, str], shared: Path) -> Iterator[Start]:
+def machine(command, environment, shared):
     """Start a machine that takes part, with its own place of the folder of runs."""
     with ExitStack() as stack:
 
@@ -144,9 +144,7 @@ def _assert_as_alone(shared: Path, whole: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_two_machines_share_a_sweep(
-    machine: Start, shared: Path, whole: Path, workers: str
-) -> None:
+def test_two_machines_share_a_sweep(machine, shared, whole, workers):
     machines = [machine(name, "--workers", workers) for name in ("one", "two")]
     took: dict[str, set[str]] = {}
     while any(each.process.poll() is None for each in machines):
@@ -164,9 +162,7 @@ def test_two_machines_share_a_sweep(
     assert workers != "1" or holders == {"one:1", "two:1"}
 
 
-def test_a_machine_dies_and_the_other_one_takes_over(
-    machine: Start, shared: Path, whole: Path
-) -> None:
+def test_a_machine_dies_and_the_other_one_takes_over(machine, shared, whole):
     """In the middle of the trials of both its workers."""
     one, two = machines = [machine(name, "--workers", "2") for name in ("one", "two")]
 
@@ -189,9 +185,7 @@ def test_a_machine_dies_and_the_other_one_takes_over(
     assert [each["step"] >= newest > 0 for each in resumed] == [True], resumed
 
 
-def test_locks_that_each_machine_keeps_alone_are_told(
-    machine: Start, shared: Path, whole: Path, command: list[str]
-) -> None:
+def test_locks_that_each_machine_keeps_alone_are_told(machine, shared, whole, command):
     own = [*command[:-2], "-c", LOCAL_LOCKS]
     words = ("--workers", "1", "--set", "search.trials=2")
     one = machine("one", *words, command=own)

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
@@ -16,6 +15,7 @@ from dnnstack.cli import main as entrance
 from dnnstack.common.errors import ConfigError, UsageError
 
 from ..support.picture_folders import paint
+from ..support.ran import ran
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -47,14 +47,8 @@ json.dump([status, text.getvalue(), sorted(heavy)], sys.stdout)
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)])
-def test_help_is_complete_and_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _HELP, *arguments, "--help"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def test_help_is_complete_and_imports_nothing_heavy(arguments, tmp_path):
+    done = ran([sys.executable, "-c", _HELP, *arguments, "--help"], cwd=tmp_path)
     status, text, heavy = json.loads(done.stdout)
     assert (status, heavy, done.stderr) == (0, [], "")
     assert "Examples:\n    dnnstack " in text
@@ -84,9 +78,7 @@ def test_help_is_complete_and_imports_nothing_heavy(arguments: list[str], tmp_pa
         (["config", "--schema", "--config", "lenet.yaml"], "--schema takes no config"),
     ],
 )
-def test_wrong_usage_ends_with_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_ends_with_2(arguments, message, capsys):
     assert entrance.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -109,13 +101,7 @@ def _raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         (KeyboardInterrupt(), 130, "dnnstack: error: interrupted\n"),
     ],
 )
-def test_errors_become_one_message(
-    error: BaseException,
-    status: int,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_become_one_message(error, status, message, monkeypatch, capsys):
     _raising(error, monkeypatch)
     assert entrance.main(["fail"]) == status
     out, err = capsys.readouterr()
@@ -123,13 +109,13 @@ def test_errors_become_one_message(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), EOFError("a bug"), OSError("a bug")])
-def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(error, monkeypatch):
     _raising(error, monkeypatch)
     with pytest.raises(type(error), match="a bug"):
         entrance.main(["fail"])
 
 
-def test_every_command_finds_what_it_needs(start_in: Run, trained: Path, tmp_path: Path) -> None:
+def test_every_command_finds_what_it_needs(start_in, trained, tmp_path):
     """In a process of its own; other tests run commands where all modules are imported."""
     for number in range(8):
         paint(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", number)
@@ -153,9 +139,7 @@ def test_every_command_finds_what_it_needs(start_in: Run, trained: Path, tmp_pat
         assert done.stdout, words
 
 
-def test_a_reader_that_goes_away_is_no_error(
-    command: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_reader_that_goes_away_is_no_error(command, environment, tmp_path):
     with subprocess.Popen(
         [*command, "config", "--schema"],
         cwd=tmp_path,
@@ -174,9 +158,7 @@ def test_a_reader_that_goes_away_is_no_error(
     assert process.returncode == 141
 
 
-def test_streams_that_are_closed_lead_nowhere(
-    run: Run, tmp_path: Path, command: list[str], environment: dict[str, str]
-) -> None:
+def test_streams_that_are_closed_lead_nowhere(run, tmp_path, command, environment):
     run("config", "--config", "tiny.yaml")
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
     for words, status in (
@@ -190,9 +172,7 @@ def test_streams_that_are_closed_lead_nowhere(
     assert run("eval", "--device", "numpy", "--no-plots").returncode == 0
 
 
-def test_a_closed_output_is_an_error(
-    run: Run, tmp_path: Path, command: list[str], environment: dict[str, str]
-) -> None:
+def test_a_closed_output_is_an_error(run, tmp_path, command, environment):
     for words in (
         ("runs",),
         ("runs", "--json"),
@@ -210,9 +190,7 @@ def test_a_closed_output_is_an_error(
         )
 
 
-def test_an_interrupt_counts_from_the_first_import_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_counts_from_the_first_import_on(monkeypatch, capsys):
     def interrupted() -> int:
         raise KeyboardInterrupt
 
@@ -221,14 +199,12 @@ def test_an_interrupt_counts_from_the_first_import_on(
     assert capsys.readouterr().err == "dnnstack: error: interrupted\n"
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     assert entrance.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("dnnstack ")
 
 
-def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(environment, tmp_path):
     program = (
         "import os, sys\n"
         "class Watch:\n"
@@ -240,26 +216,14 @@ def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
         "main(['config', '--config', 'digits.yaml'])\n"
     )
     for wish, found in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env={**environment, **wish},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = ran([sys.executable, "-c", program], cwd=tmp_path, env={**environment, **wish})
         assert f"numpy with {found}" in done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.parametrize(
     ("error", "detail"), [(MemoryError("9 GiB"), " (9 GiB)"), (MemoryError(), "")]
 )
-def test_memory_that_runs_out_is_said(
-    error: Exception,
-    detail: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_memory_that_runs_out_is_said(error, detail, monkeypatch, capsys):
     _raising(error, monkeypatch)
     assert entrance.main(["fail"]) == 1
     said = f"dnnstack: error: out of memory{detail}; lower data.batch_size"
@@ -279,15 +243,10 @@ sys.exit(run())
 
 
 @pytest.mark.parametrize("name", ["early", "main", "console", "weights"])
-def test_ctrl_c_during_the_imports_of_a_start_is_no_traceback(
-    environment: dict[str, str], name: str
-) -> None:
-    done = subprocess.run(
+def test_ctrl_c_during_the_imports_of_a_start_is_no_traceback(environment, name):
+    done = ran(
         [sys.executable, "-c", _AT_IMPORT.format(name=f"dnnstack.cli.{name}"), "--version"],
         env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "dnnstack: error: interrupted\n"

@@ -19,7 +19,7 @@ from dnnstack.cli.sweep_screen import SweepScreen
 from dnnstack.common.cells import cells
 from dnnstack.datasets import Picture
 from dnnstack.reports.predict_text import as_colours, as_text
-from dnnstack.training.predict import Answer, Prediction
+from dnnstack.training.inference.predict import Answer, Prediction
 from PIL import Image
 
 from ..support.picture_folders import paint
@@ -29,7 +29,7 @@ On = Callable[..., list[str]]
 
 
 @pytest.fixture
-def on_terminal(command: list[str], environment: dict[str, str], tmp_path: Path) -> On:
+def on_terminal(command, environment, tmp_path):
     """The lines that a command prints on a terminal of 50 columns."""
 
     def on(*words: str) -> list[str]:
@@ -57,7 +57,7 @@ def on_terminal(command: list[str], environment: dict[str, str], tmp_path: Path)
     return on
 
 
-def test_what_is_found_in_a_folder(on_terminal: On, tmp_path: Path) -> None:
+def test_what_is_found_in_a_folder(on_terminal, tmp_path):
     names = ("猫" * 30, "a dog", "ünï")
     for number in range(24):
         paint(tmp_path / "pictures" / names[number % 3] / f"{number}.png", number)
@@ -83,9 +83,7 @@ def test_a_trial_keeps_its_words_whole_above_the_bar(
 
 
 @pytest.mark.parametrize("short", [["--short"], []])
-def test_an_answer_keeps_its_words_whole(
-    on_terminal: On, trained: Path, tmp_path: Path, short: list[str]
-) -> None:
+def test_an_answer_keeps_its_words_whole(on_terminal, trained, tmp_path, short):
     name = "a picture of a one by hand on a sheet of paper.png"
     page = Image.new("L", (60, 60), 255)
     page.paste(0, (27, 10, 33, 50))
@@ -100,7 +98,7 @@ def test_an_answer_keeps_its_words_whole(
 
 @pytest.mark.parametrize("width", [20, 24, 30, 40, 50, 54, 58, 70])
 @pytest.mark.parametrize("side", [8, 28, 32, 300])
-def test_the_chart_of_an_answer_fits(width: int, side: int) -> None:
+def test_the_chart_of_an_answer_fits(width, side):
     """Beside the picture, or below it where that leaves too little; bars keep their lengths."""
     shares = {"a class with a long name": 0.5, "猫猫猫猫猫猫猫猫猫猫": 0.25, "ü": 0.25}
     answers = tuple(Answer(label, i, p) for i, (label, p) in enumerate(shares.items()))
@@ -116,7 +114,7 @@ def test_the_chart_of_an_answer_fits(width: int, side: int) -> None:
         assert bars[0] >= bars[1] == bars[2]
 
 
-def test_findings_and_errors_keep_their_words_whole(on_terminal: On, tmp_path: Path) -> None:
+def test_findings_and_errors_keep_their_words_whole(on_terminal, tmp_path):
     found = on_terminal("doctor", "--data-dir", "nowhere")
     # Only what has no space may be longer: paths, and lists without spaces.
     assert all(cells(line) <= COLUMNS or " " not in line.strip() for line in found)

@@ -29,38 +29,31 @@ def draw(folder: Path, counts: dict[str, int], size: tuple[int, int] = (16, 16))
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def work(tmp_path):
     draw(tmp_path / "flowers", {"aster": 10, "rose": 12, "tulip": 11})
     return tmp_path
 
 
-def test_two_commands_to_an_evaluation(run_in: Run, work: Path) -> None:
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+def test_two_commands_to_an_evaluation(run_in, work):
+    done = run_in(work, "new", "flowers", status=0)
     assert "pictures    33 of 3 classes, in flowers" in done.stdout
     assert "\nnext        dnnstack train --config flowers.yaml\n" in done.stdout
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
-    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
+    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy", status=0)
     # A fifth of 10, 12 and 11.
     assert json.loads(done.stdout)["count"] == 6
 
 
-def test_the_config_can_lie_anywhere(run_in: Run, work: Path) -> None:
+def test_the_config_can_lie_anywhere(run_in, work):
     (work / "configs" / "deep").mkdir(parents=True)
-    done = run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml")
-    assert done.returncode == 0, done.stderr
+    run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml", status=0)
     (work / "elsewhere").mkdir()
     line = ("train", "--config", "../configs/deep/mine.yaml", *QUICK)
-    done = run_in(work / "elsewhere", *line)
-    assert done.returncode == 0, done.stderr
+    run_in(work / "elsewhere", *line, status=0)
 
 
 @pytest.mark.parametrize("name", ["aster/2.png", "aster/3.png", "rose/4.png"])
-def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(
-    run_in: Run, work: Path, name: str
-) -> None:
+def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(run_in, work, name):
     (work / "flowers" / name).write_bytes(b"no picture")
     done = run_in(work, "new", "flowers", "--json")
     choices = json.loads(done.stdout)["choices"]
@@ -69,9 +62,8 @@ def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(
     assert choices["data.batch_size"]["why"] == f"of {count} pictures to train on"
 
 
-def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> None:
-    done = run_in(work, "new", "flowers", "--json")
-    assert done.returncode == 0, done.stderr
+def test_what_is_chosen_is_told_with_its_reasons(run_in, work):
+    done = run_in(work, "new", "flowers", "--json", status=0)
     found = json.loads(done.stdout)
     assert found["config"] == "flowers.yaml"
     assert (found["classes"], found["counts"]) == (["aster", "rose", "tulip"], [10, 12, 11])
@@ -88,11 +80,10 @@ def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> Non
     assert config.data.batch_size == found["choices"]["data.batch_size"]["value"]
 
 
-def test_parts_for_training_and_testing(run_in: Run, work: Path) -> None:
+def test_parts_for_training_and_testing(run_in, work):
     shutil.move(work / "flowers", work / "all" / "train")
     draw(work / "all" / "val", {"aster": 2, "rose": 3, "tulip": 2})
-    done = run_in(work, "new", "all", "--output", "mine.yaml")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "all", "--output", "mine.yaml", status=0)
     assert "tulip     11     2\n" in done.stdout
     assert load_config(work / "mine.yaml").config.data.dataset.options()["test"] == "all/val"
     assert run_in(work, "train", "--config", "mine.yaml", *QUICK).returncode == 0
@@ -100,10 +91,9 @@ def test_parts_for_training_and_testing(run_in: Run, work: Path) -> None:
     assert json.loads(done.stdout)["count"] == 7
 
 
-def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
+def test_a_file_that_is_there_is_kept(run_in, work):
     (work / "flowers.yaml").write_text("mine")
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 1
+    done = run_in(work, "new", "flowers", status=1)
     assert done.stderr == (
         "dnnstack: error: flowers.yaml: exists already; choose another name with --output FILE, or "
         "replace it with --overwrite\n"
@@ -114,17 +104,15 @@ def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
     done = run_in(work, "new", "flowers", "--output", "flowers")
     assert (done.returncode, done.stdout) == (1, "")
     assert "flowers: is a folder" in done.stderr
-    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml")
-    assert done.returncode == 1
+    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml", status=1)
     assert "gone/mine.yaml: cannot be written: No such file or directory" in done.stderr
 
 
-def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> None:
+def test_pictures_that_cannot_be_read_are_skipped(run_in, work):
     (work / "flowers" / "rose" / "3.png").write_text("not a picture")
     (work / "flowers" / "rose" / "4.png").write_text("")
     draw(work / "flowers" / "aster" / "speck", {"": 1}, (3, 3))
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", status=0)
     assert "unreadable  flowers/rose/3.png: is not a picture" in done.stdout
     assert "unreadable  flowers/rose/4.png: is empty, 0 bytes" in done.stdout
     assert "tiny        a side of less than 8 pixels: aster/speck/0.png; look" in done.stdout
@@ -132,11 +120,10 @@ def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> No
         ["rose", "10"]
     ]
     assert done.stdout.startswith("pictures    32 of 3 classes")
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
 
 
-def test_what_is_passed_over_is_told(run_in: Run, work: Path) -> None:
+def test_what_is_passed_over_is_told(run_in, work):
     rose = work / "flowers" / "rose"
     (rose / "3.png").rename(rose / "3.jfif")
     (rose / "notes.txt").write_text("P1 is the first page")
@@ -144,24 +131,21 @@ def test_what_is_passed_over_is_told(run_in: Run, work: Path) -> None:
     draw(rose / "@eaDir", {"4.png": 3})
     others = {"folder later without pictures": 1, "folders @eaDir": 1, "other files (.txt)": 1}
     told = "passed over: " + ", ".join(f"{key}: {count}" for key, count in others.items())
-    done = run_in(work, "new", "flowers")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "new", "flowers", status=0)
     assert f"\nothers      {told}\n" in done.stdout
     assert "pictures    33 of 3 classes" in done.stdout
     done = run_in(work, "new", "flowers", "--overwrite", "--json")
     assert json.loads(done.stdout)["passed_over"] == others
-    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, status=0)
     assert f"dnnstack: warning: {work / 'flowers'}: {told}\n" in done.stderr
-    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose")
-    assert done.returncode == 0, done.stderr
+    done = run_in(work, "predict", "--csv", "--device", "numpy", "flowers/rose", status=0)
     assert len(done.stdout.splitlines()) == 13
     told = "passed over: folders @eaDir: 1, other files (.txt): 1"
     assert f"dnnstack: warning: flowers/rose: {told}\n" in done.stderr
 
 
 @pytest.mark.parametrize(("most", "bits"), [(255, 8), (3000, 12), (65535, 16)])
-def test_the_depth_of_integer_pixels_is_told(tmp_path: Path, most: int, bits: int) -> None:
+def test_the_depth_of_integer_pixels_is_told(tmp_path, most, bits):
     draw(tmp_path / "set", {"a": 3, "b": 3})
     assert "depth " not in as_text(report(tmp_path / "set", tmp_path / "set.yaml"))
     pixels = np.random.default_rng(0).integers(0, 200, (16, 16)).astype(np.uint16)
@@ -173,7 +157,7 @@ def test_the_depth_of_integer_pixels_is_told(tmp_path: Path, most: int, bits: in
     assert told in as_text(found)
 
 
-def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path: Path) -> None:
+def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path):
     hues = np.array([[[200, 10, 10]], [[10, 10, 200]]])
     for number in range(6):
         pixels = np.full((8, 8, 3), hues[number % 2])
@@ -183,7 +167,7 @@ def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path: Path) -> 
     assert "colours     in colour\n" in text
 
 
-def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, work: Path) -> None:
+def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in, work):
     draw(work / "flowers" / "train", {"aster": 9, "rose": 9})
     for folder in ("aster", "tulip"):
         shutil.rmtree(work / "flowers" / folder)
@@ -203,49 +187,42 @@ def test_the_same_picture_twice_is_told_before_it_is_trained_on(run_in: Run, wor
     assert len(found["doubts"]) == 2
     assert run_in(work, *data).stdout.count("doubtful") == 2
     for line in ((), ("-q",), ("--seeds", "2")):
-        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line)
-        assert done.returncode == 0, done.stderr
+        done = run_in(work, "train", "--config", "flowers.yaml", *QUICK, *line, status=0)
         assert done.stderr.count(several) == done.stderr.count(both) == 1
 
 
 @pytest.mark.parametrize("name", ["花 と 'quotes'", "-dashes", "a # comment: {b}", "ünï"])
-def test_any_name_that_a_config_can_hold(run_in: Run, tmp_path: Path, name: str) -> None:
+def test_any_name_that_a_config_can_hold(run_in, tmp_path, name):
     draw(tmp_path / name / "all", {"猫": 3, "собака": 3, "a: b #c": 4})
     folder = f"./{name}/all"
-    done = run_in(tmp_path, "new", folder, "--output", f"./{name}.yaml")
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "new", folder, "--output", f"./{name}.yaml", status=0)
     assert "猫" in done.stdout
     if name.isalnum():
         assert f'train: "{name}/all"' in (tmp_path / f"{name}.yaml").read_text(encoding="utf-8")
-    done = run_in(tmp_path, "train", "--config", f"./{name}.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "train", "--config", f"./{name}.yaml", *QUICK, status=0)
 
 
-def test_a_name_that_no_config_can_hold(run_in: Run, tmp_path: Path) -> None:
+def test_a_name_that_no_config_can_hold(run_in, tmp_path):
     draw(tmp_path / "two\nlines", {"a": 3, "b": 3})
-    done = run_in(tmp_path, "new", "two\nlines")
-    assert done.returncode == 1
+    done = run_in(tmp_path, "new", "two\nlines", status=1)
     assert "'two\\nlines': the name has control characters" in done.stderr
     assert not list(tmp_path.glob("*.yaml"))
 
 
-def test_wrong_folders_are_told_in_a_line(run_in: Run, work: Path) -> None:
+def test_wrong_folders_are_told_in_a_line(run_in, work):
     for folder in ("nowhere", "flowers/rose", "flowers/rose/0.png"):
-        done = run_in(work, "new", folder)
-        assert done.returncode == 1
+        done = run_in(work, "new", folder, status=1)
         assert done.stderr.startswith("dnnstack: error: flowers" if "/" in folder else "dnnstack:")
         assert done.stderr.count("\n") == 1
     assert run_in(work, "new", "").returncode == 2
     assert not list(work.glob("*.yaml"))
 
 
-def test_two_pictures_of_a_class_are_enough_to_begin(run_in: Run, tmp_path: Path) -> None:
+def test_two_pictures_of_a_class_are_enough_to_begin(run_in, tmp_path):
     draw(tmp_path / "few", {"a": 2, "b": 2})
-    done = run_in(tmp_path, "new", "few")
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "new", "few", status=0)
     assert "few         pictures in a (2), b (2); what is learned" in done.stdout
-    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK, status=0)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +236,7 @@ def test_two_pictures_of_a_class_are_enough_to_begin(run_in: Run, tmp_path: Path
         ([(5, 6), (6, 5), (7, 7)] * 2, (8, 8), "crop"),
     ],
 )
-def test_size_and_fit_follow_the_pictures(
-    tmp_path: Path, sides: list[tuple[int, int]], size: tuple[int, int], fit: str
-) -> None:
+def test_size_and_fit_follow_the_pictures(tmp_path, sides, size, fit):
     for name in "ab":
         for number, each in enumerate(sides):
             paint(tmp_path / "set" / name / f"{number}.png", number, each)
@@ -272,7 +247,7 @@ def test_size_and_fit_follow_the_pictures(
     assert build_network(config, describe_data(config, tmp_path)).parameters()
 
 
-def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
+def test_grey_pictures_have_one_channel(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 9), np.uint8)
     for number, each in enumerate(pixels):
         path = tmp_path / "set" / "ab"[number % 2] / f"{number}.png"
@@ -283,7 +258,7 @@ def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
     assert parse_config(found.config.text, "set").data.dataset.options()["mode"] == "grey"
 
 
-def test_colours_that_tell_nothing_are_changed(tmp_path: Path) -> None:
+def test_colours_that_tell_nothing_are_changed(tmp_path):
     hues = np.array([(220, 40, 30), (30, 200, 60), (40, 60, 220)])
     draw = np.random.default_rng(2)
     for number in range(60):
@@ -303,9 +278,7 @@ def test_colours_that_tell_nothing_are_changed(tmp_path: Path) -> None:
     ("few", "many", "weights", "balance"),
     [(5, 7, None, None), (4, 6, "balanced", None), (3, 31, None, True)],
 )
-def test_classes_of_unequal_size(
-    tmp_path: Path, few: int, many: int, weights: str | None, balance: bool | None
-) -> None:
+def test_classes_of_unequal_size(tmp_path, few, many, weights, balance):
     draw(tmp_path / "set", {"a": few, "b": many}, (8, 8))
     found = report(tmp_path / "set", tmp_path / "set.yaml")
     config = parse_config(found.config.text, "set")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.configs import parse_config
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -20,9 +19,7 @@ EPOCH = 13
 @pytest.mark.parametrize(
     ("device", "precision"), [("cpu", "tf32"), ("numpy", "tf32"), ("numpy", "bf16")]
 )
-def test_a_precision_of_another_device(
-    run: Run, tmp_path: Path, device: str, precision: str
-) -> None:
+def test_a_precision_of_another_device(run, tmp_path, device, precision):
     here = ("--device", device, "--threads", "1")
     train = ("train", "--config", "tiny.yaml", *here)
     notice = f"dnnstack: warning: device '{device}' does not have precision '{precision}': "
@@ -38,8 +35,7 @@ def test_a_precision_of_another_device(
         assert f"error: precision '{precision}': " in done.stderr
         assert "computing in fp32" not in done.stderr
 
-    resumed = run(*train, "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = run(*train, "--resume", status=0)
     assert resumed.stderr.count(notice) == 1
     saved = read_checkpoint(
         tmp_path / f"runs/tiny/checkpoints/step-{2 * EPOCH}.safetensors"
@@ -48,20 +44,17 @@ def test_a_precision_of_another_device(
     assert saved.tuning is not None
     assert saved.tuning.environment["precision"] == "fp32"
 
-    evaluated = run("eval", "--run", "tiny", "--json", "--no-plots", *here)
-    assert evaluated.returncode == 0, evaluated.stderr
+    evaluated = run("eval", "--run", "tiny", "--json", "--no-plots", *here, status=0)
     assert evaluated.stderr.count(notice) == 1
     assert json.loads(evaluated.stdout)["count"] == 100
 
     Image.fromarray(np.eye(28, dtype=np.uint8) * 255).save(tmp_path / "line.png")
-    predicted = run("predict", "line.png", "--run", "tiny", *here)
-    assert predicted.returncode == 0, predicted.stderr
+    predicted = run("predict", "line.png", "--run", "tiny", *here, status=0)
     assert predicted.stderr.count(notice) == 1
 
 
-def test_a_precision_that_this_device_has_is_kept(run: Run, tmp_path: Path) -> None:
+def test_a_precision_that_this_device_has_is_kept(run, tmp_path):
     train = ("train", "--config", "tiny.yaml", "--device", "numpy")
     assert run(*train, "--set", "train.epochs=1").returncode == 0
-    resumed = run(*train, "--set", "run.precision=fp32", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = run(*train, "--set", "run.precision=fp32", "--resume", status=0)
     assert "computing in" not in run("eval", "--device", "numpy").stderr + resumed.stderr

@@ -17,7 +17,7 @@ Said = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
+def said(capsys):
     """Exit status, standard output and standard error of a command."""
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -30,7 +30,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+def trained(tmp_path, monkeypatch, cache):
     """A folder with the run ``tiny`` and with stages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
@@ -46,7 +46,7 @@ def _without_times(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(ends)]
 
 
-def test_a_compression_is_told_again(trained: Path, said: Said) -> None:
+def test_a_compression_is_told_again(trained, said):
     """By name, by folder and by file; the pictures are those of ``compress``, bit for bit."""
     status, first, _ = said(*COMPRESS)
     assert status == 0
@@ -74,7 +74,7 @@ def test_a_compression_is_told_again(trained: Path, said: Said) -> None:
     assert set(found["before"]) == set(found["after"]) == {"validation", "test"}
 
 
-def test_what_is_missing_is_told(trained: Path, said: Said) -> None:
+def test_what_is_missing_is_told(trained, said):
     """A file alone, a network before that is gone or another one."""
     assert said(*COMPRESS)[0] == 0
     shutil.copy("runs/tiny-compressed/tiny.dnnz", "alone.dnnz")
@@ -100,7 +100,7 @@ def test_what_is_missing_is_told(trained: Path, said: Said) -> None:
     assert "is no longer the network that was compressed" in err
 
 
-def test_sensitivity_is_shown(trained: Path, said: Said) -> None:
+def test_sensitivity_is_shown(trained, said):
     """That of the network before; a damaged record of it is only noted."""
     assert said(*COMPRESS)[0] == 0
     status, table, _ = said("compress", "--sensitivity", "--device", "numpy", "tiny")
@@ -124,7 +124,7 @@ def test_sensitivity_is_shown(trained: Path, said: Said) -> None:
         assert "measure it again" in err
 
 
-def test_a_compression_under_way(trained: Path, said: Said) -> None:
+def test_a_compression_under_way(trained, said):
     """The stages that are done, and how to go on."""
     assert said(*COMPRESS)[0] == 0
     record = Path("runs/tiny-compressed/compress.json")
@@ -141,7 +141,7 @@ def test_a_compression_under_way(trained: Path, said: Said) -> None:
     assert [each["name"] for each in found["stages"]] == ["1-prune"]
 
 
-def test_what_is_neither(trained: Path, said: Said) -> None:
+def test_what_is_neither(trained, said):
     """Each answer says what the thing is, or what there is."""
     assert said(*COMPRESS)[0] == 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dnnstack.common.locks import lock
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 from .conftest import TINY
 
@@ -37,13 +37,13 @@ def _end(run: Path) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     return tmp_path
 
 
 @pytest.fixture
-def finished(folder: Path, trained: Path) -> Path:
+def finished(folder, trained):
     """A folder with a finished run of its own."""
     shutil.copytree(trained / "runs", folder / "runs", symlinks=True)
     return folder
@@ -53,7 +53,7 @@ def _only(folder: Path, *names: str) -> bool:
     return sorted(path.name for path in (folder / "runs").iterdir()) == sorted(names)
 
 
-def test_the_same_command_until_it_succeeds(child: Child, folder: Path, trained: Path) -> None:
+def test_the_same_command_until_it_succeeds(child, folder, trained):
     """Killed before there is a folder, before the first checkpoint, and in the middle."""
     count = folder / "count"
     (folder / "whole").mkdir()
@@ -69,18 +69,15 @@ def test_the_same_command_until_it_succeeds(child: Child, folder: Path, trained:
     assert _end(folder / RUN) == _end(trained / RUN) == _end(folder / "whole" / RUN)
 
 
-def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
-    run: Run, finished: Path, trained: Path
-) -> None:
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(run, finished, trained):
     shutil.rmtree(finished / RUN / "checkpoints")
-    done = run(*TRAIN)
-    assert done.returncode == 0, done.stderr
+    done = run(*TRAIN, status=0)
     assert "starts again from step 0" in done.stderr
     assert _end(finished / RUN) == _end(trained / RUN)
     assert _only(finished, "tiny", "latest")
 
 
-def test_a_stop_before_the_first_step_names_the_same_command(child: Child, folder: Path) -> None:
+def test_a_stop_before_the_first_step_names_the_same_command(child, folder):
     ended = child(folder, *TRAIN, phase="compile", signal=signal.SIGTERM)
     assert ended.status == 143, ended.text
     assert ended.text.splitlines()[-1].endswith(" --resume auto")
@@ -88,22 +85,19 @@ def test_a_stop_before_the_first_step_names_the_same_command(child: Child, folde
     assert _only(folder)
 
 
-def test_of_a_finished_run_nothing_is_left_to_do(run: Run, finished: Path) -> None:
+def test_of_a_finished_run_nothing_is_left_to_do(run, finished):
     before = _end(finished / RUN)
-    done = run(*TRAIN)
-    assert done.returncode == 0
+    done = run(*TRAIN, status=0)
     assert "nothing left to do: training is already at its end, step 26" in done.stderr
     assert _end(finished / RUN) == before
     assert _only(finished, "tiny", "latest")
 
 
-def test_first_weights_are_taken_at_the_first_start_alone(run: Run, finished: Path) -> None:
+def test_first_weights_are_taken_at_the_first_start_alone(run, finished):
     argv = (*TRAIN, "--set", "name=next", "--init-from", "tiny", "--set", "train.max_steps=4")
-    first = run(*argv)
-    assert first.returncode == 0, first.stderr
+    first = run(*argv, status=0)
     assert "init        " in first.stdout
-    again = run(*argv)
-    assert again.returncode == 0
+    again = run(*argv, status=0)
     assert "init        " not in again.stdout
     assert _only(finished, "tiny", "next", "latest")
 
@@ -117,9 +111,7 @@ def test_first_weights_are_taken_at_the_first_start_alone(run: Run, finished: Pa
         ("another network", "does not fit the config"),
     ],
 )
-def test_nothing_is_started_beside_a_run_that_cannot_go_on(
-    run: Run, finished: Path, fault: str, said: str
-) -> None:
+def test_nothing_is_started_beside_a_run_that_cannot_go_on(run, finished, fault, said):
     more: tuple[str, ...] = ()
     if fault == "config missing":
         (finished / RUN / "config.yaml").unlink()
@@ -130,25 +122,23 @@ def test_nothing_is_started_beside_a_run_that_cannot_go_on(
             path.write_bytes(path.read_bytes()[:-1])
     else:
         more = ("--set", "layers.0.conv2d.filters=5")
-    done = run(*TRAIN, *more)
-    assert done.returncode == 1
+    done = run(*TRAIN, *more, status=1)
     assert said in done.stderr
     assert str(RUN) in done.stderr
     assert _only(finished, "tiny", "latest")
 
 
-def test_runs_of_other_names_are_no_obstacle(run: Run, finished: Path) -> None:
+def test_runs_of_other_names_are_no_obstacle(run, finished):
     """``tiny-2`` is a name of its own; an empty folder was left by a process that was killed."""
     (finished / RUN).rename(finished / "runs/tiny-2")
     config = finished / "runs/tiny-2/config.yaml"
     config.write_text(config.read_text().replace("name: tiny", "name: tiny-2"))
     (finished / "runs/tiny-3").mkdir()
-    done = run(*TRAIN, "--set", "train.max_steps=2")
-    assert done.returncode == 0, done.stderr
+    run(*TRAIN, "--set", "train.max_steps=2", status=0)
     assert "name: tiny\n" in (finished / "runs/tiny-3/config.yaml").read_text()
 
 
-def test_another_process_that_starts_or_trains_is_not_doubled(run: Run, finished: Path) -> None:
+def test_another_process_that_starts_or_trains_is_not_doubled(run, finished):
     with lock(finished / RUN / "lock"):
         done = run(*TRAIN)
     assert done.returncode == 1
@@ -161,9 +151,7 @@ def test_another_process_that_starts_or_trains_is_not_doubled(run: Run, finished
     assert not (finished / RUN).exists()
 
 
-def test_two_starts_at_once_make_one_run(
-    environment: dict[str, str], command: list[str], folder: Path, trained: Path
-) -> None:
+def test_two_starts_at_once_make_one_run(environment, command, folder, trained):
     children = [
         subprocess.Popen(
             [*command, *TRAIN],
@@ -186,7 +174,7 @@ def test_two_starts_at_once_make_one_run(
     assert _only(folder, "tiny", "latest")
 
 
-def test_folds_begin_and_go_on(child: Child, folder: Path) -> None:
+def test_folds_begin_and_go_on(child, folder):
     group = folder / "runs/tiny-folds"
     stopped = child(folder, *FOLDS, phase="train", at_call=2, signal=signal.SIGTERM)
     assert stopped.status == 143, stopped.text
@@ -201,9 +189,7 @@ def test_folds_begin_and_go_on(child: Child, folder: Path) -> None:
     assert _only(folder, "tiny-folds")
 
 
-def test_a_sweep_is_begun_once_by_processes_that_all_take_part(
-    environment: dict[str, str], command: list[str], folder: Path
-) -> None:
+def test_a_sweep_is_begun_once_by_processes_that_all_take_part(environment, command, folder):
     pytest.importorskip("optuna")
     (folder / "tiny.yaml").write_text(f"{TINY}{SEARCH}".replace("epochs: 2", "epochs: 1"))
     argv = ("sweep", "--config", "tiny.yaml", *MACHINE, "--workers", "1", "--resume", "auto")
@@ -218,12 +204,10 @@ def test_a_sweep_is_begun_once_by_processes_that_all_take_part(
     assert len([*(folder / "runs/tiny-sweep").glob("trial-*/config.yaml")]) == 3
 
 
-def test_a_compression_begins_and_goes_on(run: Run, finished: Path) -> None:
+def test_a_compression_begins_and_goes_on(run, finished):
     (finished / "small.yaml").write_text(STAGES)
     argv = ("compress", "--config", "small.yaml", *MACHINE, "--resume", "auto")
-    first = run(*argv)
-    assert first.returncode == 0, first.stderr
-    again = run(*argv)
-    assert again.returncode == 0, again.stderr
+    run(*argv, status=0)
+    again = run(*argv, status=0)
     assert "step 3/3" not in again.stdout
     assert _only(finished, "tiny", "tiny-compressed", "latest")

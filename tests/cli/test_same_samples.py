@@ -11,22 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 from PIL import Image
+
+from ..support.stored import beside
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-CONFIG = """\
-name: own
-data:
-  dataset: {image_folder: {train: pics, test: unseen, size: 8}}
-  batch_size: 4
-  validation: 6
-layers: [flatten, {dense: {units: 3}}, softmax]
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2, accumulate: 2}
-"""
+CONFIG = beside(__file__, "same_samples_config.yaml")
 TRAIN = ("train", "--config", "own.yaml", "--device", "numpy", "-q")
 LONGER = (*TRAIN, "--set", "train.epochs=4", "--resume")
 VALIDATE = ("eval", "--device", "numpy", "--no-plots", "--split", "validation")
@@ -40,7 +33,7 @@ def paint(path: Path, seed: int) -> None:
 
 
 @pytest.fixture
-def here(run_in: Run, tmp_path: Path) -> Run:
+def here(run_in, tmp_path):
     """Run the command in a folder with 9 pictures of each of three classes, and 3 to test on."""
     (tmp_path / "own.yaml").write_text(CONFIG)
     for place, name in enumerate("abc"):
@@ -64,7 +57,7 @@ def arrays(run: Path) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in newest.arrays.items()}
 
 
-def test_a_run_goes_on_with_its_own_pictures(here: Run, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_own_pictures(here, tmp_path):
     assert here(*TRAIN).returncode == 0
     run = tmp_path / "runs" / "own"
     parts = listed(run)
@@ -95,7 +88,7 @@ def test_a_run_goes_on_with_its_own_pictures(here: Run, tmp_path: Path) -> None:
     assert json.loads(found.stdout)["count"] == 6
 
 
-def test_what_is_gone_is_left_out(here: Run, tmp_path: Path) -> None:
+def test_what_is_gone_is_left_out(here, tmp_path):
     assert here(*TRAIN).returncode == 0
     run = tmp_path / "runs" / "own"
     parts = listed(run)
@@ -125,7 +118,7 @@ def test_what_is_gone_is_left_out(here: Run, tmp_path: Path) -> None:
     assert "no sample of a is trained on" in rest.stderr
 
 
-def test_a_checkpoint_elsewhere_knows_that_the_data_have_changed(here: Run, tmp_path: Path) -> None:
+def test_a_checkpoint_elsewhere_knows_that_the_data_have_changed(here, tmp_path):
     assert here(*TRAIN).returncode == 0
     newest = newest_checkpoint(tmp_path / "runs" / "own" / "checkpoints").path
     shutil.copy(newest, tmp_path / "moved.safetensors")
@@ -140,7 +133,7 @@ def test_a_checkpoint_elsewhere_knows_that_the_data_have_changed(here: Run, tmp_
     assert here(*VALIDATE[:-1], "test", *given).returncode == 0
 
 
-def test_classes_are_matched_by_name(here: Run, tmp_path: Path) -> None:
+def test_classes_are_matched_by_name(here, tmp_path):
     assert here(*TRAIN, "--set", "train.epochs=30").returncode == 0
     evaluated = ("eval", "--device", "numpy", "--no-plots", "--json")
     before = json.loads(here(*evaluated).stdout)
@@ -166,7 +159,7 @@ def test_classes_are_matched_by_name(here: Run, tmp_path: Path) -> None:
     assert "if they were renamed, give them their names again" in none.stderr
 
 
-def test_two_forms_of_one_name_are_the_same_class(here: Run, tmp_path: Path) -> None:
+def test_two_forms_of_one_name_are_the_same_class(here, tmp_path):
     composed, decomposed = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
 
     def rename(old: str, new: str) -> None:
@@ -184,7 +177,7 @@ def test_two_forms_of_one_name_are_the_same_class(here: Run, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
 
 
-def test_test_pictures_that_were_trained_on_are_named(here: Run, tmp_path: Path) -> None:
+def test_test_pictures_that_were_trained_on_are_named(here, tmp_path):
     assert here(*TRAIN).returncode == 0
     name = next(iter(listed(tmp_path / "runs" / "own")["t"]))
     evaluated = ("eval", "--device", "numpy", "--no-plots")
@@ -195,7 +188,7 @@ def test_test_pictures_that_were_trained_on_are_named(here: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["folds", "seeds"])
-def test_a_group_has_one_list(here: Run, tmp_path: Path, kind: str) -> None:
+def test_a_group_has_one_list(here, tmp_path, kind):
     given = (*TRAIN, f"--{kind}", "3")
     assert here(*given).returncode == 0
     group = tmp_path / "runs" / f"own-{kind}"
@@ -220,7 +213,7 @@ def test_a_group_has_one_list(here: Run, tmp_path: Path, kind: str) -> None:
     assert [(listed(run), arrays(run)) for run in runs] == wanted
 
 
-def test_a_class_of_which_nothing_is_trained_on_is_told(here: Run, tmp_path: Path) -> None:
+def test_a_class_of_which_nothing_is_trained_on_is_told(here, tmp_path):
     for path in sorted((tmp_path / "pics" / "b").iterdir())[2:]:
         path.unlink()
     given = (*TRAIN, "--set", "data.validation=0.5")
@@ -231,7 +224,7 @@ def test_a_class_of_which_nothing_is_trained_on_is_told(here: Run, tmp_path: Pat
     assert {told in text for text in said} == {True, False}
 
 
-def test_a_run_of_before_keeps_its_split(here: Run, tmp_path: Path) -> None:
+def test_a_run_of_before_keeps_its_split(here, tmp_path):
     """Version 0.1.0 had neither a list nor shares of classes."""
     assert here(*TRAIN, "--set", "data.stratified=false").returncode == 0
     run = tmp_path / "runs" / "own"
@@ -257,7 +250,7 @@ def _as_of_before(path: Path) -> None:
     """Write the checkpoint as version 0.1.0 would have."""
     from dataclasses import replace
 
-    from dnnstack.training.records.checkpoint import encode, manifest_text
+    from dnnstack.training.records.formats.checkpoint import encode, manifest_text
 
     found = read_checkpoint(path)
     config = found.provenance.config.replace("stratified: false, ", "")

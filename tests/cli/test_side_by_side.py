@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.many.claims import Claims
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
 
 from ..support.own_group import in_own_group
 from .conftest import TINY
@@ -60,7 +60,7 @@ def _children(process: int) -> list[int]:
     return [int(pid) for pid in text.split()]
 
 
-def test_they_are_the_runs_that_are_made_one_after_the_other(run: Run, tmp_path: Path) -> None:
+def test_they_are_the_runs_that_are_made_one_after_the_other(run, tmp_path):
     for kind, workers in (("--seeds", "3"), ("--folds", "2")):
         alone = run(*TRAIN, kind, "3")
         together = run(*TRAIN, kind, "3", "--workers", workers)
@@ -75,9 +75,7 @@ def test_they_are_the_runs_that_are_made_one_after_the_other(run: Run, tmp_path:
     assert together.stdout.count(": finished, accuracy ") == 3
 
 
-def test_the_run_of_a_worker_that_is_killed_is_taken_by_another(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_run_of_a_worker_that_is_killed_is_taken_by_another(environment, tmp_path):
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
     with _begun(tmp_path / "whole", environment, 8) as process:
@@ -96,9 +94,7 @@ def test_the_run_of_a_worker_that_is_killed_is_taken_by_another(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
-def test_a_signal_ends_all_of_them_in_order(
-    environment: dict[str, str], run_in: Run, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_all_of_them_in_order(environment, run_in, tmp_path, number):
     with _begun(tmp_path, environment, 100_000) as process:
         _trains(tmp_path, 2)
         # Ctrl-C reaches all processes of a terminal.
@@ -115,25 +111,23 @@ def test_a_signal_ends_all_of_them_in_order(
     assert set(states) == {"interrupted"}
     # It is the config of this length that it goes on with.
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    other = run_in(tmp_path, *TRAIN, "--seeds", "4", "--workers", "2", "--resume")
-    assert other.returncode == 1
+    other = run_in(tmp_path, *TRAIN, "--seeds", "4", "--workers", "2", "--resume", status=1)
     assert "train.epochs: 100000 -> 2" in other.stderr
 
 
-def test_a_training_that_diverges_does_not_end_the_others(run: Run, tmp_path: Path) -> None:
+def test_a_training_that_diverges_does_not_end_the_others(run, tmp_path):
     rate = ("--set", "optimizer.lr=1.0e30")
-    done = run(*TRAIN, *rate, "--seeds", "3", "--workers", "2")
-    assert done.returncode == 1
+    done = run(*TRAIN, *rate, "--seeds", "3", "--workers", "2", status=1)
     assert all(f"dnnstack: error: seed-{n}: step 2: " in done.stderr for n in (1, 2, 3))
     assert "0 of 3 seeds finished" in done.stdout
 
 
-def test_a_goal_that_is_missed_is_told_by_the_status(run: Run) -> None:
+def test_a_goal_that_is_missed_is_told_by_the_status(run):
     goal = ("--set", "train.goal.accuracy=0.999")
     assert run(*TRAIN, *goal, "--seeds", "2", "--workers", "2").returncode == 3
 
 
-def test_processes_share_out_numbers_and_give_back_what_they_took() -> None:
+def test_processes_share_out_numbers_and_give_back_what_they_took():
     with Claims() as claims:
         _share_out(claims)
 

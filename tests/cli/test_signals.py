@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
+
+from ..support import composed
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,7 +31,7 @@ TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"
 
 
 @pytest.fixture
-def folder(run: Run, tmp_path: Path) -> Path:
+def folder(run, tmp_path):
     """It holds ``tiny.yaml``: 2 epochs of 13 steps, a validation after each."""
     return tmp_path
 
@@ -57,9 +59,7 @@ def _go_on(child: Child, folder: Path, text: str) -> str:
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("phase", ["config", "data", "compile"])
-def test_before_the_first_step_there_is_nothing_to_save(
-    child: Child, folder: Path, trained: Path, phase: str, number: signal.Signals
-) -> None:
+def test_before_the_first_step_there_is_nothing_to_save(child, folder, trained, phase, number):
     # Reading the data would take a minute, which nobody waits for.
     seconds = 60.0 if phase == "data" else 0.0
     ended = child(folder, *TRAIN, phase=phase, signal=number, seconds=seconds)
@@ -82,8 +82,8 @@ def test_before_the_first_step_there_is_nothing_to_save(
     ],
 )
 def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(
-    child: Child, folder: Path, trained: Path, phase: str, at_call: int, number: signal.Signals
-) -> None:
+    child, folder, trained, phase, at_call, number
+):
     seconds = 0.3 if phase == "saving" else 0.0
     ended = child(folder, *TRAIN, phase=phase, signal=number, at_call=at_call, seconds=seconds)
     assert ended.status == {**SIGNALS, **SCHEDULERS}[number], ended.text
@@ -100,9 +100,7 @@ def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(
 
 
 @pytest.mark.parametrize("phase", ["before validation", "saving", "end"])
-def test_a_signal_in_the_last_moments(
-    child: Child, folder: Path, trained: Path, phase: str
-) -> None:
+def test_a_signal_in_the_last_moments(child, folder, trained, phase):
     """The last validation is made up for; a training that has finished stays finished."""
     at_call = 1 if phase == "end" else 2
     seconds = 0.3 if phase == "saving" else 0.0
@@ -119,7 +117,7 @@ def test_a_signal_in_the_last_moments(
     _same_as(trained, folder)
 
 
-def test_compiling_with_trials_can_be_interrupted() -> None:
+def test_compiling_with_trials_can_be_interrupted():
     from dnnstack.backends.base import Options
     from dnnstack.backends.select import open_backend
     from dnnstack.common.errors import Interrupted
@@ -135,7 +133,7 @@ def test_compiling_with_trials_can_be_interrupted() -> None:
     specs = [LayerSpec("conv2d", "", {"filters": 3, "kernel_size": 3})]
     specs += [LayerSpec("flatten"), LayerSpec("dense", "", {"units": 4})]
     network = Network(build_layers(specs, (1, 11, 13)), CrossEntropyLoss(), (1, 11, 13), 4)
-    graph = network.train_graph(5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
+    graph = composed.train_graph(network, 5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
     calls: list[int] = []
 
     def interrupt() -> None:
@@ -176,9 +174,7 @@ def _wait_for_steps(process: Any) -> None:
     raise AssertionError(process.communicate())
 
 
-def test_a_second_interrupt_ends_at_once(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> None:
+def test_a_second_interrupt_ends_at_once(command, folder, environment):
     with _start(command, folder, environment) as process:
         _wait_for_steps(process)
         process.send_signal(signal.SIGSTOP)
@@ -192,7 +188,7 @@ def test_a_second_interrupt_ends_at_once(
     assert process.returncode in (-signal.SIGINT, 130)
 
 
-def test_a_second_interrupt_does_not_wait_for_saving(child: Child, folder: Path) -> None:
+def test_a_second_interrupt_does_not_wait_for_saving(child, folder):
     """The first comes while a step is computed, the second while that is saved, slowly."""
     ended = child(
         folder, *TRAIN, phase="saving", signal=signal.SIGINT, seconds=60.0, again=signal.SIGINT
@@ -201,9 +197,7 @@ def test_a_second_interrupt_does_not_wait_for_saving(child: Child, folder: Path)
     assert ended.seconds < 30
 
 
-def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> None:
+def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(command, folder, environment):
     with _on_terminal(command, folder, environment) as (process, parent):
         shown = b""
         os.write(parent, b"\x03")
@@ -236,7 +230,7 @@ def _on_terminal(
         yield process, parent
 
 
-def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def test_a_closed_terminal(command, folder, environment):
     """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
     with _on_terminal(command, folder, environment) as (process, parent):
         os.close(parent)
@@ -247,7 +241,7 @@ def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[s
     assert newest.state.step > 0
 
 
-def test_nohup_is_obeyed(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def test_nohup_is_obeyed(command, folder, environment):
     ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *command]
     with _start(ignoring, folder, environment) as process:
         _wait_for_steps(process)
@@ -259,9 +253,7 @@ def test_nohup_is_obeyed(command: list[str], folder: Path, environment: dict[str
     assert process.returncode == 143
 
 
-def test_a_reader_that_goes_away_does_not_end_a_training(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> None:
+def test_a_reader_that_goes_away_does_not_end_a_training(command, folder, environment):
     done = subprocess.run(
         ["sh", "-c", '"$@" | head -n 2; echo "${PIPESTATUS-}"', "sh", *command, *TRAIN],
         cwd=folder,
@@ -275,9 +267,7 @@ def test_a_reader_that_goes_away_does_not_end_a_training(
     assert checkpoint_steps(folder / "runs/tiny/checkpoints")[0] == 26
 
 
-def test_two_processes_in_one_folder(
-    run: Run, command: list[str], folder: Path, environment: dict[str, str]
-) -> None:
+def test_two_processes_in_one_folder(run, command, folder, environment):
     with _start(command, folder, environment) as process:
         _wait_for_steps(process)
         resume = ("train", "--config", "long.yaml", "--resume", "--device", "numpy")
@@ -300,9 +290,7 @@ def test_two_processes_in_one_folder(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_config_that_never_comes_can_be_given_up(
-    tmp_path: Path, command: list[str], environment: dict[str, str], number: signal.Signals
-) -> None:
+def test_a_config_that_never_comes_can_be_given_up(tmp_path, command, environment, number):
     os.mkfifo(tmp_path / "pipe")
     with (
         subprocess.Popen(

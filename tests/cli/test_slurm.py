@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,12 @@ needs_slurm = pytest.mark.skipif(bool(lacking()), reason=lacking())
     os.environ.get("DNNSTACK_EXPECT_SLURM") != "1",
     reason="DNNSTACK_EXPECT_SLURM=1 is not set: tests of jobs may be skipped",
 )
-def test_slurm_can_be_started_here() -> None:
+def test_slurm_can_be_started_here():
     assert (lacking(), ranks.lacking()) == ("", "")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Slurm]:
+def cluster(tmp_path_factory, cache):
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     told = ranks.environment(PATH=programs, DNNSTACK_CACHE=str(cache))
     with slurm(tmp_path_factory.mktemp("slurm"), told) as found:
@@ -36,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[S
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """It holds a network under the names of those that the document trains."""
     for name in ("lenet", "cifar10-resnet9"):
         (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n{NET}")
@@ -65,7 +64,7 @@ def interrupted(cluster: Slurm, job: str, run: Path) -> None:
 
 @needs_slurm
 @ranks.needs_launcher
-def test_srun_starts_ranks(cluster: Slurm, folder: Path) -> None:
+def test_srun_starts_ranks(cluster, folder):
     train = ("dnnstack", "train", "--config", "lenet.yaml")
     text = cluster.run(folder, "srun", "--mpi=pmi2", "-n", "2", *train, "--threads", "1")
     assert "ranks       2 on this machine" in text
@@ -75,7 +74,7 @@ def test_srun_starts_ranks(cluster: Slurm, folder: Path) -> None:
 
 @needs_slurm
 @ranks.needs_launcher
-def test_a_job_of_ranks_is_put_back_into_the_queue(cluster: Slurm, folder: Path) -> None:
+def test_a_job_of_ranks_is_put_back_into_the_queue(cluster, folder):
     (folder / "train.sh").write_text(documented("--nodes=2"))
     run = folder / "runs/cifar10-resnet9"
     here = ("--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=job.out")
@@ -94,7 +93,7 @@ def test_a_job_of_ranks_is_put_back_into_the_queue(cluster: Slurm, folder: Path)
 
 
 @needs_slurm
-def test_an_array_of_seeds(cluster: Slurm, folder: Path) -> None:
+def test_an_array_of_seeds(cluster, folder):
     (folder / "seeds.sh").write_text(documented("--array=1-5"))
     here = ("--array=1-2", "--cpus-per-task=1", "--output=job-%a.out")
     job = cluster.run(folder, "sbatch", "--parsable", *here, "seeds.sh").strip()

@@ -11,31 +11,18 @@ from pathlib import Path
 
 import pytest
 from dnnstack.backends.select import open_backend
-from dnnstack.training.records.checkpoint import Checkpoint
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.store import newest_checkpoint
+
+from ..support.stored import beside
 
 SCRIPT = Path(__file__).parents[1] / "support" / "at_once.py"
-CONFIG = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  validation: 64
-layers:
-  - conv2d: {filters: 8, kernel_size: 5, stride: 2}
-  - relu
-  - conv2d: {filters: 8, kernel_size: 3}
-  - relu
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {max_steps: 20, log_every: 9}
-"""
+CONFIG = beside(__file__, "started_at_once_config.yaml")
 TRAIN = ("train", "--config", "net.yaml", "--device", "cpu", "--threads", "1")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _onednn() -> None:
+def _onednn():
     if open_backend("cpu", 1, lambda text: None).name != "onednn":
         pytest.skip("oneDNN cannot be loaded")
 
@@ -91,7 +78,7 @@ def different(starts: list[Start]) -> int:
     return sum(each not in bits[:at] for at, each in enumerate(bits))
 
 
-def test_four_starts_at_once_have_equal_bits(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_four_starts_at_once_have_equal_bits(tmp_path, environment):
     cache = tmp_path / "cache"
     starts = start_four(tmp_path, environment, "meet", cache)
     assert [each.status for each in starts] == [0] * 4, starts
@@ -103,23 +90,21 @@ def test_four_starts_at_once_have_equal_bits(tmp_path: Path, environment: dict[s
     assert names == [".json", ".lock"]
 
 
-def test_the_one_that_searches_may_be_killed(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_one_that_searches_may_be_killed(tmp_path, environment):
     starts = start_four(tmp_path, environment, "die", tmp_path / "cache")
     assert sorted(each.status for each in starts) == [-signal.SIGKILL, 0, 0, 0], starts
     assert searched(tmp_path) == 2
     assert different(starts) == 1
 
 
-def test_without_locks_the_first_wins(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_without_locks_the_first_wins(tmp_path, environment):
     starts = start_four(tmp_path, environment, "lockless", tmp_path / "cache")
     assert [each.status for each in starts] == [0] * 4, starts
     assert searched(tmp_path) == 4
     assert different(starts) == 1
 
 
-def test_without_a_common_cache_the_last_bits_differ(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_without_a_common_cache_the_last_bits_differ(tmp_path, environment):
     """So the tests above can fail; and every process can do without a cache that it can write."""
     (tmp_path / "file").touch()
     starts = start_four(tmp_path, environment, "meet", tmp_path / "file" / "cache")
@@ -128,9 +113,7 @@ def test_without_a_common_cache_the_last_bits_differ(
     assert different(starts) > 1
 
 
-def test_who_waits_says_for_whom_and_can_be_interrupted(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_who_waits_says_for_whom_and_can_be_interrupted(tmp_path, environment):
     prepare(tmp_path)
     cache = str(tmp_path / "cache")
     with start(tmp_path, environment, "hang", 0, cache) as searching:

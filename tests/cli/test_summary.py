@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+
+from ..support.ran import ran
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_table_and_json_say_the_same(run: Run) -> None:
+def test_a_table_and_json_say_the_same(run):
     done = run("summary", "--config", "tiny.yaml", "--batch-size", "7")
     assert (done.returncode, done.stderr) == (0, "")
     assert "memory of a training step, batch 7" in done.stdout
@@ -23,43 +24,37 @@ def test_a_table_and_json_say_the_same(run: Run) -> None:
     assert shown["config"] == "tiny.yaml"
 
 
-def test_a_batch_of_nothing_is_wrong_usage(run: Run) -> None:
+def test_a_batch_of_nothing_is_wrong_usage(run):
     done = run("summary", "--config", "tiny.yaml", "--batch-size", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'--batch-size': expected at least 1 (got 0)" in done.stderr
 
 
-def test_a_packaged_config_is_named_without_its_folder(run: Run) -> None:
+def test_a_packaged_config_is_named_without_its_folder(run):
     for command in ("summary", "explain"):
         first = run(command, "--config", "lenet.yaml").stdout.splitlines()[0]
         assert "lenet.yaml" in first
         assert "/" not in first
 
 
-def test_the_config_decides_the_batch_and_set_changes_it(run: Run) -> None:
+def test_the_config_decides_the_batch_and_set_changes_it(run):
     done = run("summary", "--config", "tiny.yaml", "--set", "data.batch_size=3", "--json")
     assert json.loads(done.stdout)["batch_size"] == 3
 
 
-def test_neither_data_nor_a_backend_is_touched(tmp_path: Path) -> None:
+def test_neither_data_nor_a_backend_is_touched(tmp_path):
     program = (
         "import sys; from dnnstack.cli.main import main;"
         "main(['summary', '--config', 'lenet.yaml']);"
         "print([m for m in sys.modules if m in ('cupy', 'cudnn', 'onednn')"
         " or m.startswith('dnnstack.backends.onednn')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran([sys.executable, "-c", program], cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_figures_of_one_rank_are_called_so(run: Run) -> None:
+def test_figures_of_one_rank_are_called_so(run):
     lines = run("summary", "--config", "tiny.yaml", "--ranks", "2").stdout.splitlines()
     assert lines[1] == "figures of one of 2 ranks, which computes 16 of a batch of 32"
     assert "memory of a training step of one of 2 ranks, 16 of a batch of 32" in lines
@@ -68,7 +63,7 @@ def test_figures_of_one_rank_are_called_so(run: Run) -> None:
     assert "rank" not in run("summary", "--config", "tiny.yaml").stdout
 
 
-def test_figures_of_bands_are_called_so(run: Run) -> None:
+def test_figures_of_bands_are_called_so(run):
     lines = run(*("summary", "--config", "lenet-space.yaml", "--ranks", "2")).stdout.splitlines()
     assert lines[1] == (
         "figures of one of 2 ranks, which computes a band of each picture of a batch of 64"
@@ -76,17 +71,14 @@ def test_figures_of_bands_are_called_so(run: Run) -> None:
     assert "memory of a training step of one of 2 ranks, batch of 64" in lines
 
 
-def test_a_run_is_named_as_for_eval(run: Run, run_in: Run, trained: Path) -> None:
-    wanted = run_in(trained, "summary", "--checkpoint", "runs/tiny", "--json")
-    assert wanted.returncode == 0, wanted.stderr
+def test_a_run_is_named_as_for_eval(run, run_in, trained):
+    wanted = run_in(trained, "summary", "--checkpoint", "runs/tiny", "--json", status=0)
     assert "using runs/tiny: step-" in wanted.stderr
     for name in ("tiny", "latest"):
         assert run_in(trained, "summary", "--checkpoint", name, "--json").stdout == wanted.stdout
-    named = run_in(trained, "eval", "--checkpoint", "tiny", "--json", "--device", "numpy")
-    assert named.returncode == 0, named.stderr
+    named = run_in(trained, "eval", "--checkpoint", "tiny", "--json", "--device", "numpy", status=0)
     assert json.loads(named.stdout)["checkpoint"] == json.loads(wanted.stdout)["config"]
-    wrong = run_in(trained, "summary", "--checkpoint", "tinny")
-    assert wrong.returncode == 1
+    wrong = run_in(trained, "summary", "--checkpoint", "tinny", status=1)
     assert "tinny: no such file or run; did you mean 'tiny'? Runs in runs: tiny" in wrong.stderr
     wrong = run_in(trained, "summary", "--checkpoint", "runs")
     assert "runs: is a folder, but not that of a run" in wrong.stderr

@@ -17,6 +17,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.reports.drawings import Drawings
 from dnnstack.training.ranks import world
 
+from ..support.ran import ran
 from ..support.ranks import needs_launcher
 from .conftest import TINY, Result
 
@@ -25,14 +26,14 @@ TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "search.yaml").write_text(TINY + "search: {keys: {seed: [1, 2]}, sampler: grid}\n")
     return tmp_path
 
 
 @pytest.fixture
-def hostile(folder: Path) -> Path:
+def hostile(folder):
     """Its modules leave a mark if they are run, and settings of libraries that never end."""
     for name in MODULES:
         mark = f"open({str(folder / 'ran')!r}, 'a').write({name!r})\nraise SystemExit(9)\n"
@@ -44,14 +45,11 @@ def hostile(folder: Path) -> Path:
 
 def by_name(environment: dict[str, str], folder: Path, *words: str) -> Result:
     """Run the command by its name, in a folder."""
-    return subprocess.run(
+    return ran(
         [str(Path(sys.executable).with_name("dnnstack")), *words],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
 
 
@@ -65,18 +63,14 @@ def by_name(environment: dict[str, str], folder: Path, *words: str) -> Result:
     ],
     ids=["alone", "seeds", "sweep", "ranks"],
 )
-def test_no_file_of_the_current_folder_is_run_or_read(
-    environment: dict[str, str], hostile: Path, words: tuple[str, ...]
-) -> None:
+def test_no_file_of_the_current_folder_is_run_or_read(environment, hostile, words):
     done = by_name(environment, hostile, *words, "-q")
     assert done.returncode == 0, done.stderr
     assert not (hostile / "ran").exists()
     assert not done.stderr
 
 
-def test_nor_by_a_process_that_draws(
-    trained: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_by_a_process_that_draws(trained, hostile, monkeypatch):
     said: list[str] = []
     run = hostile / "run"
     run.mkdir()
@@ -89,7 +83,7 @@ def test_nor_by_a_process_that_draws(
     assert not (hostile / "ran").exists()
 
 
-def test_modules_of_pythonpath_are_found_in_ranks(folder: Path) -> None:
+def test_modules_of_pythonpath_are_found_in_ranks(folder):
     """Also where it names a folder beside the current one."""
     (folder / "own").mkdir()
     (folder / "own/dnnstack_probe.py").write_text("def found():\n    return 7\n")
@@ -106,12 +100,7 @@ def test_modules_of_pythonpath_are_found_in_ranks(folder: Path) -> None:
     [TRAIN, ("doctor",), ("eval",), ("new", "pictures"), ("sweep", *TRAIN[1:]), ("runs",)],
     ids=lambda words: words[0],
 )
-def test_a_folder_that_is_gone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-) -> None:
+def test_a_folder_that_is_gone(tmp_path, monkeypatch, capsys, words):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -123,11 +112,11 @@ def test_a_folder_that_is_gone(
     )
 
 
-def test_other_files_that_are_missing_are_no_such_folder() -> None:
+def test_other_files_that_are_missing_are_no_such_folder():
     assert errors.told(FileNotFoundError(2, "No such file or directory")) is None
 
 
-def test_what_libraries_print_leaves_json_whole(environment: dict[str, str], folder: Path) -> None:
+def test_what_libraries_print_leaves_json_whole(environment, folder):
     words = ("explain", "--config", "tiny.yaml", "--device", "cpu", "--threads", "1", "--json")
     plain = by_name(environment, folder, *words)
     talking = by_name({**environment, "ONEDNN_VERBOSE": "1"}, folder, *words)
@@ -137,9 +126,7 @@ def test_what_libraries_print_leaves_json_whole(environment: dict[str, str], fol
     assert "onednn_verbose" not in plain.stderr
 
 
-def test_what_onednn_prints_is_not_lost_at_a_sudden_end(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_what_onednn_prints_is_not_lost_at_a_sudden_end(environment, folder):
     """As that of workers is."""
     words = ["explain", "--config", "tiny.yaml", "--device", "cpu", "--threads", "1"]
     code = f"import os\nfrom dnnstack.cli.main import main\nmain({words})\nos._exit(0)\n"
@@ -155,9 +142,7 @@ def test_what_onednn_prints_is_not_lost_at_a_sudden_end(
 
 
 @needs_launcher
-def test_what_libraries_print_leaves_the_output_of_ranks_whole(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_what_libraries_print_leaves_the_output_of_ranks_whole(environment, folder):
     words = ("train", "--config", "tiny.yaml", "--device", "cpu", "--threads", "1", "--ranks", "2")
     done = by_name({**environment, "ONEDNN_VERBOSE": "1"}, folder, *words)
     assert done.returncode == 0, done.stderr
@@ -166,26 +151,16 @@ def test_what_libraries_print_leaves_the_output_of_ranks_whole(
     assert "onednn_verbose" in done.stderr
 
 
-def test_a_picture_that_may_not_grow_is_told_quietly_too(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_a_picture_that_may_not_grow_is_told_quietly_too(environment, folder):
     command = shlex.join([sys.executable, "-m", "dnnstack.cli", *TRAIN, "-q"])
-    done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 40; exec {command}"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = ran(["bash", "-c", f"ulimit -f 40; exec {command}"], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
         "dnnstack: warning: runs/tiny/curves.png: the curves were not drawn (File too large)\n"
     )
 
 
-def test_a_launcher_that_may_not_be_executed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_that_may_not_be_executed(tmp_path, monkeypatch):
     (tmp_path / "mpiexec").write_text("#!/bin/sh\n")
     monkeypatch.setattr(world, "launcher", lambda: tmp_path / "mpiexec")
     monkeypatch.setattr(world, "check_mpi", lambda: None)
@@ -196,7 +171,7 @@ def test_a_launcher_that_may_not_be_executed(
     assert f"{tmp_path}/mpiexec cannot be started: Permission denied; install" in str(caught.value)
 
 
-def test_what_may_not_be_done_without_a_file_is_no_fault_of_the_output() -> None:
+def test_what_may_not_be_done_without_a_file_is_no_fault_of_the_output():
     assert errors.told(PermissionError(13, "Permission denied")) is None
     assert errors.told(PermissionError(13, "Permission denied", "a")) == "a: Permission denied"
     assert "standard output: cannot be written" in (errors.told(OSError(28, "full")) or "")

@@ -30,6 +30,7 @@ from dnnstack.many.trainings import Trainings
 
 from ..support.mnist_files import write
 from ..support.own_group import in_own_group
+from ..support.ran import ran
 from .conftest import TINY
 
 Child = Callable[..., Any]
@@ -87,7 +88,7 @@ def killed_often(child: Child, parent: Path, search: str, seed: int) -> tuple[Pa
     return whole, killed
 
 
-def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
+def test_killed_at_random_it_makes_the_same_trials(child, tmp_path):
     whole, killed = killed_often(child, tmp_path, SEARCH, 19)
     assert len(lines_of(whole)) == 10
     best = "runs/tiny-sweep/best.yaml"
@@ -153,9 +154,7 @@ def _assert_whole(folder: Path, whole: Path) -> None:
 
 
 @pytest.mark.timeout(600 if KILLS <= 10 else 0)
-def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
-    child: Child, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_kills_of_the_sweep_and_of_workers_lose_no_trial(child, environment, tmp_path):
     # Longer trials are hit more often; a few kills need not take their time.
     epochs = 12 if KILLS > 3 else 5
     whole = folder_of(tmp_path, "whole", RANDOM, epochs)
@@ -188,9 +187,7 @@ def test_kills_of_the_sweep_and_of_workers_lose_no_trial(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_ends_all_workers_in_order(
-    environment: dict[str, str], tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_all_workers_in_order(environment, tmp_path, number):
     folder = folder_of(tmp_path, "whole", RANDOM, epochs=100_000)
     command = (sys.executable, "-m", "dnnstack.cli", *WORKERS, "2")
     with in_own_group(command, folder, environment) as process:
@@ -210,9 +207,7 @@ def test_a_signal_ends_all_workers_in_order(
     assert text.splitlines()[-1].endswith(" --workers 2 --resume runs/tiny-sweep")
 
 
-def test_processes_started_by_hand_share_the_trials(
-    environment: dict[str, str], run_in: Run, tmp_path: Path
-) -> None:
+def test_processes_started_by_hand_share_the_trials(environment, run_in, tmp_path):
     folder = folder_of(tmp_path, "two", SEARCH.replace("trials: 5", "trials: 1"))
     assert run_in(folder, *SWEEP).returncode == 0
     text = (folder / "tiny.yaml").read_text("utf-8")
@@ -235,10 +230,9 @@ def test_processes_started_by_hand_share_the_trials(
     assert (listed["kind"], len(listed["runs"])) == ("sweep", 6)
 
 
-def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: Path) -> None:
+def test_trials_that_fail_are_told_and_the_others_go_on(run_in, tmp_path):
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [5, 40]}\n"
-    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP, status=0)
     assert "trial-1: accuracy " in done.stdout
     assert "trial-2: failed: " in done.stdout
     assert "runs/tiny-sweep: 2 trials, 1 complete, 1 failed" in done.stdout
@@ -257,15 +251,12 @@ def test_trials_that_fail_are_told_and_the_others_go_on(run_in: Run, tmp_path: P
         (("batch_size: 32", "batch_size: 30"), "data.batch_size: 32 -> 30"),
     ],
 )
-def test_a_sweep_goes_on_with_its_own_config_only(
-    run_in: Run, tmp_path: Path, change: tuple[str, str], message: str
-) -> None:
+def test_a_sweep_goes_on_with_its_own_config_only(run_in, tmp_path, change, message):
     folder = folder_of(tmp_path, "other", SEARCH.replace("trials: 5", "trials: 1"))
     assert run_in(folder, *SWEEP).returncode == 0
     text = (folder / "tiny.yaml").read_text("utf-8")
     (folder / "tiny.yaml").write_text(text.replace(*change, 1), encoding="utf-8")
-    done = run_in(folder, *SWEEP, "--resume")
-    assert done.returncode == 1
+    done = run_in(folder, *SWEEP, "--resume", status=1)
     assert message in done.stderr
 
 
@@ -277,9 +268,7 @@ def test_a_sweep_goes_on_with_its_own_config_only(
         ("[accuracy, seconds]", "seconds: 1e-6", 1),
     ],
 )
-def test_every_objective_and_budget(
-    child: Child, tmp_path: Path, objective: str, budget: str, trials: int
-) -> None:
+def test_every_objective_and_budget(child, tmp_path, objective, budget, trials):
     search = f"search: {{objective: {objective}, {budget}, keys: {{optimizer.lr: [0.1]}}}}\n"
     folder = folder_of(tmp_path, "goal", search, epochs=2)
     text = (folder / "tiny.yaml").read_text("utf-8")
@@ -303,17 +292,14 @@ def test_every_objective_and_budget(
         assert value == expected[name]
 
 
-def test_a_mistake_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
+def test_a_mistake_is_told_before_anything_is_written(run_in, tmp_path):
     folder = folder_of(tmp_path, "bad", SEARCH.replace("high: 0.3", "high: 0.001"))
-    done = run_in(folder, *SWEEP)
-    assert done.returncode == 1
+    done = run_in(folder, *SWEEP, status=1)
     assert "tiny.yaml:19:19: search.keys.optimizer.lr: the range is empty" in done.stderr
     assert not (folder / "runs").exists()
 
 
-def test_a_config_from_a_pipe_is_read_once(
-    command: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_config_from_a_pipe_is_read_once(command, environment, tmp_path):
     """And so one that is changed while a sweep or seeds train is not read again."""
     search = "search: {trials: 2, keys: {optimizer.lr: [0.1, 0.2]}}\n"
     folder = folder_of(tmp_path, "piped", search)
@@ -325,44 +311,39 @@ def test_a_config_from_a_pipe_is_read_once(
         "train --config <(cat plain.yaml) --seeds 2",
     ):
         script = f"{shlex.join(command)} {line} {rest}"
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
-        )
+        done = ran(["bash", "-c", script], cwd=folder, env=environment)
         assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(NVIDIA_DRIVER.exists(), reason="this machine may have a GPU")
-def test_a_missing_gpu_is_told_before_anything_is_written(run_in: Run, tmp_path: Path) -> None:
+def test_a_missing_gpu_is_told_before_anything_is_written(run_in, tmp_path):
     """Also where each worker opens the device for itself."""
     folder = folder_of(tmp_path, "one")
     words = ("sweep", "--config", "tiny.yaml", "--device", "cuda", "--workers", "2")
-    done = run_in(folder, *words)
-    assert done.returncode == 1, done.stderr
+    done = run_in(folder, *words, status=1)
     assert done.stderr.startswith("dnnstack: error: device 'cuda'")
     assert not (folder / "runs").exists()
 
 
-def test_accuracy_and_the_seconds_of_whole_trainings(run_in: Run, tmp_path: Path) -> None:
+def test_accuracy_and_the_seconds_of_whole_trainings(run_in, tmp_path):
     """Without a goal none is missed, and every trial counts."""
     search = SEARCH.replace("  prune: {after_trials: 2, after_validations: 0}\n", "")
     search = search.replace("trials: 5", "trials: 2\n  objective: [accuracy, seconds]")
     folder = folder_of(tmp_path, "one", search)
-    done = run_in(folder, *SWEEP, "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder, *SWEEP, "--json", status=0)
     trials = json.loads(done.stdout)["trials"]
     assert [trial["state"] for trial in trials] == ["complete"] * 2
     assert all(trial["values"][1] == trial["seconds"] > 0 for trial in trials)
 
 
-def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in: Run, tmp_path: Path) -> None:
+def test_a_trial_that_this_machine_cannot_run_fails_alone(run_in, tmp_path):
     search = "search:\n  sampler: grid\n  keys: {run.precision: [bf16, fp32]}\n"
-    done = run_in(folder_of(tmp_path, "one", search), *SWEEP)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, status=0)
     assert "trial-1: failed: precision 'bf16'" in done.stdout
     assert "trial-2: accuracy " in done.stdout
 
 
-def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None:
+def test_data_that_a_trial_asks_for_in_vain(run_in, tmp_path):
     """If no trial asks for other data, the sweep ends instead."""
     cases = {"data.dataset: [mnist, strokes]": 0, "optimizer.lr: [1]": 1, "data.batch_size: [8]": 1}
     for number, (key, status) in enumerate(cases.items()):
@@ -374,20 +355,18 @@ def test_data_that_a_trial_asks_for_in_vain(run_in: Run, tmp_path: Path) -> None
         assert ("trial-1: failed: " in done.stdout) == (not status)
 
 
-def test_a_sweep_of_failures_alone_fails(run_in: Run, tmp_path: Path) -> None:
+def test_a_sweep_of_failures_alone_fails(run_in, tmp_path):
     search = "search:\n  sampler: grid\n  keys: {layers.conv2d_1.kernel_size: [39, 40]}\n"
-    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP)
-    assert done.returncode == 1
+    done = run_in(folder_of(tmp_path, "fails", search), *SWEEP, status=1)
     assert done.stderr.endswith("dnnstack: error: runs/tiny-sweep: every trial failed\n")
 
 
-def test_the_test_set_is_not_read(run_in: Run, tmp_path: Path) -> None:
+def test_the_test_set_is_not_read(run_in, tmp_path):
     rng = np.random.default_rng(3)
     pictures = rng.integers(0, 256, (120, 28, 28)), np.arange(120) % 10
     write(tmp_path, *pictures)
     assert not list((tmp_path / "mnist").glob("t10k*"))
     search = "search:\n  sampler: grid\n  keys: {optimizer.lr: [0.1, 0.2]}\n"
     words = ("--set", "data.dataset=mnist", "--data-dir", str(tmp_path), "--set", SHORT)
-    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, *words)
-    assert done.returncode == 0, done.stderr
+    done = run_in(folder_of(tmp_path, "one", search), *SWEEP, *words, status=0)
     assert "2 trials, 2 complete" in done.stdout

@@ -6,33 +6,23 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from ..support.stored import beside
 from .test_sweep import SWEEP, WORKERS, folder_of, kill_some, killed_often, lines_of
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-GENETIC = """\
-search:
-  trials: 5
-  objective: [accuracy, loss]
-  sampler: {type: nsga2, population: 2}
-  keys:
-    optimizer.lr: {low: 0.003, high: 0.3, log: true}
-    optimizer.momentum: {low: 0.0, high: 0.9}
-"""
+GENETIC = beside(__file__, "sweep_generations_genetic.yaml")
 
 
-def test_killed_at_random_it_makes_the_same_trials(child: Child, tmp_path: Path) -> None:
+def test_killed_at_random_it_makes_the_same_trials(child, tmp_path):
     whole, _ = killed_often(child, tmp_path, GENETIC, 11)
     begun = [line["generation"] for line in lines_of(whole) if line["event"] == "begin"]
     assert begun == [0, 0, 1, 1, 2]
 
 
-def test_kills_of_workers_lose_no_trial_of_a_generation(
-    child: Child, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_kills_of_workers_lose_no_trial_of_a_generation(child, environment, tmp_path):
     """Which are the parents depends on the order of the ends."""
     folder = folder_of(tmp_path, "one", GENETIC.replace("trials: 5", "trials: 8"), epochs=5)
     with subprocess.Popen(
@@ -55,10 +45,9 @@ def test_kills_of_workers_lose_no_trial_of_a_generation(
     assert begun[7] >= 2
 
 
-def test_a_search_of_one_generation_is_told_that_it_is_random(run_in: Run, tmp_path: Path) -> None:
+def test_a_search_of_one_generation_is_told_that_it_is_random(run_in, tmp_path):
     for trials, told in ((2, True), (3, False)):
         search = GENETIC.replace("trials: 5", f"trials: {trials}")
-        done = run_in(folder_of(tmp_path, f"of-{trials}", search), *SWEEP)
-        assert done.returncode == 0, done.stderr
+        done = run_in(folder_of(tmp_path, f"of-{trials}", search), *SWEEP, status=0)
         words = "nsga2 draws the first 2 trials at random, so all 2 of this search; use more"
         assert (words in done.stderr) == told

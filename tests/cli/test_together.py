@@ -23,6 +23,7 @@ from dnnstack.many.together import Together, check_together, worth
 from dnnstack.training.records.group import Group, Member
 from dnnstack.training.signals import StopSignals
 
+from ..support.ran import ran
 from .conftest import TINY
 from .test_groups import SHORT, TRAIN
 from .test_side_by_side import _left, _trains
@@ -61,17 +62,14 @@ def _together(folder: Path, environment: dict[str, str], *argv: str) -> tuple[in
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Path:
+def tiny(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     return tmp_path
 
 
 @pytest.mark.parametrize("kind", ["seeds", "folds"])
-def test_they_are_the_runs_that_are_made_one_after_the_other(
-    kind: str, run: Run, environment: dict[str, str], tiny: Path
-) -> None:
-    alone = run(*TRAIN, f"--{kind}", "3")
-    assert alone.returncode == 0, alone.stderr
+def test_they_are_the_runs_that_are_made_one_after_the_other(kind, run, environment, tiny):
+    run(*TRAIN, f"--{kind}", "3", status=0)
     argv = (*TRAIN, f"--{kind}", "3", "--workers", "2", "--together")
     status, text = _together(tiny, environment, *argv)
     assert status == 0, text
@@ -83,11 +81,10 @@ def test_they_are_the_runs_that_are_made_one_after_the_other(
 
 
 def test_trials_that_do_not_depend_on_each_other_are_the_same_and_a_failed_one_ends_alone(
-    run: Run, environment: dict[str, str], tiny: Path
-) -> None:
+    run, environment, tiny
+):
     (tiny / "tiny.yaml").write_text(TINY + _SEARCH, encoding="utf-8")
-    alone = run("sweep", *TRAIN[1:], "--workers", "1")
-    assert alone.returncode == 0, alone.stderr
+    run("sweep", *TRAIN[1:], "--workers", "1", status=0)
     status, text = _together(tiny, environment, *_SWEEP)
     assert status == 0, text
     assert "workers     2, in one process" in text
@@ -110,9 +107,7 @@ def _number(line: dict[str, int]) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_what_a_signal_ends_goes_on_to_the_same_bits(
-    number: signal.Signals, run: Run, environment: dict[str, str], tiny: Path
-) -> None:
+def test_what_a_signal_ends_goes_on_to_the_same_bits(number, run, environment, tiny):
     argv = (*TRAIN, "--seeds", "3", "--workers", "2", "--together", "--set", "train.epochs=12")
     with _begun(tiny, environment, *argv) as process:
         _trains(tiny, 2)
@@ -129,14 +124,13 @@ def test_what_a_signal_ends_goes_on_to_the_same_bits(
         assert states == ["interrupted"] * 2, text
     status, text = _together(tiny, environment, *argv, "--resume")
     assert status == 0, text
-    whole = run(*TRAIN, "--seeds", "3", "--set", "train.epochs=12")
-    assert whole.returncode == 0, whole.stderr
+    run(*TRAIN, "--seeds", "3", "--set", "train.epochs=12", status=0)
     left = _left(tiny / "runs/tiny-seeds-2")
     for name, (_, arrays) in _left(tiny / "runs/tiny-seeds").items():
         assert arrays == left[name][1]
 
 
-def test_it_is_refused_where_it_has_no_use(run: Run, tiny: Path) -> None:
+def test_it_is_refused_where_it_has_no_use(run, tiny):
     words = "--together needs a GPU; on a CPU the processes of --workers N share the cores"
     seeds = (*TRAIN, "--seeds", "2", "--workers", "2", "--together")
     for argv, text in ((seeds, TINY), (_SWEEP, TINY + _SEARCH)):
@@ -164,7 +158,7 @@ def _run(work: Callable[..., None], screen: Screen | None = None) -> None:
         Together("reference", work, screen or Screen(), stop.requested).run(2)
 
 
-def test_an_error_of_one_ends_the_others_in_order() -> None:
+def test_an_error_of_one_ends_the_others_in_order():
     first, ended = Taken(), []
 
     def work(say: Callable[[Said], None], ends: Callable[[], bool]) -> None:
@@ -179,7 +173,7 @@ def test_an_error_of_one_ends_the_others_in_order() -> None:
     assert ended == [True]
 
 
-def test_every_fault_of_one_moment_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_fault_of_one_moment_is_told(capsys):
     """But none twice, and none that only says that it was ended."""
     faults = [
         Interrupted("ended"),
@@ -207,7 +201,7 @@ def test_every_fault_of_one_moment_is_told(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-def test_an_error_of_the_screen_ends_all_in_order() -> None:
+def test_an_error_of_the_screen_ends_all_in_order():
     interval = sys.getswitchinterval()
     ended = []
 
@@ -276,23 +270,19 @@ def _spread(
     more: str = "",
 ) -> tuple[int, str, str]:
     script = _SPREADS.format(least=least, fails=[fails] if fails else [], more=more)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-W", "error", "-c", script, *argv],
         cwd=folder,
         env={**environment, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     *lines, last = done.stdout.splitlines()
     return done.returncode, done.stderr + "\n".join(lines), last
 
 
 def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
-    run: Run, environment: dict[str, str], tiny: Path
-) -> None:
-    alone = run(*TRAIN, "--seeds", "4")
-    assert alone.returncode == 0, alone.stderr
+    run, environment, tiny
+):
+    run(*TRAIN, "--seeds", "4", status=0)
     status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "4")
     assert status == 0, text
     # Before the first run nothing is known.
@@ -311,20 +301,15 @@ def test_the_runs_behind_the_first_are_trained_together_where_that_is_faster(
         assert found[2] == f"asked {wanted}"
 
 
-def test_what_the_finished_runs_took_is_known_after_a_resume(
-    run: Run, environment: dict[str, str], tiny: Path
-) -> None:
-    first = run(*TRAIN, "--seeds", "2", *SHORT)
-    assert first.returncode == 0, first.stderr
+def test_what_the_finished_runs_took_is_known_after_a_resume(run, environment, tiny):
+    run(*TRAIN, "--seeds", "2", *SHORT, status=0)
     status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", *SHORT, "--resume")
     assert status == 0, text
     assert asked == "asked [('numpy', 2, 6)]"
     assert "together    the 3 runs left, 2 at a time" in text
 
 
-def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
-    environment: dict[str, str], tiny: Path
-) -> None:
+def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(environment, tiny):
     # The first two diverge.
     settings = "optimizer={type: sgd, lr: 1.0e+30}"
     status, text, asked = _spread(tiny, environment, *TRAIN, "--seeds", "5", fails=settings)
@@ -335,11 +320,8 @@ def test_a_run_that_has_failed_before_is_not_trained_again_beside_the_others(
     assert asked == "asked [('numpy', 1, 6), ('numpy', 1, 6), ('numpy', 1, 6), ('numpy', 2, 6)]"
 
 
-def test_what_cannot_be_trained_together_is_trained_in_turn(
-    run: Run, environment: dict[str, str], tiny: Path
-) -> None:
-    alone = run(*TRAIN, "--seeds", "4", *SHORT)
-    assert alone.returncode == 0, alone.stderr
+def test_what_cannot_be_trained_together_is_trained_in_turn(run, environment, tiny):
+    run(*TRAIN, "--seeds", "4", *SHORT, status=0)
     status, text, _ = _spread(tiny, environment, *TRAIN, "--seeds", "4", *SHORT, more=_FULL)
     assert status == 0, text
     assert "out of memory" in text
@@ -348,9 +330,7 @@ def test_what_cannot_be_trained_together_is_trained_in_turn(
     assert _left(tiny / "runs/tiny-seeds-2") == _left(tiny / "runs/tiny-seeds")
 
 
-def test_a_run_that_has_failed_is_not_trained_again_in_turn_either(
-    environment: dict[str, str], tiny: Path
-) -> None:
+def test_a_run_that_has_failed_is_not_trained_again_in_turn_either(environment, tiny):
     settings = "optimizer={type: sgd, lr: 1.0e+30}"
     argv = (*TRAIN, "--seeds", "5", *SHORT)
     status, text, _ = _spread(tiny, environment, *argv, fails=settings, more=_FULL)
@@ -382,13 +362,8 @@ def test_a_run_that_has_failed_is_not_trained_again_in_turn_either(
     ],
 )
 def test_how_many_runs_are_worth_to_be_trained_together(
-    device: str,
-    seconds: list[float],
-    layers: int,
-    room: int,
-    count: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    device, seconds, layers, room, count, monkeypatch
+):
     found = {f"seed-{number}": taken for number, taken in enumerate(seconds)}
     members = [Member(name, ()) for name in found]
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)

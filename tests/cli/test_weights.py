@@ -22,7 +22,7 @@ train: {epochs: 1}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(CONFIG)
     arrays = {
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_arrays_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_arrays_are_listed(capsys):
     assert main(["weights", "w.safetensors"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "w.safetensors",
@@ -49,7 +49,7 @@ def test_the_arrays_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_with_a_config_it_says_what_would_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_a_config_it_says_what_would_be_taken(capsys):
     assert main(["weights", "w.safetensors", "--config", "mine.yaml"]) == 0
     out = capsys.readouterr().out
     assert "\nfc.weight  10x784  F32   fc.weight\n" in out
@@ -70,13 +70,13 @@ def test_with_a_config_it_says_what_would_be_taken(capsys: pytest.CaptureFixture
     assert "nothing in it fits the network" in capsys.readouterr().err
 
 
-def test_saved_weights_have_no_integers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_weights_have_no_integers(capsys):
     assert main(["weights", "w.safetensors", "--save", "x.safetensors"]) == 0
     assert capsys.readouterr().err == "dnnstack: weights written to x.safetensors\n"
     assert set(load_file("x.safetensors")) == {"fc.weight", "fc.bias"}
 
 
-def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(capsys):
     assert main(["weights", "w.safetensors", "--set", "seed=2"]) == 2
     assert (
         "--set and --plugin are about a config; give one with --config" in capsys.readouterr().err
@@ -86,9 +86,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing: no such file or run" in capsys.readouterr().err
 
 
-def test_names_of_others_are_printed_so_that_nothing_obeys_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_names_of_others_are_printed_so_that_nothing_obeys_them(capsys):
     save_file({"a\x1b[31m\nFAKE: b": np.ones(2, np.float32)}, "e.safetensors")
     assert main(["weights", "e.safetensors"]) == 0
     out = capsys.readouterr().out
@@ -97,9 +95,7 @@ def test_names_of_others_are_printed_so_that_nothing_obeys_them(
 
 
 @pytest.mark.parametrize("words", [("eval", "--checkpoint"), ("predict", "5.png", "--checkpoint")])
-def test_weights_alone_are_no_checkpoint(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_alone_are_no_checkpoint(words, capsys):
     """Nor a damaged one: the message says what they are good for."""
     assert main([*words, "w.safetensors"]) == 1
     said = " ".join(capsys.readouterr().err.split())
@@ -110,7 +106,7 @@ def test_weights_alone_are_no_checkpoint(
     assert "has weights alone" not in capsys.readouterr().err
 
 
-def test_of_a_run_the_versions_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_run_the_versions_are_shown(capsys):
     train = ["train", "--config", "mine.yaml", "--device", "numpy", "--set", "train.max_steps=1"]
     assert main(train) == 0
     capsys.readouterr()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from ..support.ran import ran
 
 _SCRIPT = r"""
 import os, signal, sys, time
@@ -57,36 +58,26 @@ with StopSignals() as stop:
 
 
 def _ended(work: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _SCRIPT, work],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = ran([sys.executable, "-W", "error", "-c", _SCRIPT, work], cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_trial_that_crashes_again_and_again_is_given_up(tmp_path: Path) -> None:
+def test_a_trial_that_crashes_again_and_again_is_given_up(tmp_path):
     text = _ended("crash", tmp_path)
     assert text == "4 its process was ended by SIGSEGV, 3 times\n"
 
 
-def test_workers_that_crash_before_they_have_a_trial_are_not_started_for_ever(
-    tmp_path: Path,
-) -> None:
+def test_workers_that_crash_before_they_have_a_trial_are_not_started_for_ever(tmp_path):
     text = _ended("crash_first", tmp_path)
     assert text.startswith("TrainingError 3 workers were ended by SIGSEGV before they had a trial")
 
 
-def test_workers_that_are_ended_before_they_have_saved_anything_are_no_error(
-    tmp_path: Path,
-) -> None:
+def test_workers_that_are_ended_before_they_have_saved_anything_are_no_error(tmp_path):
     assert _ended("nothing_saved", tmp_path) == ""
 
 
-def test_an_error_of_one_ends_the_others_and_is_told_once(tmp_path: Path) -> None:
+def test_an_error_of_one_ends_the_others_and_is_told_once(tmp_path):
     text = _ended("fail", tmp_path)
     assert text == "TrainingError no such data\n  in b.idx\\x1b[1m\n"
     assert (tmp_path / "ended").exists()

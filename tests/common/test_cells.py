@@ -26,7 +26,7 @@ from dnnstack.common.text import cut
         ("", 0),
     ],
 )
-def test_width_and_padding(text: str, width: int) -> None:
+def test_width_and_padding(text, width):
     assert cells(text) == width
     assert padded(text, width + 2) == f"{text}  "
     assert padded(text, width + 2, ">") == f"  {text}"
@@ -45,7 +45,7 @@ def test_width_and_padding(text: str, width: int) -> None:
         ("a\nb", 4, r"a\nb"),
     ],
 )
-def test_a_cut_text_fits(text: str, width: int, shown: str) -> None:
+def test_a_cut_text_fits(text, width, shown):
     assert cut(text, width) == shown
     assert cells(shown) <= width
 
@@ -61,18 +61,18 @@ def test_a_cut_text_fits(text: str, width: int, shown: str) -> None:
         ("", [""]),
     ],
 )
-def test_lines_are_broken_at_spaces(line: str, pieces: list[str]) -> None:
+def test_lines_are_broken_at_spaces(line, pieces):
     assert wrapped(line, 20) == pieces
 
 
-def test_what_follows_a_title_stays_beside_it() -> None:
+def test_what_follows_a_title_stays_beside_it():
     line = "saved       one two three four five six seven"
     assert wrapped(line, 36) == ["saved       one two three four five", "            six seven"]
     # Where that would leave next to nothing, it does not.
     assert wrapped(line, 24)[1].startswith("  three")
 
 
-def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_is_that_of_the_terminal(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     ends = pty.openpty()
     with os.fdopen(ends[1], "w") as terminal:
@@ -86,7 +86,7 @@ def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
         assert columns(nowhere) is None
 
 
-def test_a_command_to_be_copied_is_whole() -> None:
+def test_a_command_to_be_copied_is_whole():
     line = (
         "resume with dnnstack train --config runs/a-long-name/config.yaml --resume runs/a-long-name"
     )

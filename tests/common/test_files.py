@@ -20,7 +20,7 @@ from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
 
 
-def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
+def test_atomic_write_creates_and_replaces(tmp_path):
     target = tmp_path / "a.bin"
     files.atomic_write(target, b"one")
     files.atomic_write(target, [b"two", memoryview(b" and "), bytearray(b"three")])
@@ -28,7 +28,7 @@ def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
-def test_atomic_write_obeys_the_umask(tmp_path: Path) -> None:
+def test_atomic_write_obeys_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         files.atomic_write(tmp_path / "a", b"x")
@@ -37,7 +37,7 @@ def test_atomic_write_obeys_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
-def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path):
     def pieces() -> Iterator[bytes]:
         yield b"new"
         raise OSError("disk full")
@@ -51,9 +51,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
-def test_a_failing_system_call_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
+def test_a_failing_system_call_leaves_the_old_file(tmp_path, monkeypatch, function):
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -66,9 +64,7 @@ def test_a_failing_system_call_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_data_reach_the_disk_before_the_name_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_reach_the_disk_before_the_name_changes(tmp_path, monkeypatch):
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -88,7 +84,7 @@ def test_data_reach_the_disk_before_the_name_changes(
     assert calls == ["fsync file", "replace", "fsync folder"]
 
 
-def test_hashes(tmp_path: Path) -> None:
+def test_hashes(tmp_path):
     data = bytes(range(256)) * 9000
     (tmp_path / "a").write_bytes(data)
     expected = hashlib.sha256(data).hexdigest()
@@ -99,7 +95,7 @@ def test_hashes(tmp_path: Path) -> None:
     )
 
 
-def test_cache_dir_prefers_the_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_dir_prefers_the_own_variable(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     monkeypatch.setenv("DNNSTACK_CACHE", "~/mine")
@@ -112,9 +108,7 @@ def test_cache_dir_prefers_the_own_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert files.cache_dir() == Path("/home/somebody/.cache/dnnstack")
 
 
-def test_folders_are_made_durable_from_the_top(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_made_durable_from_the_top(tmp_path, monkeypatch):
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     files.make_folder(tmp_path / "a" / "b")
@@ -129,9 +123,7 @@ def test_folders_are_made_durable_from_the_top(
 
 
 @pytest.mark.parametrize(("number", "raised"), [(errno.EIO, True), (errno.EINVAL, False)])
-def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: bool
-) -> None:
+def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(tmp_path, monkeypatch, number, raised):
     """EINVAL is how a file system says that it cannot synchronise folders."""
     system = os.fsync
 
@@ -148,8 +140,8 @@ def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(
 
 @pytest.mark.parametrize("target", ["precious", "gone"])
 def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+    tmp_path, monkeypatch, target
+):
     """Who may write into the folder could guess its name."""
     (tmp_path / "precious").write_bytes(b"old")
     monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * (2 * count))
@@ -161,7 +153,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
     assert sorted(os.listdir(tmp_path)) == [os.path.basename(guessed), "precious"]
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     raised: list[OSError] = []
@@ -183,7 +175,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
+def test_only_a_regular_file_is_opened(tmp_path, kind):
     path = tmp_path / "a"
     if kind == "link":
         (tmp_path / "b").write_bytes(b"precious")
@@ -200,7 +192,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
         files.read_regular(tmp_path / "c", 4)
 
 
-def test_reading_takes_memory_for_what_is_there(tmp_path: Path) -> None:
+def test_reading_takes_memory_for_what_is_there(tmp_path):
     (tmp_path / "log").write_bytes(b"a line\n")
     tracemalloc.start()
     try:
@@ -210,9 +202,7 @@ def test_reading_takes_memory_for_what_is_there(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_line_is_appended_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_is_appended_whole_or_not_at_all(tmp_path, monkeypatch):
     path, system = tmp_path / "log", os.write
     path.write_bytes(b"one\n")
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
@@ -233,7 +223,7 @@ def test_a_line_is_appended_whole_or_not_at_all(
     os.close(descriptor)
 
 
-def test_what_killed_writers_left_is_deleted_and_nothing_else(tmp_path: Path) -> None:
+def test_what_killed_writers_left_is_deleted_and_nothing_else(tmp_path):
     code = (
         "import os, sys; from dnnstack.common import files\n"
         "os.fsync = lambda descriptor: os.kill(os.getpid(), 9)\n"
@@ -249,7 +239,7 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(tmp_path: Path) ->
     assert set(os.listdir(tmp_path)) == kept
 
 
-def test_a_new_file_is_whole_and_the_first_stays(tmp_path: Path) -> None:
+def test_a_new_file_is_whole_and_the_first_stays(tmp_path):
     path = tmp_path / "a"
     assert files.write_new(path, [b"fir", b"st"])
     assert not files.write_new(path, b"second")
@@ -261,9 +251,7 @@ def test_a_new_file_is_whole_and_the_first_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
-def test_a_new_file_without_hard_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_new_file_without_hard_links(tmp_path, monkeypatch, number):
     def link(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -275,9 +263,7 @@ def test_a_new_file_without_hard_links(
 
 
 @pytest.mark.parametrize("name", ["fsync", "link"])
-def test_a_failure_leaves_no_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_failure_leaves_no_temporary_file(tmp_path, monkeypatch, name):
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -293,7 +279,7 @@ def ended_process() -> int:
     return int(done.stdout)
 
 
-def test_what_is_deleted_where_others_may_write_too(tmp_path: Path) -> None:
+def test_what_is_deleted_where_others_may_write_too(tmp_path):
     """Old files of processes that do not run; newer ones only where nobody else may write."""
     ended, alive = ended_process(), os.getpid()
     hour_ago = time.time() - 3700
@@ -320,7 +306,7 @@ def test_what_is_deleted_where_others_may_write_too(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == left | {f".b.{ended}.89abcdef.tmp"}
 
 
-def test_a_missing_file_keeps_nothing_of_who_asks(tmp_path: Path) -> None:
+def test_a_missing_file_keeps_nothing_of_who_asks(tmp_path):
     """What the frames of the asking functions hold, such as GPU memory, is freed with them."""
 
     class Held:
@@ -339,7 +325,7 @@ def test_a_missing_file_keeps_nothing_of_who_asks(tmp_path: Path) -> None:
         gc.enable()
 
 
-def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_another_user_stay(tmp_path, monkeypatch):
     path = tmp_path / f".a.{ended_process()}.0123abcd.tmp"
     path.touch()
     os.utime(path, (0, 0))
@@ -350,7 +336,7 @@ def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.remove_abandoned(tmp_path / "missing")
 
 
-def test_lines_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_one_by_one(tmp_path, monkeypatch):
     path = tmp_path / "log"
     path.write_bytes(b"one\n\xff\r\n\nno end")
     assert list(files.regular_lines(path, 15)) == [b"one\n", b"\xff\r\n", b"\n", b"no end"]
@@ -365,7 +351,7 @@ def test_lines_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             next(files.regular_lines(tmp_path / name, 100))
 
 
-def test_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_link_is_refused(tmp_path):
     for name in ("folder", "none"):
         files.refuse_link(tmp_path / name)
         (tmp_path / "link").unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ NONE_V1 = "9223372036854771712"
 
 
 @pytest.fixture(autouse=True)
-def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_files(tmp_path, monkeypatch):
     for name, path in (("GROUPS", "cgroup"), ("MOUNTS", "mountinfo"), ("USUAL", "usual")):
         monkeypatch.setattr(limits, name, tmp_path / path)
 
@@ -37,7 +36,7 @@ def group(folder: Path, **values: object) -> None:
         (folder / name.replace("_", ".", 1)).write_text(f"{value}\n")
 
 
-def test_without_groups_nothing_is_limited(tmp_path: Path) -> None:
+def test_without_groups_nothing_is_limited(tmp_path):
     assert limits.memory() == (limits.UNLIMITED, limits.UNLIMITED)
     assert limits.processors() == limits.UNLIMITED
     say(tmp_path, "0::/\n", "/ two cgroup2 rw")
@@ -46,7 +45,7 @@ def test_without_groups_nothing_is_limited(tmp_path: Path) -> None:
     assert limits.processors() == limits.UNLIMITED
 
 
-def test_of_nested_groups_of_version_2_the_smallest_limit_counts(tmp_path: Path) -> None:
+def test_of_nested_groups_of_version_2_the_smallest_limit_counts(tmp_path):
     say(tmp_path, "0::/slurm/job_1/step_0\n", "/ two cgroup2 rw,nsdelegate")
     step = tmp_path / "two/slurm/job_1/step_0"
     group(step, memory_max="max", memory_current=1000, cpu_max="max 100000")
@@ -59,7 +58,7 @@ def test_of_nested_groups_of_version_2_the_smallest_limit_counts(tmp_path: Path)
     assert limits.processors() == 2
 
 
-def test_of_nested_groups_of_version_1_likewise(tmp_path: Path) -> None:
+def test_of_nested_groups_of_version_1_likewise(tmp_path):
     say(
         tmp_path,
         "9:name=systemd:/x\n4:memory:/job/step\n3:cpu,cpuacct:/other/step\n0::/\n",
@@ -83,7 +82,7 @@ def test_of_nested_groups_of_version_1_likewise(tmp_path: Path) -> None:
     assert limits.processors() == 1
 
 
-def test_a_container_sees_a_part_of_the_tree(tmp_path: Path) -> None:
+def test_a_container_sees_a_part_of_the_tree(tmp_path):
     """Its mount begins at its own group, which the paths of processes name from the true root."""
     say(tmp_path, "4:memory:/docker/c/job\n", "/docker/c memory cgroup rw,memory")
     group(tmp_path / "memory/job", memory_limit_in_bytes=500, memory_usage_in_bytes=100)
@@ -95,12 +94,12 @@ def test_a_container_sees_a_part_of_the_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["usual", "usual/memory"])
-def test_the_usual_places_are_read_whatever_is_said_of_mounts(tmp_path: Path, folder: str) -> None:
+def test_the_usual_places_are_read_whatever_is_said_of_mounts(tmp_path, folder):
     group(tmp_path / folder, memory_max=800, memory_current=300)
     assert limits.memory() == (800, 500)
 
 
-def test_pages_of_files_count_as_free(tmp_path: Path) -> None:
+def test_pages_of_files_count_as_free(tmp_path):
     stat = "anon 900\ninactive_file 20\nactive_file 10\nfile 31"
     group(tmp_path / "usual", memory_max=800, memory_current=300, memory_stat=stat)
     assert limits.memory() == (800, 530)
@@ -114,12 +113,12 @@ def test_pages_of_files_count_as_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quota", ["0 100000", "100000 0", "-1 100000", "max 100000", "", "1 2 3"])
-def test_a_quota_that_is_none(tmp_path: Path, quota: str) -> None:
+def test_a_quota_that_is_none(tmp_path, quota):
     group(tmp_path / "usual", cpu_max=quota)
     assert limits.processors() == limits.UNLIMITED
 
 
-def test_the_machine_is_what_the_groups_leave_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_what_the_groups_leave_of_it(monkeypatch):
     memory, cores = machine.main_memory(), machine.available_threads()
     monkeypatch.setattr(limits, "memory", lambda: (memory - 1, 7))
     monkeypatch.setattr(limits, "processors", lambda: cores + 1)
@@ -139,7 +138,7 @@ print(limits.memory()[0], limits.processors(), machine.available_threads())
 
 
 @pytest.fixture
-def groups() -> Iterator[dict[str, Path]]:
+def groups():
     """Real groups within groups of version 1, by controller; gone afterwards."""
     made = {}
     for controller in ("memory", "cpu", "cpuset"):
@@ -156,7 +155,7 @@ def groups() -> Iterator[dict[str, Path]]:
         outer.rmdir()
 
 
-def test_real_groups(groups: dict[str, Path]) -> None:
+def test_real_groups(groups):
     if len(groups) < 3:
         pytest.skip("no groups of version 1 can be made here")
     (groups["memory"] / "memory.limit_in_bytes").write_text("400M")

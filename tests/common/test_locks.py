@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from dnnstack.common.errors import LockedError
 from dnnstack.common.locks import is_locked, lock
 
 
-def test_a_lock_excludes_a_second_one_until_released(tmp_path: Path) -> None:
+def test_a_lock_excludes_a_second_one_until_released(tmp_path):
     path = tmp_path / "lock"
     with lock(path):
         with pytest.raises(LockedError, match=f"{path} is locked by pid {os.getpid()} on"):
@@ -28,7 +27,7 @@ def test_a_lock_excludes_a_second_one_until_released(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_lock_excludes_another_process_and_dies_with_it(tmp_path: Path) -> None:
+def test_a_lock_excludes_another_process_and_dies_with_it(tmp_path):
     path = tmp_path / "lock"
     code = (
         "import sys; from dnnstack.common.locks import lock\n"
@@ -49,13 +48,13 @@ def test_a_lock_excludes_another_process_and_dies_with_it(tmp_path: Path) -> Non
     lock(path).release()
 
 
-def test_the_text_in_a_lock_file_decides_nothing(tmp_path: Path) -> None:
+def test_the_text_in_a_lock_file_decides_nothing(tmp_path):
     path = tmp_path / "lock"
     path.write_text("pid 1 on elsewhere")
     lock(path).release()
 
 
-def test_who_has_taken_a_lock_as_well_is_told(tmp_path: Path) -> None:
+def test_who_has_taken_a_lock_as_well_is_told(tmp_path):
     """As another machine writes it, where each keeps its own locks."""
     path = tmp_path / "lock"
     with lock(path) as held:
@@ -70,7 +69,7 @@ def test_who_has_taken_a_lock_as_well_is_told(tmp_path: Path) -> None:
         assert held.also_taken_by() == ""
 
 
-def test_a_link_is_no_lock(tmp_path: Path) -> None:
+def test_a_link_is_no_lock(tmp_path):
     """It would empty whatever its user may write."""
     precious = tmp_path / "precious"
     precious.write_text("text")
@@ -82,7 +81,7 @@ def test_a_link_is_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["text", "pid 1 on here\nmore\n", "p" * 1000])
-def test_other_content_than_a_lock_s_stays(tmp_path: Path, text: str) -> None:
+def test_other_content_than_a_lock_s_stays(tmp_path, text):
     path = tmp_path / "lock"
     path.write_text(text)
     with pytest.raises(OSError, match="other content than a lock"):
@@ -90,9 +89,7 @@ def test_other_content_than_a_lock_s_stays(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
-def test_a_lock_whose_file_is_deleted_excludes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_whose_file_is_deleted_excludes_too(tmp_path, monkeypatch):
     path = tmp_path / "lock"
     first = lock(path, keep=False)
     opened = locks.open_regular
@@ -130,16 +127,14 @@ def test_a_lock_whose_file_is_deleted_excludes_too(
         "pid 7id 1 on h\n",
     ],
 )
-def test_a_lock_that_a_power_loss_tore_is_one(tmp_path: Path, text: str) -> None:
+def test_a_lock_that_a_power_loss_tore_is_one(tmp_path, text):
     path = tmp_path / "lock"
     path.write_text(text)
     with lock(path):
         assert path.read_text().startswith(f"pid {os.getpid()} on ")
 
 
-def test_a_lock_that_cannot_be_closed_was_looked_at_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_cannot_be_closed_was_looked_at_all_the_same(tmp_path, monkeypatch):
     def refuse(descriptor: int) -> None:
         close(descriptor)
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -22,7 +22,7 @@ model name\t: another
 
 
 @pytest.fixture(autouse=True)
-def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_files(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(machine, "_CACHES", tmp_path / "cache")
 
@@ -34,16 +34,14 @@ def cache(tmp_path: Path, kind: str, size: str, sharing: str) -> None:
         (folder / name).write_text(f"{text}\n")
 
 
-def test_processors_of_one_name_differ_by_family_and_model(tmp_path: Path) -> None:
+def test_processors_of_one_name_differ_by_family_and_model(tmp_path):
     (tmp_path / "cpuinfo").write_text(EPYC)
     assert machine.processor() == "AMD EPYC (25-1)"
     (tmp_path / "cpuinfo").write_text(EPYC.replace("model\t\t: 1", "model\t\t: 17"))
     assert machine.processor() == "AMD EPYC (25-17)"
 
 
-def test_what_the_system_does_not_say_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_system_does_not_say_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text("model name\t: A CPU\n")
     assert machine.processor() == "A CPU"
     (tmp_path / "cpuinfo").unlink()
@@ -51,7 +49,7 @@ def test_what_the_system_does_not_say_is_left_out(
     assert machine.processor() == platform.machine()
 
 
-def test_caches_count_for_each_core(tmp_path: Path) -> None:
+def test_caches_count_for_each_core(tmp_path):
     cache(tmp_path, "Data", "48K", "0")
     cache(tmp_path, "Instruction", "32K", "0")
     cache(tmp_path, "Unified", "512K", "0,64")
@@ -60,7 +58,7 @@ def test_caches_count_for_each_core(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "sharing"), [("", "0"), ("32K", ""), ("large", "0")])
-def test_caches_that_are_not_told_are_unknown(tmp_path: Path, size: str, sharing: str) -> None:
+def test_caches_that_are_not_told_are_unknown(tmp_path, size, sharing):
     assert machine.caches() == "unknown"
     cache(tmp_path, "Data", size, sharing)
     assert machine.caches() == "unknown"

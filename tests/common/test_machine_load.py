@@ -15,13 +15,13 @@ from dnnstack.cli.progress import Lines
 from dnnstack.common import machine_load
 from dnnstack.common.machine_load import Others, Watch
 from dnnstack.training.listener import Progress
-from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Metrics
 
 Machine = Callable[..., None]
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+def machine(monkeypatch, tmp_path):
     """Sets the clock, the cores' seconds of work and this process's; two of three cores are its."""
     stat = tmp_path / "stat"
     monkeypatch.setattr(machine_load, "_STAT", stat)
@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     return show
 
 
-def test_own_work_idle_time_and_other_cores_do_not_count(machine: Machine) -> None:
+def test_own_work_idle_time_and_other_cores_do_not_count(machine):
     machine(10.0, own=1.0, first=100.0, third=50.0)
     others = Others()
     machine(12.0, own=2.0, first=101.5, third=51.5)
@@ -52,9 +52,7 @@ def test_own_work_idle_time_and_other_cores_do_not_count(machine: Machine) -> No
     ("work", "threads", "free"),
     [(0.0, 2, 0), (0.4, 2, 0), (0.6, 2, 1), (1.0, 2, 1), (2.0, 2, 1), (1.0, 1, 0), (2.0, 1, 0)],
 )
-def test_advice_comes_where_threads_are_more_than_free_cores(
-    machine: Machine, work: float, threads: int, free: int
-) -> None:
+def test_advice_comes_where_threads_are_more_than_free_cores(machine, work, threads, free):
     machine(0.0, own=0.0, first=0.0, third=0.0)
     others = Others()
     machine(1.0, own=0.0, first=work / 2, third=work / 2)
@@ -63,7 +61,7 @@ def test_advice_comes_where_threads_are_more_than_free_cores(
     assert (f"keep {work:.1f} of 2 cores" in text) == bool(free)
 
 
-def test_a_remark_on_times(machine: Machine) -> None:
+def test_a_remark_on_times(machine):
     machine(0.0, own=0.0, first=0.0, third=0.0)
     others = Others()
     machine(1.0, own=0.9, first=0.9, third=0.1)
@@ -74,9 +72,7 @@ def test_a_remark_on_times(machine: Machine) -> None:
     )
 
 
-def test_nothing_is_said_where_nothing_is_known(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_said_where_nothing_is_known(machine, monkeypatch):
     machine(0.0, own=0.0, first=0.0, third=0.0)
     others = Others()
     machine(0.05, own=0.0, first=0.1, third=0.1)
@@ -86,7 +82,7 @@ def test_nothing_is_said_where_nothing_is_known(
     assert (others.cores(), others.advice(2), others.remark()) == (None, "", "")
 
 
-def test_a_training_is_watched_in_stretches(machine: Machine) -> None:
+def test_a_training_is_watched_in_stretches(machine):
     machine(0.0, own=0.0, first=0.0, third=0.0)
     watch = Watch(2)
     machine(4.9, own=0.0, first=4.9, third=4.9)
@@ -102,7 +98,7 @@ def test_a_training_is_watched_in_stretches(machine: Machine) -> None:
     assert "keep 0.2 of 2 cores busy" in watch()
 
 
-def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_is_given_once(capsys):
     texts = ["", "", "take less", "never asked for"]
     lines = Lines()
     lines.advice = lambda: texts.pop(0)
@@ -114,9 +110,7 @@ def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert texts == ["never asked for"]
 
 
-def test_a_note_of_a_busy_machine_comes_once_an_hour(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_note_of_a_busy_machine_comes_once_an_hour(monkeypatch, tmp_path):
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "new"))
     assert [console.hourly("load", text) for text in ("", "a", "", "b")] == ["", "a", "", ""]
     assert console.hourly("other", "c") == "c"
@@ -131,9 +125,7 @@ def test_a_note_of_a_busy_machine_comes_once_an_hour(
     ("work", "threads", "crowded"),
     [(0.0, 2, False), (0.1, 2, False), (0.3, 2, True), (1.0, 1, False), (1.3, 1, True)],
 )
-def test_other_programs_crowd_out_threads_that_need_their_cores(
-    machine: Machine, work: float, threads: int, crowded: bool
-) -> None:
+def test_other_programs_crowd_out_threads_that_need_their_cores(machine, work, threads, crowded):
     machine(0.0, own=0.0, first=0.0, third=0.0)
     others = Others()
     assert not others.crowd(threads)
@@ -141,9 +133,7 @@ def test_other_programs_crowd_out_threads_that_need_their_cores(
     assert others.crowd(threads) == crowded
 
 
-def test_a_moment_is_enough_to_see_a_crowd(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moment_is_enough_to_see_a_crowd(machine, monkeypatch):
     for busy in (0.0, 2.0):
         machine(0.0, own=0.0, first=0.0, third=0.0)
 
@@ -155,9 +145,7 @@ def test_a_moment_is_enough_to_see_a_crowd(
         assert machine_load.crowded(2) == (busy > 0)
 
 
-def test_a_disturbed_search_is_told_once_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disturbed_search_is_told_once_an_hour(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "disturbed"))
     for text in (DISTURBED, "another note", DISTURBED, "another note"):
         console.note(text)

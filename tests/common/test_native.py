@@ -26,7 +26,7 @@ KEEP = "from dnnstack.backends.select import open_backend; open_backend({device!
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt belongs to glibc")
 @pytest.mark.parametrize("device", ["cpu", "numpy"])
-def test_memory_that_was_freed_is_given_out_again(device: str) -> None:
+def test_memory_that_was_freed_is_given_out_again(device):
     """Without new pages from the kernel, of which 8 MiB have 2,048."""
     found = []
     for first in ("", KEEP.format(device=device)):

@@ -31,16 +31,12 @@ def package(folder: Path, monkeypatch: pytest.MonkeyPatch, **kinds: str) -> str:
     return name
 
 
-def test_kinds_come_in_the_order_of_their_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kinds_come_in_the_order_of_their_modules(tmp_path, monkeypatch):
     name = package(tmp_path, monkeypatch, b="first", a="second")
     assert list(kinds_in(name, object)) == ["second", "first"]
 
 
-def test_two_modules_cannot_define_the_same_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_modules_cannot_define_the_same_kind(tmp_path, monkeypatch):
     name = package(tmp_path, monkeypatch, a="same", b="same")
     with pytest.raises(ValueError, match=r"\.b: made_same_same\.a defines 'same' too"):
         kinds_in(name, object)

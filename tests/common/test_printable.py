@@ -32,12 +32,12 @@ from dnnstack.common.text import cut
         ("C:\\new", None),
     ],
 )
-def test_printable(text: str, shown: str | None) -> None:
+def test_printable(text, shown):
     assert printable(text) == (text if shown is None else shown)
     assert printable(printable(text)) == printable(text)
 
 
-def test_every_character_is_shown_or_written_out() -> None:
+def test_every_character_is_shown_or_written_out():
     """All of Unicode, by the categories and directions of its database."""
     overrides = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
     for code in range(sys.maxunicode + 1):
@@ -49,12 +49,12 @@ def test_every_character_is_shown_or_written_out() -> None:
         assert (printable(sign) != sign) == obeyed, ascii(sign)
 
 
-def test_a_name_begins_no_line() -> None:
+def test_a_name_begins_no_line():
     assert paragraph(["one\ntwo", "three"]) == "one\\ntwo\nthree"
     assert printable_lines("one\ntwo\r") == "one\ntwo\\r"
 
 
-def test_a_message_has_the_lines_that_it_was_given() -> None:
+def test_a_message_has_the_lines_that_it_was_given():
     error = DnnstackError("a\nb: wrong", "  first\x1b", "second")
     assert str(error) == "a\\nb: wrong\n  first\\x1b\nsecond"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -73,9 +73,7 @@ def test_a_message_has_the_lines_that_it_was_given() -> None:
         (None, "aü\u7d2b\U0001f642"),
     ],
 )
-def test_what_the_output_cannot_show_is_escaped_and_counted(
-    encoding: str | None, shown: str
-) -> None:
+def test_what_the_output_cannot_show_is_escaped_and_counted(encoding, shown):
     set_output_encoding(encoding)
     try:
         text = "aü\u7d2b\U0001f642"

@@ -39,14 +39,14 @@ def declared(decorate: Decorate, kw_only: bool) -> Any:
 
 
 @pytest.fixture(params=[False, True], ids=["places", "names"])
-def pair(request: pytest.FixtureRequest) -> tuple[Any, Any, bool]:
+def pair(request):
     """The same record and dataclass, and whether they take names alone."""
     kw_only = request.param
     ours, theirs = (declared(each, kw_only) for each in (records.dataclass, dataclasses.dataclass))
     return ours, theirs, kw_only
 
 
-def test_values_text_and_comparison(pair: tuple[Any, Any, bool]) -> None:
+def test_values_text_and_comparison(pair):
     given: list[dict[str, Any]] = [
         {"first": 1},
         {"second": "x", "first": 1},
@@ -64,7 +64,7 @@ def test_values_text_and_comparison(pair: tuple[Any, Any, bool]) -> None:
     assert ours[0].items is not ours[1].items
 
 
-def test_signature_fields_and_patterns(pair: tuple[Any, Any, bool]) -> None:
+def test_signature_fields_and_patterns(pair):
     ours, theirs, _ = pair
     names = [[each.name for each in dataclasses.fields(kind)] for kind in (ours, theirs)]
     assert names[0] == names[1]
@@ -75,7 +75,7 @@ def test_signature_fields_and_patterns(pair: tuple[Any, Any, bool]) -> None:
         assert mine.default == other.default or mine.default is list
 
 
-def test_wrong_arguments(pair: tuple[Any, Any, bool]) -> None:
+def test_wrong_arguments(pair):
     ours, theirs, kw_only = pair
     wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((), {}),
@@ -91,7 +91,7 @@ def test_wrong_arguments(pair: tuple[Any, Any, bool]) -> None:
         assert vars(ours(1, "x", hidden=3)) == vars(theirs(1, "x", hidden=3))
 
 
-def test_frozen(pair: tuple[Any, Any, bool]) -> None:
+def test_frozen(pair):
     for kind in pair[:2]:
         made = kind(first=1)
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -107,7 +107,7 @@ def test_frozen(pair: tuple[Any, Any, bool]) -> None:
             plain.first = 2
 
 
-def test_replace_and_copy(pair: tuple[Any, Any, bool]) -> None:
+def test_replace_and_copy(pair):
     made = pair[0](first=1, items=[1])
     changed = dataclasses.replace(made, second="x")
     assert (changed.first, changed.second, changed.items) == (1, "x", [1])
@@ -130,7 +130,7 @@ class Kept:
         return 7
 
 
-def test_own_methods_stay_and_pickling() -> None:
+def test_own_methods_stay_and_pickling():
     made = pickle.loads(pickle.dumps(Kept(3)))
     assert (made.value, repr(made), hash(made), made == "anything") == (3, "own", 7, True)
     assert Kept.__doc__ == "Kept"
@@ -155,7 +155,7 @@ def changeable(decorate: Decorate, eq: bool) -> Any:
 
 
 @pytest.mark.parametrize("eq", [True, False])
-def test_one_that_may_change(eq: bool) -> None:
+def test_one_that_may_change(eq):
     ours, theirs = (changeable(each, eq) for each in (records.dataclass, dataclasses.dataclass))
     made, other = (kind(3, third=2.5) for kind in (ours, theirs))
     assert vars(made) == vars(other)
@@ -176,7 +176,7 @@ def test_one_that_may_change(eq: bool) -> None:
             kind(3, seen=1)
 
 
-def test_a_dataclass_may_derive_from_one_that_may_change() -> None:
+def test_a_dataclass_may_derive_from_one_that_may_change():
     for eq in (True, False):
 
         @dataclasses.dataclass(eq=eq)
@@ -187,7 +187,7 @@ def test_a_dataclass_may_derive_from_one_that_may_change() -> None:
         assert (made.first, made.third, made.fourth, made.after) == (1, 2.0, 7, 1)
 
 
-def test_frozen_and_changeable_ones_do_not_mix() -> None:
+def test_frozen_and_changeable_ones_do_not_mix():
     with pytest.raises(TypeError, match="Thawed and Kept: both are frozen, or none"):
         records.dataclass(type("Thawed", (Kept,), {}))
     base = changeable(records.dataclass, True)
@@ -211,7 +211,7 @@ def with_start(decorate: Decorate) -> tuple[Any, Any]:
     return Base, Derived
 
 
-def test_values_for_the_start_alone() -> None:
+def test_values_for_the_start_alone():
     ours, theirs = with_start(records.dataclass), with_start(dataclasses.dataclass)
     for base, derived in (ours, theirs):
         assert vars(base(3)) == {"doubled": 6}
@@ -222,7 +222,7 @@ def test_values_for_the_start_alone() -> None:
     assert names[0] == names[1]
 
 
-def test_values_are_set_as_any_attribute() -> None:
+def test_values_are_set_as_any_attribute():
     @records.dataclass
     class Checked:
         size: int
@@ -248,7 +248,7 @@ def test_values_are_set_as_any_attribute() -> None:
     assert (Halved(6).half, Halved(6).size) == (3, 6)
 
 
-def test_a_frozen_dataclass_may_derive_from_a_record() -> None:
+def test_a_frozen_dataclass_may_derive_from_a_record():
     @dataclasses.dataclass(frozen=True)
     class Derived(Kept):
         other: int = 2

@@ -7,36 +7,11 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.configs.schema.layers import layer_names
 
+from ..support.stored import beside, stored
+
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
-BLOCKS = """\
-blocks:
-  basic:
-    parameters: {filters: , stride: 1, shortcut: padding}
-    layers:
-      - residual:
-          body:
-            - conv2d: {filters: $filters, kernel_size: 3, stride: $stride, padding: 1}
-            - relu
-          shortcut: $shortcut
-  stage:
-    parameters: {filters: , count: }
-    layers:
-      - basic: {filters: $filters, stride: 2}
-      - repeat: {times: $count, layers: [{basic: {filters: $filters}}]}
-"""
-WRITTEN_OUT = """\
-layers:
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, stride: 2, padding: 1}}, relu]
-      shortcut: padding
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
-      shortcut: padding
-  - residual:
-      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
-      shortcut: padding
-  - flatten
-"""
+BLOCKS = beside(__file__, "blocks.yaml")
+WRITTEN_OUT = beside(__file__, "blocks_written_out.yaml")
 
 
 def read(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()):
@@ -50,7 +25,7 @@ def errors(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()) -
     return lines if len(lines) == 1 else lines[1:]
 
 
-def test_blocks_and_repeat_are_what_they_stand_for() -> None:
+def test_blocks_and_repeat_are_what_they_stand_for():
     short = read("layers: [{stage: {filters: 8, count: 2}}, flatten]\n")
     long = read(WRITTEN_OUT, "")
     assert short == long
@@ -59,7 +34,7 @@ def test_blocks_and_repeat_are_what_they_stand_for() -> None:
     assert parse_config(effective_yaml(short), "x.yaml") == short
 
 
-def test_composites_are_written_as_a_person_would_nest_them() -> None:
+def test_composites_are_written_as_a_person_would_nest_them():
     config = read(
         """\
 layers:
@@ -69,11 +44,7 @@ layers:
         "",
     )
     text = effective_yaml(config).partition("layers:\n")[2].partition("loss:")[0]
-    assert text.splitlines()[:3] == [
-        "  - residual:",
-        "      name: a",
-        "      body:",
-    ]
+    assert text.splitlines()[:3] == ["  - residual:", "      name: a", "      body:"]
     assert text.splitlines()[3].startswith("        - conv2d: {filters: 8, kernel_size: 3, ")
     assert text.splitlines()[-3:] == [
         "        - relu",
@@ -82,7 +53,7 @@ layers:
     ]
 
 
-def test_names_count_over_the_whole_net_and_join_with_dots() -> None:
+def test_names_count_over_the_whole_net_and_join_with_dots():
     config = read(
         """\
 layers:
@@ -109,7 +80,7 @@ layers:
     ]
 
 
-def test_layers_tell_where_they_were_written() -> None:
+def test_layers_tell_where_they_were_written():
     config = read("layers:\n  - relu\n  - basic: {filters: 3}\n  - flatten\n")
     relu, residual, _ = config.layers
     assert relu.place == "x.yaml:19:5"
@@ -119,7 +90,7 @@ def test_layers_tell_where_they_were_written() -> None:
     assert read("layers: [relu]\n", "") == read("layers:\n  - relu\n", "")
 
 
-def test_a_parameter_may_be_a_layer_or_layers() -> None:
+def test_a_parameter_may_be_a_layer_or_layers():
     blocks = """\
 blocks:
   with:
@@ -142,183 +113,41 @@ layers:
     assert config.layers[6].kernel_initializer.type == "he_normal"
 
 
-@pytest.mark.parametrize(
-    ("layers", "expected"),
-    [
-        (
-            "layers: [{basic: {filters: four}}]",
-            "x.yaml:18:28: layer 1 (basic): filters: expected a whole number (got 'four') "
-            "(for $filters in block 'basic')",
-        ),
-        (
-            "layers: [{basic: {filters: 4, strid: 2}}]",
-            "x.yaml:18:31: layer 1 (basic): strid: block 'basic' has no parameter 'strid'; "
-            "did you mean 'stride'?",
-        ),
-        (
-            "layers: [{basic: {units: 4, filters: 4}}]",
-            "x.yaml:18:19: layer 1 (basic): units: block 'basic' has no parameter 'units'; "
-            "it takes filters, stride, shortcut",
-        ),
-        ("layers: [basic]", "x.yaml:18:10: layer 1 (basic): block 'basic' needs the parameter"),
-        (
-            "layers: [{basic: 4}]",
-            "x.yaml:18:18: layer 1 (basic): expected the parameters of block 'basic' as a mapping",
-        ),
-        (
-            "layers: [{basik: {filters: 4}}]",
-            "x.yaml:18:11: layer 1: unknown layer 'basik'; did you mean 'basic'?",
-        ),
-        (
-            "layers: [{stage: {filters: 4, count: no}}]",
-            "x.yaml:18:38: layer 1 (stage): "
-            "count: expected a whole number of at least 1 (got 'no') "
-            "(for $count in block 'stage')",
-        ),
-        (
-            "layers: [{stage: {filters: x, count: 2}}]",
-            "x.yaml:18:28: layer 1 (stage): filters: expected a whole number (got 'x') "
-            "(for $filters in block 'stage')",
-        ),
-        (
-            "layers: [{repeat: {times: 0, layers: [relu]}}]",
-            "x.yaml:18:27: layer 1 (repeat): times: expected a whole number of at least 1 (got 0)",
-        ),
-        (
-            "layers: [{repeat: {time: 2, layers: [relu]}}]",
-            "x.yaml:18:20: layer 1 (repeat): time: unknown key; did you mean 'times'?",
-        ),
-        ("layers: [{repeat: {times: 2}}]", "x.yaml:18:11: layer 1 (repeat): layers: required key"),
-        ("layers: [repeat]", "x.yaml:18:10: layer 1 (repeat): expected times and layers, as in"),
-        (
-            "layers: [{repeat: {times: 9, layers: [{repeat: {times: 9999, layers: [relu]}}]}}]",
-            "x.yaml:18:71: layer 1.layers.1.layers.1: more than 10000 layers",
-        ),
-        (
-            "layers: [{repeat: {times: 2, layers: [{relu: {name: a}}]}}]",
-            "x.yaml:18:9: layers: 2 layers are called 'a'; give each its own name, or none",
-        ),
-        (
-            "layers: [{dense: {units: $filters}}]",
-            "x.yaml:18:26: layer 1 (dense): units: '$filters': parameters exist only in the",
-        ),
-        (
-            "layers: [{residual: {body: [dens]}}]",
-            "x.yaml:18:29: layer 1.body.1: unknown layer 'dens'; did you mean 'dense'?",
-        ),
-        (
-            "layers: [{residual: {body: [relu], shortcut: skip}}]",
-            "x.yaml:18:46: layer 1 'residual_1' (residual): "
-            "shortcut: expected identity, projection, padding or a",
-        ),
-        (
-            "layers: [{concat: {branches: [[relu]]}}]",
-            "x.yaml:18:30: layer 1 'concat_1' (concat): "
-            "branches: expected a list of at least two lists of",
-        ),
-        (
-            "layers: [{concat: {branches: [[relu], [{dense: {unit: 3}}]]}}]",
-            "x.yaml:18:49: layer 1.branches.2.1 'concat_1.dense_1' (dense): "
-            "unit: unknown key; did you mean",
-        ),
-    ],
-)
-def test_mistakes_in_uses(layers: str, expected: str) -> None:
+@pytest.mark.parametrize(("layers", "expected"), stored(__file__, "block_uses.txt"))
+def test_mistakes_in_uses(layers, expected):
     found = errors(layers + "\n")
     assert found[0].startswith(expected), found
     assert len(found) == 1, found
 
 
-@pytest.mark.parametrize(
-    ("block", "use", "expected"),
-    [
-        (
-            "  b: {parameters: {n: }, layers: [{dense: {units: $m}}]}",
-            "b: {n: 1}",
-            [
-                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used; write $n in the",
-                "x.yaml:5:51: blocks.b: layer 1 (dense): units: block 'b' has no parameter 'm'; "
-                "it has n",
-            ],
-        ),
-        (
-            "  b: {layers: [{dense: {units: 3, bias: no}}]}",
-            "b",
-            [
-                "x.yaml:5:35: blocks.b: layer 1 (dense): "
-                "bias: unknown key; did you mean 'use_bias'? "
-                "(in block 'b', used at x.yaml:6:10)",
-            ],
-        ),
-        (
-            "  b: {parameters: {n: many}, layers: [{dense: {units: $n}}]}",
-            "b",
-            [
-                "x.yaml:5:23: blocks.b.parameters.n: expected a whole number (got 'many') "
-                "(in block 'b', used at x.yaml:6:10)",
-            ],
-        ),
-        (
-            "  b: {parameters: {n: }, layers: [{dense: {units: 2$n}}]}",
-            "b: {n: 1}",
-            [
-                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used",
-                "x.yaml:5:51: blocks.b: layer 1 (dense): units: expected a parameter alone, such",
-            ],
-        ),
-        (
-            "  b: {layers: [{c: {}}]}\n  c: {layers: [relu, b]}",
-            "b",
-            ["x.yaml:6:22: blocks.c: layer 2 (b): a block cannot use itself (b -> c -> b)"],
-        ),
-        (
-            "  b: {layer: [relu]}",
-            "b",
-            [
-                "x.yaml:5:3: blocks.b.layers: required key is missing",
-                "x.yaml:5:7: blocks.b.layer: unknown key; did you mean 'layers'?",
-            ],
-        ),
-        ("  b: {layers: []}", "b", ["x.yaml:5:15: blocks.b.layers: expected a list of at least"]),
-        ("  b: relu", "relu", ["x.yaml:5:6: blocks.b: expected a mapping with parameters and"]),
-        (
-            "  b: {parameters: [n], layers: [relu]}",
-            "b",
-            ["x.yaml:5:19: blocks.b.parameters: expected a mapping of names to defaults"],
-        ),
-        (
-            "  relu: {layers: [tanh]}",
-            "relu",
-            ["x.yaml:5:3: blocks.relu: expected a word of letters, digits and '_' as a block's"],
-        ),
-    ],
-)
-def test_mistakes_in_blocks(block: str, use: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("given", "expected"), stored(__file__, "blocks.txt"))
+def test_mistakes_in_blocks(given, expected):
+    """The blocks, and in the last line what uses them."""
+    block, _, use = given.rpartition("\n")
     layers = f"layers: [{{{use}}}]\n" if ":" in use else f"layers: [{use}]\n"
     found = errors(layers, f"blocks:\n{block}\n")
-    assert len(found) == len(expected), found
-    for line, start in zip(found, expected, strict=True):
+    for line, start in zip(found, expected.split("\n"), strict=True):
         assert line.startswith(start), found
 
 
-def test_a_mistake_in_a_block_is_told_once_however_often_it_is_used() -> None:
+def test_a_mistake_in_a_block_is_told_once_however_often_it_is_used():
     block = "blocks:\n  b: {layers: [{dense: {unit: 3}}]}\n"
     assert len(errors("layers: [b, {repeat: {times: 5, layers: [b]}}]\n", block)) == 1
 
 
-def test_a_misspelt_blocks() -> None:
+def test_a_misspelt_blocks():
     assert errors("layers: [relu]\n", "block: {b: {layers: [relu]}}\n") == [
         "x.yaml:4:1: block: unknown key; did you mean 'blocks'?"
     ]
 
 
-def test_an_override_of_blocks_that_are_not_there() -> None:
+def test_an_override_of_blocks_that_are_not_there():
     (found,) = errors("layers: [relu]\n", "", ("blocks.a.parameters.b=1",))
     assert found.endswith("the config has no blocks")
 
 
 @pytest.mark.parametrize("blocks", ["", "blocks: {b: {layers: [tanh]}}\n"])
-def test_blocks_as_a_whole_are_no_override(blocks: str) -> None:
+def test_blocks_as_a_whole_are_no_override(blocks):
     change = "blocks={a: {layers: [relu]}}"
     assert errors("layers: [relu]\n", blocks, (change,)) == [
         f"--set {change}: blocks: cannot be set as a whole, because blocks are expanded first; "
@@ -326,7 +155,7 @@ def test_blocks_as_a_whole_are_no_override(blocks: str) -> None:
     ]
 
 
-def test_what_is_written_out_can_be_read_again() -> None:
+def test_what_is_written_out_can_be_read_again():
     """Blocks nest deeper than their text; the effective config must not be too deep for YAML."""
     levels = "".join(
         f"  b{n}: {{layers: [{{concat: {{branches: [[b{n + 1}], [relu]]}}}}]}}\n" for n in range(7)
@@ -341,7 +170,7 @@ def test_what_is_written_out_can_be_read_again() -> None:
 LAST = "  b8: {layers: [{residual: {body: [relu]}}]}\n"
 
 
-def test_overrides_of_what_was_written_out() -> None:
+def test_overrides_of_what_was_written_out():
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     change = "layers.residual_2.body.conv2d_2.filters=5"
     assert [layer.body[0].filters for layer in read(use, overrides=(change,)).layers[:3]] == [
@@ -368,7 +197,7 @@ def test_overrides_of_what_was_written_out() -> None:
         ("layers.residual_2.body.conv2d_2.filter=5", "unknown key; did you mean 'filters'?"),
     ],
 )
-def test_mistakes_in_overrides(override: str, expected: str) -> None:
+def test_mistakes_in_overrides(override, expected):
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     (found,) = errors(use, overrides=(override,))
     assert found.startswith(f"--set {override}")

@@ -11,36 +11,15 @@ from dnnstack.configs.layer_places import shown_path
 from dnnstack.datasets import DatasetInfo
 from dnnstack.training.assemble import build_network
 
+from ..support.stored import stored
+
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 1}\ntrain: {epochs: 1}\nlayers:\n"
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "shown"),
-    [
-        ("layers.2.dense.units", "dense_1", "layer 3 'dense_1' (dense): units"),
-        ("layers.2.dense.units", "", "layer 3 (dense): units"),
-        ("layers.0", "x", "layer 1"),
-        (
-            "layers.9.dense.kernel_initializer.normal.sd",
-            "",
-            "layer 10 (dense): kernel_initializer.normal.sd",
-        ),
-        (
-            "layers.1.residual.body.0.conv2d.filters",
-            "r.c",
-            "layer 2.body.1 'r.c' (conv2d): filters",
-        ),
-        ("layers.1.residual.shortcut", "", "layer 2 (residual): shortcut"),
-        ("layers.0.concat.branches.1.0.dense.unit", "", "layer 1.branches.2.1 (dense): unit"),
-        ("layers.0.repeat.layers.1.relu", "", "layer 1.layers.2 (relu)"),
-        ("layers.0.conv2d.kernel_size.1", "", "layer 1 (conv2d): kernel_size.1"),
-        ("blocks.b.layers.0.dense.units", "", "blocks.b: layer 1 (dense): units"),
-        ("layers", "", "layers"),
-        ("layers.dense_1.units", "", "layers.dense_1.units"),
-        ("optimizer.groups.0.lr", "", "optimizer.groups.0.lr"),
-    ],
-)
-def test_paths_in_messages(path: str, name: str, shown: str) -> None:
+@pytest.mark.parametrize(("given", "shown"), stored(__file__, "layer_paths.txt"))
+def test_paths_in_messages(given, shown):
+    """A path, and the layer's name where it is known."""
+    path, _, name = given.partition(" ")
     assert shown_path(path.split("."), name) == shown
 
 
@@ -58,9 +37,7 @@ def test_paths_in_messages(path: str, name: str, shown: str) -> None:
         ("[{concat: {branches: [[relu], [relu, {avg_pool2d: {pool_size: @}}]]}}]", "x", "99"),
     ],
 )
-def test_a_wrong_option_and_a_misfit_name_a_layer_alike(
-    layers: str, wrong: str, misfit: str
-) -> None:
+def test_a_wrong_option_and_a_misfit_name_a_layer_alike(layers, wrong, misfit):
     name = re.compile(r"layer [\w.]+ '[\w.]+' \(\w+\): ")
     with pytest.raises(ConfigError) as of_config:
         parse_config(f"{HEAD} {layers.replace('@', wrong)}", "x.yaml")

@@ -71,12 +71,12 @@ def errors(model: type[Model], value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
-def test_errors_are_those_of_a_union(value: Any) -> None:
+def test_errors_are_those_of_a_union(value):
     assert errors(WithOurs, value) == errors(WithTheirs, value)
 
 
 @pytest.mark.parametrize("value", RIGHT, ids=str)
-def test_values_are_those_of_a_union(value: Any) -> None:
+def test_values_are_those_of_a_union(value):
     given = {"one": value, "several": (value, value)}
     ours, theirs = WithOurs.model_validate(given), WithTheirs.model_validate(given)
     assert ours.one == theirs.one
@@ -84,7 +84,7 @@ def test_values_are_those_of_a_union(value: Any) -> None:
     assert ours.model_dump() == theirs.model_dump()
 
 
-def test_a_model_is_made_once_and_only_when_it_is_asked_for() -> None:
+def test_a_model_is_made_once_and_only_when_it_is_asked_for():
     made: list[str] = []
 
     def make(kind: str) -> type[Model]:
@@ -100,7 +100,7 @@ def test_a_model_is_made_once_and_only_when_it_is_asked_for() -> None:
     assert made == ["a", "new b"]
 
 
-def test_a_config_makes_the_models_that_it_uses() -> None:
+def test_a_config_makes_the_models_that_it_uses():
     # In a process of its own: other tests ask for all models.
     code = (
         "from dnnstack.configs import load_config\n"

@@ -41,11 +41,11 @@ PACKAGED = [
 ]
 
 
-def test_which_ship() -> None:
+def test_which_ship():
     assert packaged_configs() == PACKAGED
 
 
-def test_searches_ship_that_the_package_finds() -> None:
+def test_searches_ship_that_the_package_finds():
     assert packaged_searches() == ["lenet-search.yaml"]
     for name in packaged_searches():
         loaded, search = load_search(name)
@@ -54,7 +54,7 @@ def test_searches_ship_that_the_package_finds() -> None:
         assert search.trials <= 200
 
 
-def test_stages_ship_for_both_networks_of_the_paper() -> None:
+def test_stages_ship_for_both_networks_of_the_paper():
     """And fit them."""
     assert packaged_stages() == ["int8.yaml", "lenet-300-100.yaml", "lenet.yaml"]
     # These suit any network.
@@ -75,7 +75,7 @@ def test_stages_ship_for_both_networks_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGED)
-def test_packaged_config(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packaged_config(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loaded = load_config(name)
     assert loaded.packaged
@@ -86,7 +86,7 @@ def test_packaged_config(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert parse_config(effective_yaml(loaded.config), "x.yaml") == loaded.config
 
 
-def test_mlp_is_the_experiment() -> None:
+def test_mlp_is_the_experiment():
     config = load_config("mlp.yaml").config.model_dump()
     assert config["optimizer"] | {"type": "sgd", "lr": 0.02, "momentum": 0.0} == config["optimizer"]
     assert config["optimizer"]["weight_decay"] == 0
@@ -97,9 +97,7 @@ def test_mlp_is_the_experiment() -> None:
     assert names == ["flatten", "dense", "relu", "dense", "softmax"]
 
 
-def test_a_file_here_comes_before_the_packaged_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_here_comes_before_the_packaged_one(tmp_path, monkeypatch):
     text = load_config("lenet.yaml").text.replace("name: lenet", "").replace("1701", "7")
     (tmp_path / "lenet.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -114,7 +112,7 @@ def test_a_file_here_comes_before_the_packaged_one(
 @pytest.mark.parametrize(
     ("stem", "name"), [("my net (2)", "my-net-2"), ("latest", "run"), (".x", "x"), ("é", "run")]
 )
-def test_the_name_comes_from_the_file(stem: str, name: str, tmp_path: Path) -> None:
+def test_the_name_comes_from_the_file(stem, name, tmp_path):
     text = load_config("lenet.yaml").text.replace("name: lenet", "")
     (tmp_path / f"{stem}.yaml").write_text(text)
     assert load_config(tmp_path / f"{stem}.yaml").config.name == name
@@ -126,7 +124,7 @@ def failure(reference: str | Path) -> str:
     return str(caught.value)
 
 
-def test_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shipped = f"(configs in the package: {', '.join(PACKAGED)})"
     assert failure("wibble.yaml") == f"wibble.yaml: no such file {shipped}"
@@ -143,7 +141,7 @@ def test_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure(tmp_path) == f"{tmp_path}: is a folder; --config needs a YAML file"
 
 
-def test_not_a_config(tmp_path: Path) -> None:
+def test_not_a_config(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(b"name: a\nseed: \xff\n")
     assert failure(path) == f"{path}:2:7: not UTF-8 text; save the file as UTF-8"
@@ -155,13 +153,13 @@ def test_not_a_config(tmp_path: Path) -> None:
     assert failure(path).splitlines()[-1] == f"{path}:1:7: seed: expected a whole number (got 'x')"
 
 
-def test_importing_the_package_imports_no_pydantic_and_no_yaml() -> None:
+def test_importing_the_package_imports_no_pydantic_and_no_yaml():
     code = "import sys, dnnstack.configs; print({'pydantic', 'yaml', 'numpy'} & {*sys.modules})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"
 
 
-def test_unknown_name_of_the_package() -> None:
+def test_unknown_name_of_the_package():
     import dnnstack.configs
 
     with pytest.raises(AttributeError, match="wibble"):

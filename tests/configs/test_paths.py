@@ -17,7 +17,7 @@ train: {epochs: 1}
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A config with its pictures; the working directory is another folder."""
     for name in ("project/set", "project/unseen", "elsewhere", "project/data"):
         (tmp_path / name).mkdir(parents=True)
@@ -30,7 +30,7 @@ def loaded(*overrides: str) -> LoadedConfig:
     return load_config("../project/net.yaml", overrides)
 
 
-def test_pictures_are_found_beside_the_config(project: Path) -> None:
+def test_pictures_are_found_beside_the_config(project):
     config = loaded().config
     assert config.data.root == str(Path.cwd() / "../project")
     assert config.data.dataset.options()["train"] == "set"
@@ -38,12 +38,12 @@ def test_pictures_are_found_beside_the_config(project: Path) -> None:
     assert parse_config(effective_yaml(config), "run").data.root == config.data.root
 
 
-def test_pictures_that_are_not_there_are_left_to_the_data_folder(project: Path) -> None:
+def test_pictures_that_are_not_there_are_left_to_the_data_folder(project):
     (project / "set").rmdir()
     assert loaded().config.data.root is None
 
 
-def test_the_folder_of_an_override_counts_from_the_working_directory(project: Path) -> None:
+def test_the_folder_of_an_override_counts_from_the_working_directory(project):
     Path("mine").mkdir()
     found = loaded("data.dataset.image_folder.train=mine").config.data
     assert found.dataset.options()["train"] == str(Path.cwd() / "mine")
@@ -54,7 +54,7 @@ def test_the_folder_of_an_override_counts_from_the_working_directory(project: Pa
     assert loaded("data.root=mine").config.data.root == str(Path.cwd() / "mine")
 
 
-def test_a_root_in_the_file_counts_from_the_file(project: Path) -> None:
+def test_a_root_in_the_file_counts_from_the_file(project):
     text = CONFIG.replace("data:\n", "data:\n  root: data\n")
     (project / "net.yaml").write_text(text)
     assert loaded().config.data.root == str(Path.cwd() / "../project/data")
@@ -68,9 +68,7 @@ def test_a_root_in_the_file_counts_from_the_file(project: Path) -> None:
     assert loaded().config.data.root == "~/data"
 
 
-def test_a_folder_whose_name_no_config_can_hold_is_not_written(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_name_no_config_can_hold_is_not_written(project, monkeypatch):
     project = project.rename(project.with_name("pro\nject"))
     config = load_config(project / "net.yaml").config
     assert config.data.root is None
@@ -78,12 +76,12 @@ def test_a_folder_whose_name_no_config_can_hold_is_not_written(
     assert load_config("net.yaml").config.data.root is None
 
 
-def test_a_config_of_the_package_has_no_folder(project: Path) -> None:
+def test_a_config_of_the_package_has_no_folder(project):
     assert load_config("lenet.yaml").config.data.root is None
     relative = load_config("lenet.yaml", ["data.root=gone"]).config.data.root
     assert relative == str(Path.cwd() / "gone")
 
 
-def test_a_name_that_is_too_long_is_no_folder(project: Path) -> None:
+def test_a_name_that_is_too_long_is_no_folder(project):
     (project / "net.yaml").write_text(CONFIG.replace("train: set", f"train: {'x' * 5000}"))
     assert loaded().config.data.root is None

@@ -15,6 +15,8 @@ from dnnstack.configs.document import Place
 from dnnstack.configs.load import compose_value
 from dnnstack.configs.search import load_search
 
+from ..support.stored import stored
+
 SCHEMA = json_schema()
 TYPES: dict[str, Any] = {
     "object": dict,
@@ -96,13 +98,13 @@ def read(text: str) -> Any:
     return node.plain()
 
 
-def test_the_shipped_schema_is_current() -> None:
+def test_the_shipped_schema_is_current():
     """Write it anew with ``python -m dnnstack.configs.generated .``."""
     shipped = Path(dnnstack.configs.__file__ or "").parent / "schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == SCHEMA
 
 
-def test_searches_fit() -> None:
+def test_searches_fit():
     """With a block for sweep, whose keys are known too."""
     text = load_search("lenet-search.yaml")[0].text
     assert accepts(SCHEMA, read(text))
@@ -127,7 +129,7 @@ def test_searches_fit() -> None:
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_packaged_configs_fit(name: str) -> None:
+def test_packaged_configs_fit(name):
     loaded = load_config(name)
     assert accepts(SCHEMA, read(loaded.text))
     assert accepts(SCHEMA, json.loads(json.dumps(loaded.config.model_dump())))
@@ -141,76 +143,13 @@ train: {epochs: 1}
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [
-        ("seed: 1", True),
-        ("seed: one", False),
-        ("sed: 1", False),
-        ("layers: [relu]", True),
-        ("layers: [{relu: {name: a}}]", True),
-        ("layers: [{relu: {nam: a}}]", False),
-        ("layers: [rleu]", False),
-        ("layers: [dense]", False),
-        ("layers: [{dense: {}}]", False),
-        ("layers: [{dense: {units: 5}}]", True),
-        ("layers: [{dense: {units: 5, type: dense}}]", False),
-        ("layers: [{dense: {units: 5}, relu: {}}]", False),
-        ("layers: [{conv2d: {filters: 5, kernel_size: 3}}]", True),
-        ("layers: [{conv2d: {filters: 5, kernel_size: [3, 5], padding: same}}]", True),
-        ("layers: [{conv2d: {filters: 5, kernel_size: [3]}}]", False),
-        ("layers: [{conv2d: {filters: 5, kernel_size: 3, padding: some}}]", False),
-        ("layers: [{dense: {units: 5, kernel_initializer: he_normal}}]", True),
-        ("layers: [{dense: {units: 5, kernel_initializer: normal}}]", False),
-        ("layers: [{dense: {units: 5, kernel_initializer: {normal: {std: 1}}}}]", True),
-        ("layers: [{pad2d: {padding: 2}}]", True),
-        ("layers: [{pad2d: {padding: [1, 0]}}]", True),
-        ("layers: [{pad2d: {padding: [0, 3]}}]", True),
-        ("layers: [{pad2d: {padding: [0, 0]}}]", False),
-        ("layers: [{pad2d: {padding: 0}}]", False),
-        ("layers: []", False),
-        ("layers: [{residual: {body: [relu]}}]", True),
-        ("layers: [{residual: {body: [dense]}}]", False),
-        ("layers: [{residual: {body: []}}]", False),
-        ("layers: [{residual: {body: [{relu: {nam: a}}]}}]", False),
-        ("layers: [{residual: {body: [relu], shortcut: padding}}]", True),
-        ("layers: [{residual: {body: [relu], shortcut: pading}}]", False),
-        ("layers: [{residual: {body: [relu], shortcut: [flatten]}}]", True),
-        ("layers: [{concat: {branches: [[relu], []]}}]", True),
-        ("layers: [{concat: {branches: [relu, []]}}]", False),
-        ("layers: [{repeat: {times: 2, layers: [relu]}}]", True),
-        ("layers: [{repeat: {layers: [relu]}}]", False),
-        ("layers: [{basic: {filters: 3}}]", False),
-        ("{blocks: {basic: {layers: [relu]}}, layers: [basic, {basic: {filters: 3}}]}", True),
-        ("{blocks: {basic: {layer: [relu]}}, layers: [basic]}", False),
-        ("{blocks: {basic: {layers: [relu]}}, layers: [dense]}", False),
-        ("data: {dataset: {strokes: {train_count: 5}}}", True),
-        ("data: {dataset: {mnist: {train_count: 5}}}", False),
-        ("data: {dataset: strokes, validation: 0.1}", True),
-        ("data: {dataset: strokes, validation: 1.1}", False),
-        ("data: {dataset: strokes, normalize: {mean: [0, 1], std: 0.5}}", True),
-        ("loss: mse", True),
-        ("loss: {type: mse}", True),
-        ("loss: {type: mse, label_smoothing: 0.1}", False),
-        ("loss: {label_smoothing: 0.1}", False),
-        ("optimizer: sgd", False),
-        ("optimizer: {type: sgd, lr: 0.1}", True),
-        ("optimizer: {type: sgd, lr: 0.1, clip_norm: null}", True),
-        ("schedule: fixed", True),
-        ("schedule: inv", False),
-        ("schedule: {type: multistep, milestones: [1, 2]}", True),
-        ("schedule: {type: multistep, milestones: []}", False),
-        ("schedule: {type: cosine, warmup: {epochs: 0.5}}", True),
-        ("train: {epochs: 0}", False),
-        ("train: {max_steps: 1.5}", False),
-        ("run: {device: gpu}", False),
-    ],
-)
-def test_accepts(text: str, fits: bool) -> None:
-    assert accepts(SCHEMA, read(GOOD) | read(text)) is fits
+@pytest.mark.parametrize(("text", "answer"), stored(__file__, "schema_cases.txt"))
+def test_accepts(text, answer):
+    found = accepts(SCHEMA, read(GOOD) | read(text))
+    assert answer == ("accepted" if found else "refused")
 
 
-def test_everything_is_described() -> None:
+def test_everything_is_described():
     for name, model in SCHEMA["$defs"].items():
         assert model["description"], name
         for key, value in model.get("properties", {}).items():

@@ -9,18 +9,9 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs.load import load_config
 from dnnstack.configs.search import Dimension, Search, load_search
 
-HEAD = """\
-data: {dataset: strokes, validation: 0.1}
-layers:
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 3}
+from ..support.stored import beside, stored
 
-
-search:
-"""
+HEAD = beside(__file__, "search_head.yaml")
 START = HEAD.count("\n") + 1
 
 
@@ -30,7 +21,7 @@ def load(tmp_path: Path, block: str, head: str = HEAD) -> Search:
     return load_search(path)[1]
 
 
-def test_a_whole_block(tmp_path: Path) -> None:
+def test_a_whole_block(tmp_path):
     block = """\
   objective: [accuracy, loss]
   sampler: random
@@ -56,7 +47,7 @@ def test_a_whole_block(tmp_path: Path) -> None:
     assert schedule.values[1] == {"type": "step", "gamma": 0.5, "step_size": 100}
 
 
-def test_conditions_that_hold(tmp_path: Path) -> None:
+def test_conditions_that_hold(tmp_path):
     """Numbers are compared as numbers, also after steps that floating point does not hit."""
     block = """\
   trials: 2
@@ -74,7 +65,7 @@ def test_conditions_that_hold(tmp_path: Path) -> None:
     assert not Dimension("a", when={"b": (True,)}).holds({"b": 1})
 
 
-def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
+def test_a_range_ends_where_its_steps_do(tmp_path):
     """Otherwise Optuna warns, and cuts it itself."""
     block = """\
   trials: 2
@@ -87,7 +78,7 @@ def test_a_range_ends_where_its_steps_do(tmp_path: Path) -> None:
     assert (batch.high, momentum.high, rate.high) == (128, 0.9, 0.7)
 
 
-def test_a_grid_with_conditions(tmp_path: Path) -> None:
+def test_a_grid_with_conditions(tmp_path):
     """A key that is not set makes no combination of its own, nor does what depends on it."""
     block = """\
   sampler: grid
@@ -106,7 +97,7 @@ def test_a_grid_with_conditions(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path: Path) -> None:
+def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path):
     """nesterov needs the momentum, of which the seed's own condition does not speak."""
     head = HEAD.replace(", momentum: 0.9", "")
     block = """\
@@ -132,130 +123,24 @@ def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path: Path) -> None:
 ONE = "  trials: 2\n  keys:\n    "
 
 
-@pytest.mark.parametrize(
-    ("block", "line", "message"),
-    [
-        (
-            f"{ONE}optimizer.lrr: [0.1]\n",
-            2,
-            "keys.optimizer.lrr: unknown key; did you mean",
-        ),
-        (f"{ONE}optimizer.lr: [0.1, -1]\n", 2, "keys.optimizer.lr: -1 does not fit: "),
-        (f"{ONE}optimizer.lr: {{low: 0.1, high: 0.01}}\n", 2, "the range is empty: low 0.1 is not"),
-        (f"{ONE}optimizer.lr: {{low: 0, high: 1, log: true}}\n", 2, "needs a low above 0 (got 0)"),
-        (f"{ONE}optimizer.lr: {{low: 1, high: 2, step: 0}}\n", 2, "step above 0 (got 0)"),
-        (
-            f"{ONE}optimizer.lr: {{low: 0.1, high: 0.2, step: 5}}\n",
-            2,
-            "a step of 5 is larger than the range, 0.1 to 0.2",
-        ),
-        (f"{ONE}optimizer.lr: {{low: 1}}\n", 2, "keys.optimizer.lr.high: is missing"),
-        (f"{ONE}optimizer.lr: {{low: a, high: 2}}\n", 2, "expected a number (got 'a')"),
-        (
-            f"{ONE}optimizer.lr: 0.1\n",
-            2,
-            "a list of values or a range {low, high} (got 0.1",
-        ),
-        (
-            f"{ONE}optimizer.lr: {{values: {{low: 1, high: 2}}}}\n",
-            2,
-            "write a range directly under its key",
-        ),
-        (f"{ONE}optimizer.lr: [{{low: 1, high: 2}}]\n", 2, "write a range directly under its key"),
-        (f"{ONE}optimizer.lr: {{values: {{a: 2}}}}\n", 2, "at least one value (got a m"),
-        (
-            f"{ONE}schedule: {{low: 1, high: 2}}\n",
-            2,
-            "this key needs a list of values, not a range",
-        ),
-        (
-            f"{ONE}layers.dense_1.units: {{low: 4, high: 20, step: 2.5}}\n",
-            2,
-            "steps of 2.5 lead to 19.0: ",
-        ),
-        (f"{ONE}optimizer.lr: {{low: 1, high: 2, log: 3}}\n", 2, "true or false (got 3)"),
-        (f"{ONE}run.device: [cpu, numpy]\n", 2, "all trials share the device and its threads"),
-        (f"{ONE}data.validation: [0, 8]\n", 2, "0 leaves no validation to measure"),
-        (f"{ONE}optimizer.lr: []\n", 2, "expected a list of at least one value"),
-        (
-            f"{ONE}optimizer.lr: {{lo: 1, high: 2}}\n",
-            2,
-            "lr.lo: unknown key; did you mean",
-        ),
-        (f"{ONE}run.dir: [a, b]\n", 2, "keys.run.dir: the sweep sets it itself"),
-        (
-            f"{ONE}optimizer.lr: {{values: [1], when: {{seed: 1}}}}\n",
-            2,
-            "is not a key of this search; there is no key above this one",
-        ),
-        (
-            f"{ONE}optimizer.momentum: [0.0, 0.9]\n"
-            "    optimizer.nesterov: {values: [true], when: {optimizer.momentum: 0.5}}\n",
-            3,
-            "nesterov.when.optimizer.momentum: is never 0.5: it is searched among 0.0, 0.9",
-        ),
-        (
-            f"{ONE}data.batch_size: {{low: 32, high: 128, step: 32}}\n"
-            "    optimizer.lr: {values: [1], when: {data.batch_size: [64, 65]}}\n",
-            3,
-            "is never 65: it is searched from 32 to 128 in steps of 32",
-        ),
-        (
-            f"{ONE}seed: {{low: 1, high: 9}}\n"
-            "    optimizer.lr: {values: [1], when: {seed: 10}}\n",
-            3,
-            "is never 10: it is searched from 1 to 9",
-        ),
-        (
-            f"{ONE}optimizer.lr: {{low: 0.1, high: 0.9}}\n"
-            "    seed: {values: [1], when: {optimizer.lr: 0.5}}\n",
-            3,
-            "is never 0.5: a range without a step",
-        ),
-        (
-            f"{ONE}optimizer.nesterov: [true, false]\n"
-            "    seed: {values: [1], when: {optimizer.nesterov: 1}}\n",
-            3,
-            "is never 1: it is searched among true, false",
-        ),
-        ("  keys: {optimizer.lr: [1]}\n", 0, "trials: is missing: give a budget"),
-        ("  trials: 5\n", 0, "keys: is missing"),
-        ("  trials: 0\n  keys: {optimizer.lr: [1]}\n", 0, "a whole number of at least 1 (got 0)"),
-        ("  trials: 1\n  sampler: tp\n  keys: {optimizer.lr: [1]}\n", 1, "did you mean 'tpe'"),
-        ("  trials: 1\n  objective: seconds\n  keys: {optimizer.lr: [1]}\n", 1, "no train.goal"),
-        (
-            "  sampler: grid\n  keys:\n    optimizer.lr: {low: 0.1, high: 1}\n",
-            2,
-            "a grid needs a list of values, or a range with a step",
-        ),
-        (
-            "  sampler: grid\n  keys:\n    seed: {low: 1, high: 1000}\n"
-            "    data.split_seed: {low: 1, high: 101}\n",
-            1,
-            "keys: make more than 100,000 combinations",
-        ),
-        (
-            "  trials: 1\n  objective: [loss, accuracy]\n  prune: true\n  keys: {seed: [1]}\n",
-            2,
-            "prune: compares trials by one objective",
-        ),
-    ],
-)
-def test_mistakes_have_their_place(tmp_path: Path, block: str, line: int, message: str) -> None:
+@pytest.mark.parametrize(("block", "said"), stored(__file__, "search_errors.txt"))
+def test_mistakes_have_their_place(tmp_path, block, said):
+    """In the line of the block that is told first."""
+    line, _, message = said.partition(": ")
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, block)
+        load(tmp_path, f"{block}\n")
     text = str(caught.value)
-    assert f"{tmp_path / 's.yaml'}:{START + line}:" in text
+    assert f"{tmp_path / 's.yaml'}:{START + int(line)}:" in text
     assert ": search." in text
     assert message in text
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_is_told_at_once(tmp_path):
     with pytest.raises(ConfigError, match="3 errors"):
         load(tmp_path, "  trials: x\n  sampler: y\n  keys: {optimizer.lr: 1}\n")
 
 
-def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
+def test_values_are_tried_beside_other_mistakes(tmp_path):
     """But not those of a key whose condition is wrong, or that depends on such a key."""
     block = """\
   trials: 2
@@ -283,7 +168,7 @@ def test_values_are_tried_beside_other_mistakes(tmp_path: Path) -> None:
         ("data.batch_size", "is searched further below; a key can depend only on keys above it"),
     ],
 )
-def test_a_condition_on_what_is_not_above(tmp_path: Path, key: str, answer: str) -> None:
+def test_a_condition_on_what_is_not_above(tmp_path, key, answer):
     block = f"""\
   trials: 2
   keys:
@@ -297,7 +182,7 @@ def test_a_condition_on_what_is_not_above(tmp_path: Path, key: str, answer: str)
     assert answer in str(caught.value)
 
 
-def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) -> None:
+def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path):
     head = HEAD.replace("search:\n", "")
     with pytest.raises(ConfigError, match="has no block 'search'"):
         load(tmp_path, "", head)
@@ -308,7 +193,7 @@ def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) ->
         load(tmp_path, f"{ONE}optimizer.momentum: {{low: 0.5, high: 1.5}}\n")
 
 
-def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
+def test_a_training_says_whose_the_block_is(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(HEAD + "  trials: 2\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -317,7 +202,7 @@ def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
     assert line.startswith(f"{path}:{START - 1}:1: search: a config with a search is for dnnstack ")
 
 
-def test_overrides_of_the_block(tmp_path: Path) -> None:
+def test_overrides_of_the_block(tmp_path):
     """As those of a config; points within a key that is searched are its own."""
     path = tmp_path / "s.yaml"
     path.write_text(
@@ -360,7 +245,7 @@ def test_overrides_of_the_block(tmp_path: Path) -> None:
             load_search(path, (change,))
 
 
-def test_a_block_of_overrides_alone(tmp_path: Path) -> None:
+def test_a_block_of_overrides_alone(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(HEAD.replace("search:\n", ""), encoding="utf-8")
     _, found = load_search(path, ("search.trials=2", "search.keys.optimizer.lr=[0.1, 0.2]"))

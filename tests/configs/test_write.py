@@ -17,6 +17,8 @@ from dnnstack.configs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support.stored import beside
+
 counts = st.integers(1, 2**31 - 1)
 rates = st.floats(1e-12, 1e6)
 shares = st.floats(0, 1, exclude_max=True)
@@ -125,7 +127,7 @@ configs = options(
 
 @settings(max_examples=200, deadline=None)
 @given(configs)
-def test_effective_yaml_reads_back_equal(written: dict[str, Any]) -> None:
+def test_effective_yaml_reads_back_equal(written):
     config = RunConfig.model_validate(written)
     text = effective_yaml(config)
     assert parse_config(text, "other.yaml") == config
@@ -133,63 +135,15 @@ def test_effective_yaml_reads_back_equal(written: dict[str, Any]) -> None:
     assert RunConfig.model_validate(config.model_dump()) == config
 
 
-SMALL = """\
-name: small
-data: {dataset: mnist, root: "C:\\\\x"}
-layers:
-  - conv2d: {filters: 8, kernel_size: [3, 5], padding: valid, name: first}
-  - relu:
-  - max_pool2d
-  - flatten
-  - dense: {units: 10, kernel_initializer: {normal: {std: 1e-2}}}
-optimizer: {type: sgd, lr: 1}
-schedule: poly
-train: {epochs: 2.0}
-"""
+SMALL = beside(__file__, "write_small.yaml")
 
 
-def test_effective_yaml_is_what_a_person_would_write() -> None:
-    assert (
-        effective_yaml(parse_config(SMALL, "x.yaml"))
-        == """\
-name: small
-seed: 1
-data:
-  dataset: mnist
-  root: "C:\\\\x"
-  batch_size: 64
-  evaluation_batch_size: 500
-  residency: auto
-  validation: 0.1
-  normalize: {mean: 0.0, std: 1.0}
-  augment: []
-layers:
-  - conv2d: {name: first, filters: 8, kernel_size: [3, 5], stride: 1, padding: 0, dilation: 1,
-             groups: 1, algorithm: auto, use_bias: true, kernel_initializer: glorot_uniform,
-             bias_initializer: zeros}
-  - relu
-  - max_pool2d: {pool_size: 2, stride: 2, padding: 0, ceil_mode: false}
-  - flatten
-  - dense: {units: 10, use_bias: true, kernel_initializer: {normal: {mean: 0.0, std: 0.01}},
-            bias_initializer: zeros}
-loss: {type: cross_entropy, label_smoothing: 0.0, reduction: mean}
-optimizer:
-  type: sgd
-  lr: 1.0
-  momentum: 0.0
-  nesterov: false
-  weight_decay: 0.0
-  weight_decay_on: all
-schedule: {type: poly, power: 1.0}
-train: {epochs: 2, accumulate: 1, validate_every_epochs: 1, on_nan: stop}
-evaluate: {tta: none}
-run: {device: auto, precision: auto, deterministic: true, fusion: true, tune: auto, dir: runs}
-checkpoint: {every_epochs: 1, keep: 3, best: true}
-"""
-    )
+def test_effective_yaml_is_what_a_person_would_write():
+    wanted = beside(__file__, "write_effective.yaml")
+    assert effective_yaml(parse_config(SMALL, "x.yaml")) == wanted
 
 
-def test_differences() -> None:
+def test_differences():
     old = parse_config(SMALL, "x.yaml")
     new = parse_config(
         SMALL,
@@ -214,7 +168,7 @@ def test_differences() -> None:
     ]
 
 
-def test_what_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_read_back_is_not_written(monkeypatch):
     config = load_config("digits.yaml").config
     text = effective_yaml(config)
     monkeypatch.setattr(write, "LARGEST_FILE", len(text))

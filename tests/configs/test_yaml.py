@@ -14,6 +14,8 @@ from dnnstack.configs.scalars import as_yaml, resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.stored import stored
+
 REST = """\
 data: {dataset: mnist}
 layers: [flatten]
@@ -52,7 +54,7 @@ def message(text: str) -> str:
         ("False", False),
     ],
 )
-def test_what_resolves(text: str, value: object) -> None:
+def test_what_resolves(text, value):
     found = resolve(text)
     assert found == value
     assert type(found) is type(value)
@@ -65,15 +67,15 @@ def test_what_resolves(text: str, value: object) -> None:
         "<< = \u0663 " + "9" * 101
     ).split(),
 )
-def test_what_stays_a_word(text: str) -> None:
+def test_what_stays_a_word(text):
     assert resolve(text) == text
 
 
-def test_nan() -> None:
+def test_nan():
     assert math.isnan(resolve(".NaN"))  # type: ignore[arg-type]
 
 
-def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
+def test_quoted_numbers_are_text_and_plain_words_need_no_quotes():
     assert parse_config(REST + "name: '12'", "x.yaml").name == "12"
     assert parse_config(REST + "name: no", "x.yaml").name == "no"
     assert parse_config("\ufeff" + REST.replace("\n", "\r\n"), "x.yaml").optimizer.lr == 0.1
@@ -89,7 +91,7 @@ def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
         st.none(),
     )
 )
-def test_scalars_written_read_back(value: object) -> None:
+def test_scalars_written_read_back(value):
     events = list(yaml.parse(f"[{as_yaml(value)}]"))  # type: ignore[arg-type]
     assert len(events) == 7
     scalar = events[3]
@@ -99,58 +101,15 @@ def test_scalars_written_read_back(value: object) -> None:
 
 
 SYNTAX = [
+    *stored(__file__, "syntax_errors.txt"),
     ("", "x.yaml:1:1: the file is empty; a config needs data, layers, optimizer and train"),
     (
         "# only\n# comments\n",
         "x.yaml:1:1: the file is empty; a config needs data, layers, optimizer and train",
     ),
-    (
-        "- a\n- b",
-        "x.yaml:1:1: expected a mapping with the keys name, seed, plugins, data, layers, blocks, "
-        "init_from, freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, "
-        "run, checkpoint (got ['a', 'b'])",
-    ),
     ("data:\n\tdataset: mnist", "x.yaml:2:1: data: found a tab; indent YAML with spaces"),
-    ("train: {epochs: 1", "x.yaml:1:18: train: expected ',' or '}' after the '{' of line 1"),
-    (
-        "layers: [relu,\n  dense: {units: 3}\noptimizer: {type: sgd, lr: 1}",
-        "x.yaml:3:1: layers: expected ',' or ']' after the '[' of line 1",
-    ),
-    ("name: 'abc", "x.yaml:1:7: name: a quotation mark that is never closed"),
-    (
-        "run:\n   device: cpu\n  dir: x",
-        "x.yaml:3:3: the indentation does not match the lines above",
-    ),
-    (
-        "name: a: b",
-        "x.yaml:1:8: unexpected ':'; check the indentation and the line above",
-    ),
-    (
-        "name\nseed: 1",
-        "x.yaml:2:5: unexpected ':'; check the indentation and the line above",
-    ),
     ("a: \x07", "x.yaml:1:4: the character U+0007 is not allowed in YAML"),
     ("a: 1\nb:  \x01", "x.yaml:2:5: the character U+0001 is not allowed in YAML"),
-    ("[a]: 1", "x.yaml:1:1: a key must be a word"),
-    (
-        REST + "seed: 1\nseed: 2",
-        "x.yaml:6:1: seed: the key appears twice, first in line 5; keep one",
-    ),
-    (
-        REST + "run: {dir: a, dir: 2}",
-        "x.yaml:5:15: run.dir: the key appears twice, first in line 5; keep one",
-    ),
-    (REST + "seed: !!int 3", "x.yaml:5:7: seed: tag '!!int': tags are not supported; remove it"),
-    (
-        REST + "seed: !!python/object/apply:os.system ['true']",
-        "x.yaml:5:7: seed: tag '!!python/object/apply:os.system': tags are not supported; "
-        "remove it",
-    ),
-    (REST + "name: &a b", "x.yaml:5:7: name: anchor '&a': anchors are not supported; remove it"),
-    (
-        REST + "name: *a",
-        "x.yaml:5:7: name: alias '*a': aliases are not supported; repeat it",
-    ),
     (REST + "---\n" + REST, "x.yaml:5:1: a second document begins here; a config is one document"),
     (
         "a: " + "[" * 1000,
@@ -163,12 +122,12 @@ SYNTAX = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), SYNTAX, ids=[repr(t[-30:]) for t, _ in SYNTAX])
-def test_message(text: str, expected: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), SYNTAX, ids=lambda text: repr(text[-30:]))
+def test_message(text, expected):
     assert message(text) == expected
 
 
-def test_what_could_not_be_read_hides_no_other_error() -> None:
+def test_what_could_not_be_read_hides_no_other_error():
     assert message("seed: *a\nname: &b [1]\n" + REST.replace("0.1", "fast")) == (
         "x.yaml: 4 errors\n"
         "x.yaml:1:7: seed: alias '*a': aliases are not supported; repeat it\n"
@@ -179,18 +138,18 @@ def test_what_could_not_be_read_hides_no_other_error() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_gives_a_config_error(text: str) -> None:
+def test_any_text_gives_a_config_error(text):
     with pytest.raises(ConfigError):
         parse_config(text, "x.yaml")
 
 
 @given(st.text("{}[]:,-&*!|>'\"%@` \n#ab1", max_size=60))
-def test_any_punctuation_gives_a_config_error(text: str) -> None:
+def test_any_punctuation_gives_a_config_error(text):
     with pytest.raises(ConfigError):
         parse_config(text, "x.yaml")
 
 
-def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
+def test_a_document_is_read_once_and_changed_by_nobody_else():
     """What an override, or a reader, does to the tree of one load is not there in the next."""
     text = "a: {b: [1, {c: 2}]}\nd: e\n"
     problems: list[Problem] = []
@@ -216,7 +175,7 @@ def test_a_document_is_read_once_and_changed_by_nobody_else() -> None:
         assert len(problems) == count
 
 
-def test_a_text_is_no_longer_than_a_file_may_be() -> None:
+def test_a_text_is_no_longer_than_a_file_may_be():
     """It may come from a checkpoint, in which a thousand times as much is packed."""
     longest = f"{REST}#".ljust(2**20, "x")
     assert parse_config(longest, "x.yaml").train.epochs == 1

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 
 @given(row=st.integers(0, 19), column=st.integers(0, 19))
-def test_a_single_pixel_goes_to_the_centre_as_far_as_the_box_may_move(
-    row: int, column: int
-) -> None:
+def test_a_single_pixel_goes_to_the_centre_as_far_as_the_box_may_move(row, column):
     box = np.zeros((1, 20, 20), np.uint8)
     box[0, row, column] = 200
     field = centre_by_mass(box)[0]
@@ -21,7 +19,7 @@ def test_a_single_pixel_goes_to_the_centre_as_far_as_the_box_may_move(
     assert field.max() == 200
 
 
-def test_each_digit_moves_on_its_own_and_keeps_its_pixels() -> None:
+def test_each_digit_moves_on_its_own_and_keeps_its_pixels():
     rng = np.random.default_rng(0)
     boxes = rng.integers(0, 256, (7, 20, 20)).astype(np.uint8)
     boxes[3, :, 12:] = 0
@@ -31,5 +29,5 @@ def test_each_digit_moves_on_its_own_and_keeps_its_pixels() -> None:
         assert field.sum() == box.sum()
 
 
-def test_an_empty_box_stays_empty() -> None:
+def test_an_empty_box_stays_empty():
     assert not centre_by_mass(np.zeros((2, 20, 20), np.uint8)).any()

@@ -7,7 +7,6 @@ import io
 import logging
 import tarfile
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -66,20 +65,20 @@ OFFLINE = Downloads(offline=True)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def ten(monkeypatch: pytest.MonkeyPatch) -> Cifar:
+def ten(monkeypatch):
     """CIFAR-10 is a small one, whose archive ``packed`` gives."""
     return install(monkeypatch, small(CIFAR_10, TEN), packed(CIFAR_10.folder, TEN))
 
 
 @pytest.fixture
-def hundred(monkeypatch: pytest.MonkeyPatch) -> Cifar:
+def hundred(monkeypatch):
     return install(monkeypatch, small(CIFAR_100, HUNDRED), packed(CIFAR_100.folder, HUNDRED))
 
 
@@ -98,7 +97,7 @@ def unpack(root: Path, folder: str, contents: Members) -> Path:
     return root / folder
 
 
-def test_describe_reads_nothing() -> None:
+def test_describe_reads_nothing():
     ten, hundred = describe("cifar10"), describe("cifar100")
     assert (ten.shape, ten.train_count, ten.test_count) == ((3, 32, 32), 50_000, 10_000)
     assert (hundred.shape, hundred.train_count, hundred.test_count) == (ten.shape, 50_000, 10_000)
@@ -110,7 +109,7 @@ def test_describe_reads_nothing() -> None:
         assert list(classes) == sorted(set(classes))
 
 
-def test_wrong_options_are_refused() -> None:
+def test_wrong_options_are_refused():
     with pytest.raises(DatasetError, match="'cifar10' has no option 'labels'"):
         describe("cifar10", options={"labels": "fine"})
     with pytest.raises(DatasetError, match=r"'cifar100' has no option 'label'; .* are labels"):
@@ -118,7 +117,7 @@ def test_wrong_options_are_refused() -> None:
 
 
 @pytest.mark.parametrize("as_archive", [False, True])
-def test_every_record_is_where_it_belongs(ten: Cifar, root: Path, as_archive: bool) -> None:
+def test_every_record_is_where_it_belongs(ten, root, as_archive):
     if as_archive:
         (root / ten.archive.name).write_bytes(packed(ten.folder, TEN))
     else:
@@ -136,9 +135,7 @@ def test_every_record_is_where_it_belongs(ten: Cifar, root: Path, as_archive: bo
 
 
 @pytest.mark.parametrize(("labels", "byte", "classes"), [("coarse", 0, 20), ("fine", 1, 100)])
-def test_cifar100_has_two_labels(
-    hundred: Cifar, root: Path, labels: str, byte: int, classes: int
-) -> None:
+def test_cifar100_has_two_labels(hundred, root, labels, byte, classes):
     unpack(root, hundred.folder, HUNDRED)
     for _ in range(2):
         data = load("cifar100", "train", root=root, options={"labels": labels})
@@ -151,9 +148,7 @@ def test_cifar100_has_two_labels(
     assert len(default.classes) == 100
 
 
-def test_folder_and_archive_share_the_cache_and_are_read_once(
-    ten: Cifar, root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_and_archive_share_the_cache_and_are_read_once(ten, root, cache, monkeypatch):
     folder = unpack(root, ten.folder, TEN)
     load("cifar10", "train", root=root)
     for path in folder.iterdir():
@@ -170,9 +165,7 @@ def test_folder_and_archive_share_the_cache_and_are_read_once(
     assert len(load("cifar10", "train", root=root)) == 15
 
 
-def test_other_files_of_the_right_length_are_used_with_one_warning(
-    ten: Cifar, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_files_of_the_right_length_are_used_with_one_warning(ten, root, caplog):
     folder = unpack(root, ten.folder, TEN)
     load("cifar10", "train", root=root)
     assert not caplog.records
@@ -195,9 +188,7 @@ def test_other_files_of_the_right_length_are_used_with_one_warning(
         (lambda c: c[:3073] + b"\x0a" + c[3074:], "label 10 of picture 1 is not from 0 to 9"),
     ],
 )
-def test_a_file_that_cannot_be_right_is_refused(
-    ten: Cifar, root: Path, cache: Path, content: Callable[[bytes], bytes], message: str
-) -> None:
+def test_a_file_that_cannot_be_right_is_refused(ten, root, cache, content, message):
     folder = unpack(root, ten.folder, TEN)
     (folder / "data_batch_3.bin").write_bytes(content(TEN["data_batch_3.bin"]))
     with pytest.raises(DatasetError, match=message):
@@ -207,9 +198,7 @@ def test_a_file_that_cannot_be_right_is_refused(
 
 
 @pytest.mark.parametrize(("byte", "kind"), [(0, "coarse label 20"), (1, "fine label 100")])
-def test_both_labels_of_cifar100_are_checked(
-    hundred: Cifar, root: Path, byte: int, kind: str
-) -> None:
+def test_both_labels_of_cifar100_are_checked(hundred, root, byte, kind):
     folder = unpack(root, hundred.folder, HUNDRED)
     content = bytearray(HUNDRED["test.bin"])
     content[3074 + byte] = 20 if byte == 0 else 100
@@ -218,7 +207,7 @@ def test_both_labels_of_cifar100_are_checked(
         load("cifar100", "test", root=root)
 
 
-def test_a_huge_file_costs_no_memory(ten: Cifar, root: Path) -> None:
+def test_a_huge_file_costs_no_memory(ten, root):
     folder = unpack(root, ten.folder, TEN)
     with open(folder / "data_batch_1.bin", "r+b") as file:
         file.truncate(1 << 40)
@@ -231,7 +220,7 @@ def test_a_huge_file_costs_no_memory(ten: Cifar, root: Path) -> None:
         tracemalloc.stop()
 
 
-def test_missing_files_are_named_with_the_way_out(ten: Cifar, root: Path) -> None:
+def test_missing_files_are_named_with_the_way_out(ten, root):
     unpack(root, ten.folder, {"data_batch_2.bin": TEN["data_batch_2.bin"]})
     with pytest.raises(DatasetError) as caught:
         load("cifar10", "train", root=root, downloads=OFFLINE)
@@ -241,9 +230,7 @@ def test_missing_files_are_named_with_the_way_out(ten: Cifar, root: Path) -> Non
     assert f"{ten.folder} exists, but lacks data_batch_1.bin, data_batch_3.bin" in message
 
 
-def test_the_archive_is_downloaded_into_the_data_folder(
-    monkeypatch: pytest.MonkeyPatch, trusted: None, tmp_path: Path
-) -> None:
+def test_the_archive_is_downloaded_into_the_data_folder(monkeypatch, trusted, tmp_path):
     archive = packed(CIFAR_10.folder, TEN)
 
     def answer(request: Request) -> None:
@@ -259,7 +246,7 @@ def test_the_archive_is_downloaded_into_the_data_folder(
     assert [file.state for file in files("cifar10", tmp_path)] == ["verified"]
 
 
-def test_an_archive_that_is_not_the_original_is_refused(ten: Cifar, root: Path) -> None:
+def test_an_archive_that_is_not_the_original_is_refused(ten, root):
     whole = packed(ten.folder, TEN)
     path = root / ten.archive.name
     path.write_bytes(whole[:-1])
@@ -293,8 +280,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> tarfile.T
     ],
 )
 def test_tricks_in_the_archive_are_refused_even_under_the_right_hash(
-    monkeypatch: pytest.MonkeyPatch, root: Path, others: list[tarfile.TarInfo], message: str
-) -> None:
+    monkeypatch, root, others, message
+):
     archive = packed(CIFAR_10.folder, TEN, *others)
     chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
     (root / chosen.archive.name).write_bytes(archive)
@@ -312,9 +299,7 @@ def test_tricks_in_the_archive_are_refused_even_under_the_right_hash(
         (lambda a: gzip.compress(b""), "damaged or truncated|has no"),
     ],
 )
-def test_a_damaged_archive_is_refused_even_under_the_right_hash(
-    monkeypatch: pytest.MonkeyPatch, root: Path, damage: Callable[[bytes], bytes], message: str
-) -> None:
+def test_a_damaged_archive_is_refused_even_under_the_right_hash(monkeypatch, root, damage, message):
     archive = damage(packed(CIFAR_10.folder, TEN))
     chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
     (root / chosen.archive.name).write_bytes(archive)
@@ -322,9 +307,7 @@ def test_a_damaged_archive_is_refused_even_under_the_right_hash(
         load("cifar10", "train", root=root)
 
 
-def test_headers_that_promise_much_cost_no_memory(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
+def test_headers_that_promise_much_cost_no_memory(monkeypatch, root):
     """A pax header of 2 GB of zeros: 2 MB of gzip, which tarfile would read whole."""
     entry = member("cifar-10-batches-bin/x", tarfile.XHDTYPE, size=1 << 31)
     archive = root / CIFAR_10.archive.name
@@ -342,7 +325,7 @@ def test_headers_that_promise_much_cost_no_memory(
         tracemalloc.stop()
 
 
-def test_the_files_that_are_there_are_checked(ten: Cifar, root: Path) -> None:
+def test_the_files_that_are_there_are_checked(ten, root):
     assert [file.state for file in files("cifar10", root)] == ["missing"] * 6
     folder = unpack(root, ten.folder, TEN)
     (folder / "data_batch_1.bin").write_bytes(records(50, 3, 10))
@@ -353,13 +336,13 @@ def test_the_files_that_are_there_are_checked(ten: Cifar, root: Path) -> None:
     assert "truncated" in found[1].note
 
 
-def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path):
     (tmp_path / "data").write_bytes(b"")
     with pytest.raises(DatasetError, match=r"data: is not a folder; name the folder"):
         load("cifar10", "train", root=tmp_path / "data")
 
 
-def test_what_is_known_of_the_originals() -> None:
+def test_what_is_known_of_the_originals():
     for known, names in ((CIFAR_10, TEN), (CIFAR_100, HUNDRED)):
         parts = [part for split in ("train", "test") for part in known.parts[split]]
         assert {part.name for part in parts} == set(names)

@@ -28,7 +28,7 @@ def by_flooding(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], int]:
 
 
 @given(mask=masks)
-def test_regions_are_those_of_a_flood(mask: NDArray[np.bool_]) -> None:
+def test_regions_are_those_of_a_flood(mask):
     labels, count = label_regions(mask)
     expected, number = by_flooding(mask)
     assert count == number
@@ -36,7 +36,7 @@ def test_regions_are_those_of_a_flood(mask: NDArray[np.bool_]) -> None:
 
 
 @given(side=st.integers(1, 9))
-def test_a_row_s_end_does_not_touch_the_next_row_s_beginning(side: int) -> None:
+def test_a_row_s_end_does_not_touch_the_next_row_s_beginning(side):
     mask = np.zeros((3, 2 * side), bool)
     mask[0, side:] = True
     mask[2, :side] = True
@@ -46,7 +46,7 @@ def test_a_row_s_end_does_not_touch_the_next_row_s_beginning(side: int) -> None:
     assert label_regions(mask)[1] == 1
 
 
-def test_one_long_spiral_is_one_region() -> None:
+def test_one_long_spiral_is_one_region():
     mask = np.zeros((41, 41), bool)
     mask[::2] = True
     mask[1::4, -1] = True

@@ -50,7 +50,7 @@ def members(path: Path, total: int = 4000) -> dict[str, bytes]:
     return dict(read_members(path, FOLDER, SIZES, total))
 
 
-def test_a_plain_archive_and_one_with_extensions(tmp_path: Path) -> None:
+def test_a_plain_archive_and_one_with_extensions(tmp_path):
     path = tmp_path / "set.tar.gz"
     wanted = {name: CONTENTS[name][:size] for name, size in SIZES.items()}
     pax = entry("./PaxHeaders/x", tarfile.XHDTYPE, b"18 mtime=1234.5\n" * 9)
@@ -94,7 +94,7 @@ CRAFTED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", CRAFTED)
-def test_crafted_members_of_an_archive(case: str, tmp_path: Path) -> None:
+def test_crafted_members_of_an_archive(case, tmp_path):
     path = tmp_path / "set.tar.gz"
     path.write_bytes(gzip.compress(CRAFTED[case]))
 
@@ -120,7 +120,7 @@ BUSY: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", BUSY)
-def test_crafted_headers_of_gzip(case: str, tmp_path: Path) -> None:
+def test_crafted_headers_of_gzip(case, tmp_path):
     path = tmp_path / "x.gz"
     path.write_bytes(BUSY[case])
     most = 5_000 + 10 * len(BUSY[case]) // (1 << 14)
@@ -138,7 +138,7 @@ def test_crafted_headers_of_gzip(case: str, tmp_path: Path) -> None:
         assert work(task) < most
 
 
-def test_members_and_padding_are_read_as_gzip_reads_them() -> None:
+def test_members_and_padding_are_read_as_gzip_reads_them():
     parts = [b"one", b"", b"two" * 100_000, b"three"]
     packed = [gzip.compress(part) for part in parts]
     for content in (b"".join(packed), b"\0\0".join(packed) + bytes(70_000), b""):

@@ -6,7 +6,6 @@ import contextlib
 import struct
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError
@@ -67,7 +66,7 @@ CRAFTED: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("case", CRAFTED)
-def test_twice_the_length_is_twice_the_work(case: str, tmp_path: Path) -> None:
+def test_twice_the_length_is_twice_the_work(case, tmp_path):
     path = tmp_path / "x"
 
     def read() -> None:
@@ -83,7 +82,7 @@ def test_twice_the_length_is_twice_the_work(case: str, tmp_path: Path) -> None:
     assert calls[2] <= 20 * 40_000
 
 
-def test_comments_in_a_plain_ppm_are_counted(tmp_path: Path) -> None:
+def test_comments_in_a_plain_ppm_are_counted(tmp_path):
     """Pillow removes them one by one from a block in memory."""
     path = tmp_path / "x.ppm"
     path.write_bytes(b"P2\n# made by hand\n2 2 255\n" + b"# a row\n1 2\n" * 2)

@@ -24,7 +24,7 @@ from ..support.mnist_files import LABELS, PICTURES, write
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     return tmp_path / "data"
 
 
@@ -52,9 +52,7 @@ def _wrong_shape(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_truncate, _flip, _garbage, _empty, Path.unlink])
 @pytest.mark.parametrize("name", ["images.npy", "labels.npy", "entry.json"])
-def test_a_damaged_cache_is_rebuilt(
-    root: Path, cache: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_cache_is_rebuilt(root, cache, name, damage):
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}")
@@ -69,9 +67,7 @@ def test_a_damaged_cache_is_rebuilt(
 
 
 @pytest.mark.parametrize("damage", [_truncate, _garbage, _empty, _wrong_shape, Path.unlink])
-def test_a_damaged_index_is_rebuilt(
-    root: Path, cache: Path, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_index_is_rebuilt(root, cache, damage):
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded" / "index").iterdir()
@@ -79,7 +75,7 @@ def test_a_damaged_index_is_rebuilt(
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
-def test_bit_rot_is_noticed_whatever_the_time_stamp(root: Path, cache: Path) -> None:
+def test_bit_rot_is_noticed_whatever_the_time_stamp(root, cache):
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
@@ -92,7 +88,7 @@ def test_bit_rot_is_noticed_whatever_the_time_stamp(root: Path, cache: Path) -> 
 
 
 @pytest.mark.parametrize("field", ["st_size", "st_mtime_ns", "st_ctime_ns", "st_ino"])
-def test_a_stamp_is_of_everything_that_another_file_has_otherwise(field: str) -> None:
+def test_a_stamp_is_of_everything_that_another_file_has_otherwise(field):
     same = dict.fromkeys(("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_atime_ns"), 7)
     stamp = decoded.file_stamp(SimpleNamespace(**same))
     assert decoded.file_stamp(SimpleNamespace(**{**same, field: 8})) != stamp
@@ -100,9 +96,7 @@ def test_a_stamp_is_of_everything_that_another_file_has_otherwise(field: str) ->
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_tick_of_a_stamp_is_over_before_the_file_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tick_of_a_stamp_is_over_before_the_file_is_read(tmp_path, monkeypatch):
     """A file that is written twice within a tick of the clock has one stamp, and two contents."""
     did: list[object] = []
     monkeypatch.setattr(decoded.time, "sleep", did.append)
@@ -118,7 +112,7 @@ def test_the_tick_of_a_stamp_is_over_before_the_file_is_read(
     assert did == [0.01, "read"]
 
 
-def test_a_file_that_is_replaced_with_its_time_is_noticed(root: Path, cache: Path) -> None:
+def test_a_file_that_is_replaced_with_its_time_is_noticed(root, cache):
     plain = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
     write(root, names=plain)
     load("mnist", "train", root=root)
@@ -144,9 +138,7 @@ class _Payload:
 
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("name", ["images", "labels"])
-def test_no_pickle_is_read_whatever_its_hash(
-    root: Path, cache: Path, tmp_path: Path, name: str, bare: bool
-) -> None:
+def test_no_pickle_is_read_whatever_its_hash(root, cache, tmp_path, name, bare):
     """Neither an array of objects nor what NumPy takes for a pickle without a header."""
     write(root)
     load("mnist", "train", root=root)
@@ -164,9 +156,7 @@ def test_no_pickle_is_read_whatever_its_hash(
     assert not trace.exists()
 
 
-def test_the_entry_is_written_last(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_entry_is_written_last(root, cache, monkeypatch):
     """It says that the arrays are whole, so a process that is killed before must not leave it."""
     written: list[str] = []
 
@@ -191,7 +181,7 @@ def _put(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("header", [b"(" * 5000, b"-" * 9000, b"{'descr': '|u1'", b"{}", b"'"])
-def test_no_header_is_a_traceback_whatever_its_hash(root: Path, cache: Path, header: bytes) -> None:
+def test_no_header_is_a_traceback_whatever_its_hash(root, cache, header):
     """NumPy has Python's parser read it, which has errors of its own."""
     write(root)
     load("mnist", "train", root=root)
@@ -213,9 +203,7 @@ def test_no_header_is_a_traceback_whatever_its_hash(root: Path, cache: Path, hea
     ],
     ids=["floats", "planes", "too-few", "long", "table", "scalar"],
 )
-def test_arrays_of_another_kind_are_rebuilt_whatever_their_hash(
-    root: Path, cache: Path, name: str, array: np.ndarray
-) -> None:
+def test_arrays_of_another_kind_are_rebuilt_whatever_their_hash(root, cache, name, array):
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}.npy")
@@ -228,7 +216,7 @@ def test_arrays_of_another_kind_are_rebuilt_whatever_their_hash(
     np.testing.assert_array_equal(data.labels, LABELS)
 
 
-def test_labels_of_no_class_are_refused(root: Path, cache: Path) -> None:
+def test_labels_of_no_class_are_refused(root, cache):
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob("mnist-train-*/labels.npy")
@@ -241,7 +229,7 @@ def test_labels_of_no_class_are_refused(root: Path, cache: Path) -> None:
         load("mnist", "train", root=root)
 
 
-def test_works_where_the_cache_cannot_be_written(root: Path, cache: Path) -> None:
+def test_works_where_the_cache_cannot_be_written(root, cache):
     # A file in the folder's place refuses every user, even one who may write everywhere.
     cache.write_text("")
     write(root)
@@ -253,7 +241,7 @@ def test_works_where_the_cache_cannot_be_written(root: Path, cache: Path) -> Non
         assert not data.labels.flags.writeable
 
 
-def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_where_the_disk_is_full(root, monkeypatch):
     def fail(path: Path, data: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -262,7 +250,7 @@ def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
-def test_what_killed_writers_left_in_the_cache_is_deleted(root: Path, cache: Path) -> None:
+def test_what_killed_writers_left_in_the_cache_is_deleted(root, cache):
     """In the folder of any entry, whichever is read; nothing of a writer that may still run."""
     write(root)
     load("mnist", "train", root=root)
@@ -292,7 +280,7 @@ def test_what_killed_writers_left_in_the_cache_is_deleted(root: Path, cache: Pat
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def hashed(monkeypatch):
     """The names of the array files that are compared with their hashes."""
     found: list[str] = []
 
@@ -309,9 +297,7 @@ def _kept(root: Path) -> None:
         load("mnist", "train", root=root)
 
 
-def test_what_was_read_ahead_is_verified_once(
-    root: Path, hashed: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_read_ahead_is_verified_once(root, hashed, caplog):
     write(root)
     first = load("mnist", "train", root=root)
     hashed.clear()
@@ -328,9 +314,7 @@ def test_what_was_read_ahead_is_verified_once(
     assert len(hashed) == 4
 
 
-def test_what_was_read_ahead_and_changed_is_rebuilt(
-    root: Path, cache: Path, hashed: list[str]
-) -> None:
+def test_what_was_read_ahead_and_changed_is_rebuilt(root, cache, hashed):
     write(root)
     first = load("mnist", "train", root=root)
     expected = first.images.copy()
@@ -346,7 +330,7 @@ def test_what_was_read_ahead_and_changed_is_rebuilt(
     np.testing.assert_array_equal(again.images, expected)
 
 
-def test_nothing_is_made_ahead(root: Path, cache: Path) -> None:
+def test_nothing_is_made_ahead(root, cache):
     write(root)
     with pytest.raises(NotKeptError):
         _kept(root)

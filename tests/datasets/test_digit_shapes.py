@@ -23,16 +23,16 @@ def printed(text: str) -> NDArray[np.uint8]:
     return prepare_digit(np.asarray(page), text, [])
 
 
-def test_drawn_digits_are_likely() -> None:
+def test_drawn_digits_are_likely():
     digits = draw(key(3, "strokes", "test"), 0, 200)[0].reshape(-1, 28, 28)
     assert sum(map(is_unlikely, digits)) <= 10
 
 
-def test_printed_letters_are_not() -> None:
+def test_printed_letters_are_not():
     assert sum(is_unlikely(printed(letter)) for letter in "AEHKMRWe") >= 6
 
 
-def test_edges_do_not_depend_on_the_darkness_of_the_ink() -> None:
+def test_edges_do_not_depend_on_the_darkness_of_the_ink():
     bars = np.zeros((2, 28, 28), np.uint8)
     bars[0, 10:14, 4:24] = 200
     bars[1, 4:24, 10:14] = 200
@@ -47,7 +47,7 @@ def test_edges_do_not_depend_on_the_darkness_of_the_ink() -> None:
     assert np.isfinite(edges(np.zeros((1, 28, 28), np.uint8))).all()
 
 
-def test_the_likelihood_is_that_of_a_gaussian() -> None:
+def test_the_likelihood_is_that_of_a_gaussian():
     """Of the density itself, with all directions but one kept: nothing is approximated."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 3)) * (3.0, 2.0, 1.0)

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import logging
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def small(*mirrors: str) -> IdxSet:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setitem(registry.DATASETS, "fashion_mnist", small())
     folder = tmp_path / "fashion_mnist"
     folder.mkdir()
@@ -53,16 +52,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_it_has_names_for_its_classes() -> None:
+def test_it_has_names_for_its_classes():
     info = describe("fashion_mnist")
     assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
     assert (info.classes[0], info.classes[9]) == ("T-shirt/top", "Ankle boot")
     assert len(set(info.classes)) == 10
 
 
-def test_the_files_are_read_from_a_folder_of_their_own(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_files_are_read_from_a_folder_of_their_own(folder, caplog):
     for _ in range(2):
         data = load("fashion_mnist", "train", root=folder.parent)
         assert data.name == "fashion_mnist/train"
@@ -72,7 +69,7 @@ def test_the_files_are_read_from_a_folder_of_their_own(
     assert [file.state for file in files("fashion_mnist", folder.parent)] == ["verified"] * 4
 
 
-def test_mnist_in_its_place_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mnist_in_its_place_is_said(folder, caplog):
     other = packed(PICTURES[::-1])
     (folder / "train-images-idx3-ubyte.gz").write_bytes(other)
     load("fashion_mnist", "train", root=folder.parent)
@@ -90,21 +87,19 @@ def test_mnist_in_its_place_is_said(folder: Path, caplog: pytest.LogCaptureFixtu
         (packed(PICTURES[:, 1:]), "items of 27x28, expected 28x28"),
     ],
 )
-def test_files_that_do_not_fit_are_refused(folder: Path, content: bytes, message: str) -> None:
+def test_files_that_do_not_fit_are_refused(folder, content, message):
     (folder / "train-images-idx3-ubyte.gz").write_bytes(content)
     with pytest.raises(DatasetError, match=message):
         load("fashion_mnist", "train", root=folder.parent)
 
 
-def test_a_label_out_of_range_is_refused(folder: Path) -> None:
+def test_a_label_out_of_range_is_refused(folder):
     (folder / "train-labels-idx1-ubyte.gz").write_bytes(packed(LABELS + 1))
     with pytest.raises(DatasetError, match="label 10 of picture 0 is not from 0 to 9"):
         load("fashion_mnist", "train", root=folder.parent)
 
 
-def test_missing_files_are_downloaded_and_verified(
-    monkeypatch: pytest.MonkeyPatch, trusted: None, tmp_path: Path
-) -> None:
+def test_missing_files_are_downloaded_and_verified(monkeypatch, trusted, tmp_path):
     wrong: list[str] = []
 
     def answer(request: Request) -> None:
@@ -125,7 +120,7 @@ def test_missing_files_are_downloaded_and_verified(
     assert {file.state for file in files("fashion_mnist", tmp_path)} == {"verified"}
 
 
-def test_what_is_known_of_the_originals() -> None:
+def test_what_is_known_of_the_originals():
     origin = FASHION_MNIST.origin
     known = {file.name: file.sha256 for file in origin.files}
     assert set(known) == set(ORIGINALS)

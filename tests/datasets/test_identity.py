@@ -24,7 +24,7 @@ def identity(rows: Sequence[_Row], classes: Sequence[str] = ("cat", "dog")) -> I
     return identify(classes, labels, [row[0] for row in rows], [row[2] for row in rows])
 
 
-def test_the_digest_is_of_everything_and_the_same_on_every_machine() -> None:
+def test_the_digest_is_of_everything_and_the_same_on_every_machine():
     first = identity(_ROWS)
     assert first.digest == "b3256b50efefaff41aa37b429af768bbf3263909865fc6779dc071e6ca17abdb"
     others = [
@@ -44,7 +44,7 @@ def test_the_digest_is_of_everything_and_the_same_on_every_machine() -> None:
     assert identify(first.classes, swapped, first.names, first.contents).digest == first.digest
 
 
-def test_the_form_of_a_name_is_no_difference() -> None:
+def test_the_form_of_a_name_is_no_difference():
     one = identity([(f"{COMPOSED}/1", COMPOSED, "a")], [COMPOSED])
     other = identity([(f"{DECOMPOSED}/1", DECOMPOSED, "a")], [DECOMPOSED])
     assert one.digest == other.digest
@@ -59,7 +59,7 @@ def test_the_form_of_a_name_is_no_difference() -> None:
     assert matched_classes([COMPOSED, "b"], ["b", "c", DECOMPOSED]).tolist() == [1, -1, 0]
 
 
-def test_names_that_differ_in_form_alone_stay_two() -> None:
+def test_names_that_differ_in_form_alone_stay_two():
     rows = [(f"cat/{form}.png", "cat", "a") for form in (COMPOSED, DECOMPOSED)]
     assert identity(rows).names == tuple(row[0] for row in rows)
     assert identity(rows).digest != identity([*rows[:1], ("cat/x", "cat", "a")]).digest
@@ -98,14 +98,10 @@ def test_names_that_differ_in_form_alone_stay_two() -> None:
             [-1, 1, 2],
             ["1 relabelled: cat/1.png (now dog)"],
         ),
-        (
-            [("cat/0.png", "cat", "aa"), *_ROWS],
-            [1, 2, 3],
-            ["1 added: cat/0.png"],
-        ),
+        ([("cat/0.png", "cat", "aa"), *_ROWS], [1, 2, 3], ["1 added: cat/0.png"]),
     ],
 )
-def test_what_became_of_the_samples(after: list[_Row], kept: list[int], told: list[str]) -> None:
+def test_what_became_of_the_samples(after, kept, told):
     found = compare(identity(_ROWS), identity(after))
     assert found.kept.tolist() == kept
     assert found.kept.dtype == np.int32
@@ -113,12 +109,12 @@ def test_what_became_of_the_samples(after: list[_Row], kept: list[int], told: li
     assert found.same == all("renamed" in line for line in told)
 
 
-def test_several_of_one_content_are_matched_in_their_order() -> None:
+def test_several_of_one_content_are_matched_in_their_order():
     before, after = ([(f"cat/{at}", "cat", "aa") for at in names] for names in ("12", "789"))
     assert compare(identity(before), identity(after)).kept.tolist() == [0, 1]
 
 
-def test_classes_that_are_gone_and_new_ones() -> None:
+def test_classes_that_are_gone_and_new_ones():
     after = [(f"feline/{name[4:]}", "feline", content) for name, _, content in _ROWS[:2]]
     found = compare(identity(_ROWS), identity([_ROWS[2], *after], ("dog", "feline")))
     assert found.kept.tolist() == [-1, -1, 0]
@@ -133,7 +129,7 @@ def test_classes_that_are_gone_and_new_ones() -> None:
     assert not compare(identity(_ROWS, ("cat", "dog", "cow")), identity(_ROWS)).same
 
 
-def test_five_names_at_most_and_none_that_a_terminal_obeys() -> None:
+def test_five_names_at_most_and_none_that_a_terminal_obeys():
     rows = [(f"cat/\x1b{number}", "cat", str(number)) for number in range(8)]
     assert compare(identity(rows[:1]), identity(rows[:6])).lines() == [
         r"5 added: cat/\x1b1, cat/\x1b2, cat/\x1b3, cat/\x1b4, cat/\x1b5"
@@ -143,7 +139,7 @@ def test_five_names_at_most_and_none_that_a_terminal_obeys() -> None:
     assert line.endswith(r", cat/\x1b5 and 2 more")
 
 
-def test_samples_without_names_are_all_kept_or_none() -> None:
+def test_samples_without_names_are_all_kept_or_none():
     classes, labels = ("a", "b"), np.array([0, 1, 1], np.int32)
     before = identify(classes, labels, key="x")
     assert compare(before, identify(classes, labels, key="x")).kept.tolist() == [0, 1, 2]
@@ -162,7 +158,7 @@ def test_samples_without_names_are_all_kept_or_none() -> None:
         assert compare(one, two).kept.tolist() == [-1, -1, -1]
 
 
-def test_names_without_contents_are_matched_by_name() -> None:
+def test_names_without_contents_are_matched_by_name():
     labels = np.array([0, 1], np.int32)
     before = identify(("a", "b"), labels, ("x", "y"))
     found = compare(before, identify(("a", "b"), labels[::-1], ("x", "z")))
@@ -175,7 +171,7 @@ _LISTS = st.dictionaries(_NAMES, st.sampled_from("wxyz"), min_size=1, max_size=8
 
 
 @given(_LISTS, _LISTS)
-def test_random_folders(before: dict[str, str], after: dict[str, str]) -> None:
+def test_random_folders(before, after):
     """Each sample has one fate; what is kept has its class and content, as many as can be."""
     old, new = ([(name, name[0], content) for name, content in d.items()] for d in (before, after))
     found = compare(identity(old, "ab"), identity(new, "ab"))
@@ -204,7 +200,7 @@ def _set(**changes: object) -> ImageSet:
     return replace(ImageSet("made/up", images, labels, ("a", "b")), **changes)
 
 
-def test_a_set_of_its_own_gets_its_identity_from_its_pictures() -> None:
+def test_a_set_of_its_own_gets_its_identity_from_its_pictures():
     one, other = _set(), _set(images=np.ones((2, 1, 2, 2), np.uint8))
     assert one.identity is one.identity
     assert one.identity.digest == _set().identity.digest != other.identity.digest
@@ -226,8 +222,6 @@ def test_a_set_of_its_own_gets_its_identity_from_its_pictures() -> None:
         ({"names": ("x", "x")}, "made/up: two samples have the same name"),
     ],
 )
-def test_names_and_contents_that_do_not_fit_are_refused(
-    changes: dict[str, object], message: str
-) -> None:
+def test_names_and_contents_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(DatasetError, match=message):
         _set(**changes)

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import struct
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ GOOD = idx(PICTURES)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_reads_plain_and_gzip(tmp_path: Path, pack: type[bytes]) -> None:
+def test_reads_plain_and_gzip(tmp_path, pack):
     path = tmp_path / "file"
     path.write_bytes(pack(GOOD))
     array, digest = read_idx(path, (28, 28))
@@ -57,7 +56,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("case", DAMAGED)
-def test_refuses_a_damaged_file_and_names_it(tmp_path: Path, case: str, pack: type[bytes]) -> None:
+def test_refuses_a_damaged_file_and_names_it(tmp_path, case, pack):
     content, message = DAMAGED[case]
     path = tmp_path / "file"
     path.write_bytes(pack(content))
@@ -78,7 +77,7 @@ BROKEN_GZIP = {
 
 
 @pytest.mark.parametrize("case", BROKEN_GZIP)
-def test_a_broken_gzip_file_is_one_clear_error(tmp_path: Path, case: str) -> None:
+def test_a_broken_gzip_file_is_one_clear_error(tmp_path, case):
     path = tmp_path / "file.gz"
     path.write_bytes(BROKEN_GZIP[case])
     with pytest.raises(DatasetError, match=r"damaged gzip file|truncated|more than the") as caught:
@@ -86,7 +85,7 @@ def test_a_broken_gzip_file_is_one_clear_error(tmp_path: Path, case: str) -> Non
     assert str(path) in str(caught.value)
 
 
-def test_a_compressed_bomb_costs_no_memory(tmp_path: Path) -> None:
+def test_a_compressed_bomb_costs_no_memory(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(GOOD + bytes(200_000_000), 1))
     tracemalloc.start()
@@ -98,7 +97,7 @@ def test_a_compressed_bomb_costs_no_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_header_that_lies_does_not_reserve_memory(tmp_path: Path) -> None:
+def test_a_header_that_lies_does_not_reserve_memory(tmp_path):
     path = tmp_path / "lie"
     path.write_bytes(idx(PICTURES, dims=(4_000_000, 28, 28)))
     tracemalloc.start()
@@ -110,6 +109,6 @@ def test_a_header_that_lies_does_not_reserve_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_an_unreadable_file_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_one_clear_error(tmp_path):
     with pytest.raises(DatasetError, match="cannot be read"):
         read_idx(tmp_path, (28, 28))

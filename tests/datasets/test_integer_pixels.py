@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,14 +31,14 @@ def expected(pixels: NDArray[np.integer], bits: int) -> NDArray[np.integer]:
 
 
 @given(st.integers(0, 65535))
-def test_the_fewest_bits(largest: int) -> None:
+def test_the_fewest_bits(largest):
     assert fewest_bits(largest) == needed(largest)
 
 
 @pytest.mark.parametrize("most", LARGEST)
 @pytest.mark.parametrize("bits", DEPTHS)
 @pytest.mark.parametrize(("kind", "name"), [("u2", "a.png"), ("u2", "a.tif"), ("i4", "a.tif")])
-def test_grey_pixels(tmp_path: Path, most: int, bits: Depth | None, kind: str, name: str) -> None:
+def test_grey_pixels(tmp_path, most, bits, kind, name):
     pixels = np.random.default_rng(most).integers(0, most + 1, (300, 7))
     pixels[-1, -1] = most
     Image.fromarray(pixels.astype(kind)).save(tmp_path / name)
@@ -58,9 +57,7 @@ def test_grey_pixels(tmp_path: Path, most: int, bits: Depth | None, kind: str, n
     ("form", "channels"),
     [*(("png", n) for n in (2, 3, 4)), *((form, n) for form in "<>d" for n in (3, 4))],
 )
-def test_colours_of_16_bits(
-    tmp_path: Path, most: int, bits: Depth | None, form: str, channels: int
-) -> None:
+def test_colours_of_16_bits(tmp_path, most, bits, form, channels):
     """Pillow decodes their upper bytes alone. Half of the transparency is white paper."""
     pixels = np.random.default_rng(most).integers(0, most + 1, (6, 7, channels))
     pixels[2, 3, 0] = most
@@ -81,7 +78,7 @@ def test_colours_of_16_bits(
     assert [step for step in steps if "white" not in step] == (told if bits != 16 else [])
 
 
-def test_colours_of_16_bits_that_lie_on_their_side(tmp_path: Path) -> None:
+def test_colours_of_16_bits_that_lie_on_their_side(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = chunk(b"eXIf", exif.tobytes()[6:])
@@ -96,7 +93,7 @@ def test_colours_of_16_bits_that_lie_on_their_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [png_16, tiff_16])
-def test_a_picture_of_pillows_is_read_as_its_file(content: object) -> None:
+def test_a_picture_of_pillows_is_read_as_its_file(content):
     assert callable(content)
     pixels = np.random.default_rng(1).integers(0, 4096, (8, 8, 3))
     file = io.BytesIO(content(pixels))
@@ -105,7 +102,7 @@ def test_a_picture_of_pillows_is_read_as_its_file(content: object) -> None:
     np.testing.assert_array_equal(found.image, (pixels // 16).transpose(2, 0, 1))
 
 
-def test_a_plain_picture_has_no_such_pixels(tmp_path: Path) -> None:
+def test_a_plain_picture_has_no_such_pixels(tmp_path):
     for image in (Image.new("RGB", (4, 4), 9), Image.new("L", (4, 4)), Image.new("F", (4, 4))):
         path = tmp_path / f"{image.mode}.tif"
         image.save(path)
@@ -115,7 +112,7 @@ def test_a_plain_picture_has_no_such_pixels(tmp_path: Path) -> None:
         assert steps == (["float_to_8_bits"] if image.mode == "F" else [])
 
 
-def test_other_integers_are_refused_at_any_depth(tmp_path: Path) -> None:
+def test_other_integers_are_refused_at_any_depth(tmp_path):
     for low, high in ((-1, 20), (0, 65536)):
         Image.fromarray(np.array([[low, high]], np.int32)).save(tmp_path / "a.tif")
         for bits in DEPTHS:
@@ -123,16 +120,14 @@ def test_other_integers_are_refused_at_any_depth(tmp_path: Path) -> None:
                 open_picture(tmp_path / "a.tif", [], Reading(bits))
 
 
-def test_a_single_picture_is_read_as_ever(tmp_path: Path) -> None:
+def test_a_single_picture_is_read_as_ever(tmp_path):
     pixels = np.full((8, 8), 4095)
     Image.fromarray(pixels.astype(np.uint16)).save(tmp_path / "a.png")
     assert read_picture(tmp_path / "a.png", (1, 8, 8)).image.max() == 15
     assert np.asarray(open_picture(tmp_path / "a.png", [])).max() == 15
 
 
-def test_what_is_brighter_than_the_depth_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_brighter_than_the_depth_is_told(tmp_path, caplog):
     path = tmp_path / "a.png"
     for value in (1023, 1024):
         Image.fromarray(np.full((8, 8), value, np.uint16)).save(path)
@@ -143,7 +138,7 @@ def test_what_is_brighter_than_the_depth_is_told(
     assert found.steps == ("10_to_8_bits", "clip")
 
 
-def test_one_depth_for_a_set() -> None:
+def test_one_depth_for_a_set():
     of = {"dark": 200, "grey": 900, "bright": 1023, "jpeg": -1}
     readings = {name: Reading(None, most) for name, most in of.items()}
     assert of_other_depth(list(readings.values())) == [0]

@@ -17,7 +17,7 @@ seeds = st.integers(0, 2**63 - 1)
 
 
 @given(count=st.integers(1, 500), seed=seeds, data=st.data())
-def test_the_split_is_a_partition(count: int, seed: int, data: st.DataObject) -> None:
+def test_the_split_is_a_partition(count, seed, data):
     held = data.draw(st.integers(0, count - 1))
     train, validation = split_validation(count, held, seed)
     assert (train.dtype, validation.dtype) == (np.int32, np.int32)
@@ -27,14 +27,14 @@ def test_the_split_is_a_partition(count: int, seed: int, data: st.DataObject) ->
     np.testing.assert_array_equal(np.sort(np.concatenate([train, validation])), np.arange(count))
 
 
-def test_the_split_depends_on_the_seed_alone() -> None:
+def test_the_split_depends_on_the_seed_alone():
     np.testing.assert_array_equal(split_validation(100, 20, 1)[1], split_validation(100, 20, 1)[1])
     assert (split_validation(100, 20, 1)[1] != split_validation(100, 20, 2)[1]).any()
     # Not simply the first or the last samples.
     assert 0 < (split_validation(1000, 100, 1)[1] < 500).sum() < 100
 
 
-def test_a_fraction_is_rounded_down() -> None:
+def test_a_fraction_is_rounded_down():
     assert len(split_validation(99, 0.1, 1)[1]) == 9
     assert len(split_validation(99, 0.0, 1)[1]) == 0
 
@@ -50,15 +50,13 @@ def test_a_fraction_is_rounded_down() -> None:
         (0.001, "less than one"),
     ],
 )
-def test_a_split_that_leaves_nothing_is_refused(validation: float, message: str) -> None:
+def test_a_split_that_leaves_nothing_is_refused(validation, message):
     with pytest.raises(DatasetError, match=message):
         split_validation(100, validation, 1)
 
 
 @given(count=st.integers(1, 300), batch=st.integers(1, 64), epoch=st.integers(0, 2**40), seed=seeds)
-def test_an_epoch_is_whole_batches_of_different_samples(
-    count: int, batch: int, epoch: int, seed: int
-) -> None:
+def test_an_epoch_is_whole_batches_of_different_samples(count, batch, epoch, seed):
     index = np.arange(1000, 1000 + 2 * count, 2, dtype=np.int32)
     if batch > count:
         with pytest.raises(DatasetError):
@@ -71,7 +69,7 @@ def test_an_epoch_is_whole_batches_of_different_samples(
     assert set(order.tolist()) <= set(index.tolist())
 
 
-def test_the_order_is_keyed_by_seed_and_epoch() -> None:
+def test_the_order_is_keyed_by_seed_and_epoch():
     index = np.arange(1000, dtype=np.int32)
     first = epoch_order(index, 1, 0, 10)
     np.testing.assert_array_equal(first, epoch_order(index, 1, 0, 10))
@@ -79,12 +77,12 @@ def test_the_order_is_keyed_by_seed_and_epoch() -> None:
         assert (first != other).mean() > 0.9
 
 
-def test_the_batch_size_only_decides_where_an_epoch_ends() -> None:
+def test_the_batch_size_only_decides_where_an_epoch_ends():
     index = np.arange(100, dtype=np.int32)
     np.testing.assert_array_equal(epoch_order(index, 1, 5, 30), epoch_order(index, 1, 5, 10)[:90])
 
 
-def test_an_epoch_without_a_step_names_the_fix() -> None:
+def test_an_epoch_without_a_step_names_the_fix():
     with pytest.raises(
         DatasetError, match=r"data\.batch_size: 64 .* 63 training samples, .* set it to 63"
     ):
@@ -93,7 +91,7 @@ def test_an_epoch_without_a_step_names_the_fix() -> None:
 
 
 @given(count=st.integers(0, 200), batch=st.integers(1, 64))
-def test_evaluation_covers_every_sample_once(count: int, batch: int) -> None:
+def test_evaluation_covers_every_sample_once(count, batch):
     index = np.arange(5, 5 + count, dtype=np.int32)
     order = evaluation_order(index, batch)
     assert order.dtype == np.int32
@@ -104,7 +102,7 @@ def test_evaluation_covers_every_sample_once(count: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize("stratified", [False, True])
-def test_folds_hold_every_sample_once(stratified: bool) -> None:
+def test_folds_hold_every_sample_once(stratified):
     labels = np.random.default_rng(2).choice(4, 103, p=(0.6, 0.2, 0.15, 0.05)).astype(np.int32)
     parts = [split_fold(103, 5, fold, 7, labels if stratified else None) for fold in range(5)]
     for train, held in parts:
@@ -120,9 +118,7 @@ def test_folds_hold_every_sample_once(stratified: bool) -> None:
 
 
 @given(classes=st.lists(st.integers(1, 40), min_size=2, max_size=6), seed=seeds, data=st.data())
-def test_each_class_has_its_share_of_the_validation(
-    classes: list[int], seed: int, data: st.DataObject
-) -> None:
+def test_each_class_has_its_share_of_the_validation(classes, seed, data):
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(classes)), classes))
     labels = labels.astype(np.int32)
     count = len(labels)
@@ -141,7 +137,7 @@ def test_each_class_has_its_share_of_the_validation(
         assert np.abs(counts - held * np.array(classes) / count).max() < 1
 
 
-def test_the_shares_are_rounded_for_those_that_lack_most() -> None:
+def test_the_shares_are_rounded_for_those_that_lack_most():
     labels = np.repeat(np.arange(3, dtype=np.int32), (10, 20, 5))
     # Shares of 2.29, 4.57 and 1.14.
     held = split_validation(35, 8, 3, labels)[1]
@@ -155,7 +151,7 @@ def test_the_shares_are_rounded_for_those_that_lack_most() -> None:
     assert sorted(rare[split_validation(5, 4, 3, rare)[1]].tolist()) == [0, 1, 1, 1]
 
 
-def test_the_samples_of_a_class_are_drawn_by_the_seed() -> None:
+def test_the_samples_of_a_class_are_drawn_by_the_seed():
     labels = np.repeat(np.arange(2, dtype=np.int32), 500)
     first, again, other = (split_validation(1000, 100, seed, labels)[1] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
@@ -164,9 +160,7 @@ def test_the_samples_of_a_class_are_drawn_by_the_seed() -> None:
 
 
 @given(count=st.integers(2, 200), seed=seeds, stratified=st.booleans(), data=st.data())
-def test_barred_samples_are_never_validated_on(
-    count: int, seed: int, stratified: bool, data: st.DataObject
-) -> None:
+def test_barred_samples_are_never_validated_on(count, seed, stratified, data):
     barred = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
     held = data.draw(st.integers(0, count - 1))
     labels = (np.arange(count) % 3).astype(np.int32)

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,12 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 
-from ..support.https_server import Request, Server, serving
+from ..support.https_server import Request, serving
 from ..support.mnist_files import LABELS, PICTURES, idx, write
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     return tmp_path / "data"
 
 
@@ -30,13 +29,13 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dnnstack.datasets.idx_set.read_idx", fail)
 
 
-def test_describe_reads_nothing() -> None:
+def test_describe_reads_nothing():
     info = describe("mnist")
     assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
     assert info.classes == tuple("0123456789")
 
 
-def test_an_option_is_refused(root: Path) -> None:
+def test_an_option_is_refused(root):
     with pytest.raises(DatasetError, match="'mnist' has no option 'train_count'"):
         describe("mnist", options={"train_count": 5})
     with pytest.raises(DatasetError, match="no option"):
@@ -52,7 +51,7 @@ def test_an_option_is_refused(root: Path) -> None:
         ("train-images.idx3-ubyte.gz", "train-labels-idx1-ubyte"),
     ],
 )
-def test_reads_every_spelling(root: Path, names: tuple[str, str]) -> None:
+def test_reads_every_spelling(root, names):
     write(root, names=names)
     data = load("mnist", "train", root=root)
     assert data.name == "mnist/train"
@@ -66,7 +65,7 @@ def test_reads_every_spelling(root: Path, names: tuple[str, str]) -> None:
         data.labels[0] = 0
 
 
-def test_missing_files_are_named_with_the_way_out(root: Path) -> None:
+def test_missing_files_are_named_with_the_way_out(root):
     with pytest.raises(DatasetError) as caught:
         load("mnist", "test", root=root)
     message = str(caught.value)
@@ -81,7 +80,7 @@ def test_missing_files_are_named_with_the_way_out(root: Path) -> None:
         assert part in message
 
 
-def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
+def test_one_missing_file_is_the_only_one_named(root):
     write(root)
     (root / "mnist" / "train-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DatasetError, match=r"missing train-labels-idx1-ubyte\.gz") as caught:
@@ -99,18 +98,14 @@ def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
         (PICTURES[:, :27], LABELS, "items of 27x28, expected 28x28"),
     ],
 )
-def test_files_that_do_not_fit_are_refused(
-    root: Path, cache: Path, images: np.ndarray, labels: np.ndarray, message: str
-) -> None:
+def test_files_that_do_not_fit_are_refused(root, cache, images, labels, message):
     write(root, images, labels)
     with pytest.raises(DatasetError, match=message):
         load("mnist", "train", root=root)
     assert not cache.exists()
 
 
-def test_other_files_than_the_originals_are_used_with_a_warning_every_time(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_files_than_the_originals_are_used_with_a_warning_every_time(root, caplog):
     write(root)
     for _ in range(2):
         caplog.clear()
@@ -120,16 +115,14 @@ def test_other_files_than_the_originals_are_used_with_a_warning_every_time(
         assert "train-images-idx3-ubyte.gz is not the original MNIST file" in warned[0]
 
 
-def test_a_warm_start_does_not_read_the_sources(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_start_does_not_read_the_sources(root, monkeypatch):
     write(root)
     load("mnist", "train", root=root)
     forbid_reading(monkeypatch)
     np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
 
 
-def test_changed_sources_are_noticed(root: Path) -> None:
+def test_changed_sources_are_noticed(root):
     write(root)
     load("mnist", "train", root=root)
     write(root, PICTURES[::-1], LABELS[::-1])
@@ -138,7 +131,7 @@ def test_changed_sources_are_noticed(root: Path) -> None:
     np.testing.assert_array_equal(data.labels, LABELS[::-1])
 
 
-def test_moved_sources_share_the_decoded_arrays(tmp_path: Path, cache: Path) -> None:
+def test_moved_sources_share_the_decoded_arrays(tmp_path, cache):
     write(tmp_path / "one")
     write(tmp_path / "two", names=("train-images.idx3-ubyte", "train-labels.idx1-ubyte"))
     load("mnist", "train", root=tmp_path / "one")
@@ -147,7 +140,7 @@ def test_moved_sources_share_the_decoded_arrays(tmp_path: Path, cache: Path) -> 
 
 
 @pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
+def mirror(monkeypatch, trusted):
     """A server that has a small MNIST, taken for the original."""
     originals = {
         "train-images-idx3-ubyte.gz": idx(PICTURES),
@@ -170,9 +163,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
         yield server
 
 
-def test_missing_files_are_downloaded_once(
-    root: Path, mirror: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_files_are_downloaded_once(root, mirror, caplog):
     online = Downloads(offline=False)
     for _ in range(2):
         data = load("mnist", "test", root=root, downloads=online)
@@ -189,7 +180,7 @@ def test_missing_files_are_downloaded_once(
     assert {file.state for file in files("mnist", root)} == {"verified"}
 
 
-def test_only_what_is_missing_is_downloaded(root: Path, mirror: Server) -> None:
+def test_only_what_is_missing_is_downloaded(root, mirror):
     write(root, names=("train-images.idx3-ubyte", "train-labels-idx1-ubyte"))
     online = Downloads(offline=False)
     load("mnist", "train", root=root, downloads=online)
@@ -201,13 +192,13 @@ def test_only_what_is_missing_is_downloaded(root: Path, mirror: Server) -> None:
     ]
 
 
-def test_offline_missing_files_are_not_downloaded(root: Path, mirror: Server) -> None:
+def test_offline_missing_files_are_not_downloaded(root, mirror):
     with pytest.raises(DatasetError, match="--offline"):
         load("mnist", "test", root=root, downloads=Downloads(offline=True))
     assert mirror.asked == []
 
 
-def test_the_files_that_are_there_are_checked(root: Path, mirror: Server) -> None:
+def test_the_files_that_are_there_are_checked(root, mirror):
     folder = root / "mnist"
     assert [file.state for file in files("mnist", root)] == ["missing"] * 4
     assert not root.exists()
@@ -224,7 +215,7 @@ def test_the_files_that_are_there_are_checked(root: Path, mirror: Server) -> Non
     assert "truncated" in found[2].note
 
 
-def test_the_known_files_are_those_of_the_origin() -> None:
+def test_the_known_files_are_those_of_the_origin():
     for mirror in mnist.MNIST.origin.mirrors:
         assert mirror.startswith("https://")
         assert mirror.endswith("/")
@@ -234,7 +225,7 @@ def test_the_known_files_are_those_of_the_origin() -> None:
         assert file.content_size == (16 + 784 * count if "images" in file.name else 8 + count)
 
 
-def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_real_files(caplog):
     folder = os.environ.get("DNNSTACK_DATA")
     if not folder:
         pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
@@ -250,7 +241,7 @@ def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
     assert {file.state for file in files("mnist", Path(folder))} == {"verified"}
 
 
-def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path):
     (tmp_path / "data").write_bytes(b"")
     with pytest.raises(DatasetError, match=r"data: is not a folder; name the folder"):
         load("mnist", "train", root=tmp_path / "data")

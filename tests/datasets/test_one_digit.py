@@ -46,10 +46,10 @@ def rings(count: int) -> NDArray[np.uint8]:
         (field(), NO_DIGIT),
     ],
 )
-def test_shapes(digit: NDArray[np.uint8], expected: str) -> None:
+def test_shapes(digit, expected):
     assert doubt(digit) == expected
 
 
-def test_drawn_digits_are_digits() -> None:
+def test_drawn_digits_are_digits():
     digits = draw(key(3, "strokes", "test"), 0, 300)[0].reshape(-1, 28, 28)
     assert sum(bool(doubt(digit)) for digit in digits) <= 6

@@ -99,6 +99,20 @@ def test_chalk_on_a_dark_board_is_found_too(tmp_path: Path, digits: NDArray[np.u
         assert likeness(found.image, digit) > 0.87
 
 
+@pytest.mark.parametrize("contrast", [16, 18, 20])
+def test_a_faint_stroke_is_not_lost_in_the_grain_of_paper(tmp_path: Path, contrast: int) -> None:
+    """Steps from cell to cell that are larger than need be would lead across the stroke."""
+    page = Image.new("L", (240, 240))
+    ImageDraw.Draw(page).line([(90, 60), (150, 60), (110, 180)], fill=1, width=14)
+    grain = np.random.default_rng(1).normal(0, 2.5, (60, 60)).repeat(4, 0).repeat(4, 1)
+    found = []
+    for strength, rough in ((100, 0.0), (contrast, grain)):
+        grey = 160 - strength * np.asarray(page) + rough
+        Image.fromarray(grey.astype(np.uint8)).save(tmp_path / "page.png")
+        found.append(read_picture(tmp_path / "page.png", DIGIT).image[0])
+    assert likeness(*found) > 0.96
+
+
 def test_bare_paper_has_no_digit(tmp_path: Path) -> None:
     refused = 0
     for seed in range(COUNT):

@@ -11,12 +11,12 @@ Plane = np.ndarray
 
 
 @pytest.fixture
-def plane() -> Plane:
+def plane():
     return np.random.default_rng(4).uniform(0, 255, (7, 10)).astype(np.float32)
 
 
 @pytest.mark.parametrize("radius", [1, 2, 9])
-def test_means_of_squares(plane: Plane, radius: int) -> None:
+def test_means_of_squares(plane, radius):
     padded, side = np.pad(plane.astype(float), radius), 2 * radius + 1
     expected = [
         [padded[y : y + side, x : x + side].sum() / side**2 for x in range(10)] for y in range(7)
@@ -26,7 +26,7 @@ def test_means_of_squares(plane: Plane, radius: int) -> None:
         np.testing.assert_allclose(photo._mean3(plane), expected, rtol=1e-5)
 
 
-def test_unknown_values_are_means_of_the_nearest_known() -> None:
+def test_unknown_values_are_means_of_the_nearest_known():
     values = np.zeros((5, 16), np.float32)
     known = np.zeros((5, 16), bool)
     for place, value in (((0, 0), 10.0), ((1, 1), 20.0), ((4, 15), 40.0)):
@@ -44,7 +44,7 @@ def test_unknown_values_are_means_of_the_nearest_known() -> None:
 
 
 @pytest.mark.parametrize("degree", [2, 3])
-def test_a_surface_is_fitted_in_spite_of_strokes(degree: int) -> None:
+def test_a_surface_is_fitted_in_spite_of_strokes(degree):
     y, x = np.mgrid[0:30, 0:47]
     y, x = (y + 0.5) / 30 - 0.5, (x + 0.5) / 47 - 0.5
     page = 150 + 40 * x - 60 * y * x + 30 * y**degree - 20 * x**degree
@@ -62,14 +62,14 @@ def test_a_surface_is_fitted_in_spite_of_strokes(degree: int) -> None:
     assert all(fit[i, j] == 0 for i in range(degree + 1) for j in range(degree + 1 - i, degree + 1))
 
 
-def test_a_surface_of_too_few_values_is_small_where_nothing_is_known() -> None:
+def test_a_surface_of_too_few_values_is_small_where_nothing_is_known():
     known = np.zeros((8, 8), bool)
     known[2, 3] = True
     fit = photo._fit(np.full((8, 8), 50, np.float32), known, 3)
     assert photo._surface(fit, (8, 8))[2, 3] == pytest.approx(50, rel=1e-4)
 
 
-def test_paper_is_reached_in_small_steps() -> None:
+def test_paper_is_reached_in_small_steps():
     cells = np.full((9, 9), 100, np.float32)
     # A wall with a gap, behind which brightness climbs by 4 a cell.
     cells[3, :] = 200
@@ -89,7 +89,7 @@ def test_paper_is_reached_in_small_steps() -> None:
     assert not photo._flooded(pair, begin, 7.9)[0, 2:].any()
 
 
-def test_ink_at_the_border_is_not_reached() -> None:
+def test_ink_at_the_border_is_not_reached():
     """Paper is darker to one side, where it is as dark as what touches the other side."""
     cells = np.tile(np.linspace(220, 90, 40, dtype=np.float32), (30, 1))
     cells[10:14, :6] = 100
@@ -105,7 +105,7 @@ def test_ink_at_the_border_is_not_reached() -> None:
     assert not photo._reached(rough)[10:20, 20:30].any()
 
 
-def test_the_border_and_the_cells() -> None:
+def test_the_border_and_the_cells():
     edge = photo._edge((4, 5))
     assert edge.sum() == 14
     assert not edge[1:3, 1:4].any()
@@ -116,7 +116,7 @@ def test_the_border_and_the_cells() -> None:
     assert photo._cells((640, 8)) == (64, 2)
 
 
-def test_resizing_takes_means_to_smaller_sizes_alone(plane: Plane) -> None:
+def test_resizing_takes_means_to_smaller_sizes_alone(plane):
     halves = plane[:6].reshape(3, 2, 5, 2).mean((1, 3))
     np.testing.assert_allclose(photo._resized(plane[:6], (3, 5)), halves, rtol=1e-5)
     # One side becomes smaller, the other stays.
@@ -135,7 +135,7 @@ def test_resizing_takes_means_to_smaller_sizes_alone(plane: Plane) -> None:
     )
 
 
-def test_the_weight_of_what_differs() -> None:
+def test_the_weight_of_what_differs():
     departure = np.array([[-9, 2, 3], [4, 5, 10]], np.float32)
     assert photo._weight(departure, 3.0) == 1 + 2 + 7
     assert photo._weight(-departure, 3.0) == 6
@@ -165,9 +165,7 @@ def drawn(sheet: Plane, factor: float) -> np.ndarray:
         ((40, 36), 0.5, True, (0.043568, 0.147919, 196)),
     ],
 )
-def test_ink_and_its_noise(
-    shape: tuple[int, int], factor: float, inverted: bool, numbers: tuple[float, float, int]
-) -> None:
+def test_ink_and_its_noise(shape, factor, inverted, numbers):
     """The numbers are those of the first version; the parameters of the search decide them."""
     ink = find_ink(drawn(page(*shape), factor))
     assert ink is not None
@@ -186,7 +184,7 @@ def on_a_table(table: float, sheets: list[tuple[slice, slice]], side: int = 200)
 
 @pytest.mark.parametrize("table", [30, 250])
 @pytest.mark.parametrize("side", [200, 60])
-def test_a_sheet_without_its_rim(table: float, side: int) -> None:
+def test_a_sheet_without_its_rim(table, side):
     rows, columns = slice(side // 5, 4 * side // 5), slice(side // 4, 9 * side // 10)
     found = find_sheet(on_a_table(table, [(rows, columns)], side))
     assert found is not None
@@ -207,6 +205,6 @@ def test_a_sheet_without_its_rim(table: float, side: int) -> None:
         (slice(0, 0), []),
     ],
 )
-def test_what_is_no_sheet(rows: slice, more: list[tuple[slice, slice]]) -> None:
+def test_what_is_no_sheet(rows, more):
     columns = slice(50, 150)
     assert find_sheet(on_a_table(30, [(rows, columns), *more])) is None

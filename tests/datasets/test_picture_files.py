@@ -16,7 +16,7 @@ from PIL import Image
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path, monkeypatch):
     """A folder with files of many names, in which the test runs."""
     monkeypatch.chdir(tmp_path)
     for name in (
@@ -33,13 +33,13 @@ def found(names: Iterable[str | Path]) -> list[str]:
     return [str(path) for path in find_pictures(names)]
 
 
-def test_a_file_is_itself_whatever_its_name(tree: Path) -> None:
+def test_a_file_is_itself_whatever_its_name(tree):
     assert found(["notes.txt", Path("b.png"), "missing.png"]) == [
         *("notes.txt", "b.png", "missing.png")
     ]
 
 
-def test_a_folder_is_the_pictures_below_it_sorted(tree: Path) -> None:
+def test_a_folder_is_the_pictures_below_it_sorted(tree):
     assert found(["."]) == [
         *("a.JPG", "b.png", "c1.png", "c[1].png"),
         *("other/w.pgm", "sub/z.webp", "sub/deep/y.tiff"),
@@ -47,15 +47,13 @@ def test_a_folder_is_the_pictures_below_it_sorted(tree: Path) -> None:
     assert found(["sub/"]) == ["sub/z.webp", "sub/deep/y.tiff"]
 
 
-def test_a_folder_without_pictures_is_an_error(tree: Path) -> None:
+def test_a_folder_without_pictures_is_an_error(tree):
     (error,) = find_pictures(["empty"])
     assert isinstance(error, DatasetError)
     assert str(error).startswith("empty: no picture in this folder; looked for PNG, JPEG")
 
 
-def test_a_folder_that_cannot_be_read_is_an_error(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_is_an_error(tree, monkeypatch):
     real = os.scandir
 
     def refusing(path: str) -> Iterator[os.DirEntry[str]]:
@@ -83,29 +81,29 @@ def test_a_folder_that_cannot_be_read_is_an_error(
         ("c[0-9].png", ["c1.png"]),
     ],
 )
-def test_a_pattern_is_what_it_matches(tree: Path, pattern: str, expected: list[str]) -> None:
+def test_a_pattern_is_what_it_matches(tree, pattern, expected):
     assert found([pattern]) == expected
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(tree: Path) -> None:
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(tree):
     assert found(["c[1].png"]) == ["c[1].png"]
 
 
-def test_a_pattern_without_a_match_is_an_error_and_the_rest_goes_on(tree: Path) -> None:
+def test_a_pattern_without_a_match_is_an_error_and_the_rest_goes_on(tree):
     error, other = find_pictures(["*.bmp", "b.png"])
     assert isinstance(error, DatasetError)
     assert str(error) == "*.bmp: no file matches this pattern"
     assert other == Path("b.png")
 
 
-def test_every_suffix_is_that_of_a_format_that_is_read() -> None:
+def test_every_suffix_is_that_of_a_format_that_is_read():
     Image.init()
     for suffix in SUFFIXES:
         assert Image.EXTENSION[suffix] in FORMATS
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
-def test_wide_pixels_are_converted_some_rows_at_a_time(tmp_path: Path, mode: str) -> None:
+def test_wide_pixels_are_converted_some_rows_at_a_time(tmp_path, mode):
     high, wide = 2000, 700
     kind = {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]
     values = np.random.default_rng(0).integers(0, 1 << 16, (high, wide)).astype(kind)
@@ -145,14 +143,12 @@ def opened(path: Path, rows: list[list[float]], kind: type) -> list[list[int]]:
         ([0.0, 0.0, 0.0], [0, 0, 0]),
     ],
 )
-def test_floating_point_pixels_are_0_to_1_or_0_to_255(
-    tmp_path: Path, pixels: list[float], expected: list[int]
-) -> None:
+def test_floating_point_pixels_are_0_to_1_or_0_to_255(tmp_path, pixels, expected):
     assert opened(tmp_path / "a.tif", [pixels], np.float32) == [expected]
 
 
 @pytest.mark.parametrize("name", ["a.tif", "a.png", "a.pgm"])
-def test_pixels_of_16_bits_lose_the_lower_eight(tmp_path: Path, name: str) -> None:
+def test_pixels_of_16_bits_lose_the_lower_eight(tmp_path, name):
     pixels = [0, 255, 256, 4095, 65535]
     assert opened(tmp_path / name, [pixels], np.uint16) == [[0, 0, 1, 15, 255]]
 
@@ -160,23 +156,13 @@ def test_pixels_of_16_bits_lose_the_lower_eight(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("pixels", "kind", "message"),
     [
-        (
-            [-5.0, 900.0],
-            np.float32,
-            "from -5 to 900; floating-point pixels must be from 0 to 1 or",
-        ),
-        (
-            [0.0, 4095.0],
-            np.float32,
-            "from 0 to 4095; floating-point pixels must be from 0 to 1 or",
-        ),
+        ([-5.0, 900.0], np.float32, "from -5 to 900; floating-point pixels must be from 0 to 1 or"),
+        ([0.0, 4095.0], np.float32, "from 0 to 4095; floating-point pixels must be from 0 to 1 or"),
         ([-0.5, 0.5], np.float32, "from -0.5 to 0.5; floating-point .* 255: scale them first"),
         ([-5, 300], np.int32, "from -5 to 300; integers must be from 0 to 65535: scale them"),
         ([0, 70000], np.int32, "from 0 to 70000; integers must be from 0 to 65535: scale"),
     ],
 )
-def test_other_numbers_are_refused(
-    tmp_path: Path, pixels: list[float], kind: type, message: str
-) -> None:
+def test_other_numbers_are_refused(tmp_path, pixels, kind, message):
     with pytest.raises(DatasetError, match=f"a.tif: has pixels {message}"):
         opened(tmp_path / "a.tif", [pixels], kind)

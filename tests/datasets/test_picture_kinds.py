@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,14 +49,14 @@ def box(brands: bytes) -> bytes:
 
 
 @pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     monkeypatch.setattr("dnnstack.datasets.picture_kinds.find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("mode", ["RGB", "L", "1"])
-def test_every_format_is_known_by_its_first_bytes(form: str, mode: str) -> None:
+def test_every_format_is_known_by_its_first_bytes(form, mode):
     mode = "RGB" if (form, mode) in (("JPEG", "1"), ("WEBP", "1")) else mode
     assert of_head(saved(form, mode)[:HEAD]) == PICTURE
 
@@ -97,14 +96,14 @@ def test_every_format_is_known_by_its_first_bytes(form: str, mode: str) -> None:
         (b"", ""),
     ],
 )
-def test_what_begins_so_is(head: bytes, kind: str, tmp_path: Path) -> None:
+def test_what_begins_so_is(head, kind, tmp_path):
     assert of_head(head) == kind
     for name in ("IMG_1", "IMG_1.jfif", "IMG_1.HEIC"):
         (tmp_path / name).write_bytes(head + bytes(100))
         assert kind_of(tmp_path / name) == of_head((head + bytes(100))[:HEAD])
 
 
-def test_names_of_pictures_and_of_raw_files_need_no_look(tmp_path: Path) -> None:
+def test_names_of_pictures_and_of_raw_files_need_no_look(tmp_path):
     for suffix in SUFFIXES:
         assert kind_of(tmp_path / f"none{suffix.upper()}") == PICTURE
     for name in ("a.CR2", "b.nef", "c.dng", "d.arw"):
@@ -113,7 +112,7 @@ def test_names_of_pictures_and_of_raw_files_need_no_look(tmp_path: Path) -> None
     assert kind_of(tmp_path / "none") == ""
 
 
-def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+def test_only_regular_files_are_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "dangling").symlink_to("/nowhere/at/all")
@@ -130,7 +129,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     assert found == ["", "", "", "", "", PICTURE]
 
 
-def test_a_heic_picture_is_read_upright(tmp_path: Path) -> None:
+def test_a_heic_picture_is_read_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     for name in ("IMG_1.HEIC", "IMG_1.jpg", "IMG_1"):
@@ -148,7 +147,7 @@ def test_a_heic_picture_is_read_upright(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_extra")
-def test_a_heic_picture_without_its_reader_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_heic_picture_without_its_reader_is_named_with_the_remedy(tmp_path):
     (tmp_path / "IMG_1.jpg").write_bytes(box(b"heic"))
     with pytest.raises(
         DatasetError, match=r"IMG_1\.jpg: is one of the HEIC pictures \(python3 -m pip inst"
@@ -159,7 +158,7 @@ def test_a_heic_picture_without_its_reader_is_named_with_the_remedy(tmp_path: Pa
     assert others == {HEIC: 1}
 
 
-def test_what_is_read_and_what_is_counted() -> None:
+def test_what_is_read_and_what_is_counted():
     others: Counter[str] = Counter()
     assert is_read(PICTURE, "x.jfif", others)
     assert is_read(HEIC, "x.heic", others)
@@ -173,7 +172,7 @@ def test_what_is_read_and_what_is_counted() -> None:
     assert passed_over_text(Counter()) == ""
 
 
-def test_folders_that_systems_make_are_counted_and_hidden_ones_are_not() -> None:
+def test_folders_that_systems_make_are_counted_and_hidden_ones_are_not():
     others: Counter[str] = Counter()
     for name in ("@eaDir", "__MACOSX", "@eaDir", "#recycle", ".git", ".DS_Store"):
         assert is_passed_over(name, others)
@@ -182,9 +181,7 @@ def test_folders_that_systems_make_are_counted_and_hidden_ones_are_not() -> None
     assert others == {"folders @eaDir": 2, "folders __MACOSX": 1, "folders #recycle": 1}
 
 
-def test_a_folder_to_predict_is_its_pictures_whatever_their_names(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_to_predict_is_its_pictures_whatever_their_names(tmp_path, caplog):
     for name, content in {
         "a.jfif": saved("JPEG"),
         "b": saved("PNG"),

@@ -16,7 +16,6 @@ from dnnstack.datasets.strokes_draw import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 DIGIT = (1, 28, 28)
@@ -39,7 +38,7 @@ def save(picture: Image.Image, path: Path, **options: object) -> Path:
     return path
 
 
-def test_a_picture_in_mnists_format_passes_unchanged(tmp_path: Path) -> None:
+def test_a_picture_in_mnists_format_passes_unchanged(tmp_path):
     images, _ = draw(key(0, "strokes", "test"), 0, 20)
     for image in images:
         found = read_picture(save(Image.fromarray(image), tmp_path / "a.png"), DIGIT)
@@ -47,7 +46,7 @@ def test_a_picture_in_mnists_format_passes_unchanged(tmp_path: Path) -> None:
         assert found.steps == ()
 
 
-def test_a_28x28_picture_on_white_is_prepared(tmp_path: Path) -> None:
+def test_a_28x28_picture_on_white_is_prepared(tmp_path):
     image = draw(key(0, "strokes", "test"), 0, 1)[0][0]
     found = read_picture(save(Image.fromarray(255 - image), tmp_path / "a.png"), DIGIT)
     assert found.steps[0] == "invert"
@@ -55,7 +54,7 @@ def test_a_28x28_picture_on_white_is_prepared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ink", "paper"), [(0, 255), (255, 0), (40, 190), (220, 90)])
-def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path: Path, ink: int, paper: int) -> None:
+def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path, ink, paper):
     found = read_picture(save(bar(ink=ink, paper=paper), tmp_path / "a.png"), DIGIT)
     image = found.image[0]
     assert found.image.shape == DIGIT
@@ -70,7 +69,7 @@ def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path: Path, ink: int, 
     assert found.steps[-3:] == ("crop_to_ink", "scale_to_20x20", "centre_of_mass")
 
 
-def test_the_place_and_size_of_the_digit_do_not_matter(tmp_path: Path) -> None:
+def test_the_place_and_size_of_the_digit_do_not_matter(tmp_path):
     small = bar((300, 150), (200, 20, 209, 89))
     large = bar((150, 300), (20, 100, 39, 239))
     one = read_picture(save(small, tmp_path / "a.png"), DIGIT).image.astype(int)
@@ -78,21 +77,21 @@ def test_the_place_and_size_of_the_digit_do_not_matter(tmp_path: Path) -> None:
     assert np.abs(one - two).max() < 40
 
 
-def test_a_wide_digit_keeps_its_proportions(tmp_path: Path) -> None:
+def test_a_wide_digit_keeps_its_proportions(tmp_path):
     picture = bar((200, 200), (20, 90, 179, 129))
     image = read_picture(save(picture, tmp_path / "a.png"), DIGIT).image[0]
     rows, columns = np.nonzero(image > 127)
     assert (columns.max() - columns.min() + 1, rows.max() - rows.min() + 1) == (20, 5)
 
 
-def test_a_thin_pen_is_full_ink_again(tmp_path: Path) -> None:
+def test_a_thin_pen_is_full_ink_again(tmp_path):
     picture = Image.new("L", (2000, 2000), 255)
     ImageDraw.Draw(picture).line((300, 200, 1500, 1800), fill=0, width=3)
     assert read_picture(save(picture, tmp_path / "a.png"), DIGIT).image.max() == 255
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
-def test_every_mode_gives_the_same_digit(tmp_path: Path, mode: str) -> None:
+def test_every_mode_gives_the_same_digit(tmp_path, mode):
     expected = read_picture(save(bar(), tmp_path / "grey.png"), DIGIT).image
     if mode == "I;16":
         picture = Image.fromarray(np.asarray(bar()).astype(np.uint16) * 257)
@@ -104,13 +103,13 @@ def test_every_mode_gives_the_same_digit(tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("extension", ["png", "jpg", "gif", "bmp", "tif", "webp", "pgm"])
-def test_every_format_is_read_whatever_its_name(tmp_path: Path, extension: str) -> None:
+def test_every_format_is_read_whatever_its_name(tmp_path, extension):
     path = save(bar(), tmp_path / f"a.{extension}").rename(tmp_path / "nameless")
     rows, _ = np.nonzero(read_picture(path, DIGIT).image[0] > 127)
     assert (rows.min(), rows.max()) == (4, 23)
 
 
-def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
+def test_transparency_is_laid_on_white(tmp_path):
     picture = Image.new("RGBA", (100, 100), (0, 0, 0, 0))
     ImageDraw.Draw(picture).rectangle((45, 10, 54, 89), fill=(0, 0, 0, 255))
     found = read_picture(save(picture, tmp_path / "a.png"), DIGIT)
@@ -120,13 +119,13 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
     assert columns.max() - columns.min() < 4
 
 
-def test_a_transparent_palette_colour_is_laid_on_white(tmp_path: Path) -> None:
+def test_a_transparent_palette_colour_is_laid_on_white(tmp_path):
     picture = bar().convert("P")
     path = save(picture, tmp_path / "a.gif", transparency=picture.getpixel((0, 0)))
     assert "transparency_on_white" in read_picture(path, DIGIT).steps
 
 
-def test_the_exif_orientation_is_obeyed(tmp_path: Path) -> None:
+def test_the_exif_orientation_is_obeyed(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = bar().transpose(Image.Transpose.ROTATE_90)
@@ -137,7 +136,7 @@ def test_the_exif_orientation_is_obeyed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 32, 32), (3, 24, 48)])
-def test_other_networks_get_the_middle_scaled(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+def test_other_networks_get_the_middle_scaled(tmp_path, shape):
     picture = Image.new("RGB", (300, 100), (10, 20, 30))
     ImageDraw.Draw(picture).rectangle((100, 0, 199, 99), fill=(200, 100, 50))
     found = read_picture(save(picture, tmp_path / "a.png"), shape)
@@ -148,7 +147,7 @@ def test_other_networks_get_the_middle_scaled(tmp_path: Path, shape: tuple[int, 
     assert middle == ([200, 100, 50] if shape[0] == 3 else [124])
 
 
-def test_a_picture_of_the_right_shape_passes_unchanged(tmp_path: Path) -> None:
+def test_a_picture_of_the_right_shape_passes_unchanged(tmp_path):
     pixels = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(32, 32, 3).astype(np.uint8)
     found = read_picture(save(Image.fromarray(pixels), tmp_path / "a.png"), (3, 32, 32))
     np.testing.assert_array_equal(found.image, pixels.transpose(2, 0, 1))
@@ -162,7 +161,7 @@ def refuse(path: Path, message: str, shape: tuple[int, int, int] = DIGIT) -> Non
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_what_is_not_a_picture_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_picture_is_refused(tmp_path):
     refuse(tmp_path / "missing.png", "no such file")
     refuse(tmp_path, "is not a file")
     text = tmp_path / "a.png"
@@ -174,12 +173,12 @@ def test_what_is_not_a_picture_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path / "pipe.png", "is not a file")
 
 
-def test_formats_beyond_the_list_are_refused(tmp_path: Path) -> None:
+def test_formats_beyond_the_list_are_refused(tmp_path):
     refuse(save(bar(), tmp_path / "a.ico"), "not a picture of a known format")
 
 
 @pytest.mark.parametrize("extension", ["png", "jpg", "gif", "bmp", "tif", "webp"])
-def test_a_truncated_picture_is_refused(tmp_path: Path, extension: str) -> None:
+def test_a_truncated_picture_is_refused(tmp_path, extension):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
     path = save(Image.fromarray(noise), tmp_path / f"a.{extension}")
     path.write_bytes(path.read_bytes()[:-900])
@@ -198,9 +197,7 @@ def giant_png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [(8001, 8000), (10_000, 10_000), (60_000, 60_000)])
-def test_a_giant_is_refused_before_it_is_decoded(
-    tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_giant_is_refused_before_it_is_decoded(tmp_path, size, monkeypatch):
     def fail(self: Image.Image) -> None:
         raise AssertionError("decoded")
 
@@ -211,19 +208,19 @@ def test_a_giant_is_refused_before_it_is_decoded(
 
 
 @pytest.mark.parametrize("paper", [0, 128, 255])
-def test_a_blank_picture_is_refused(tmp_path: Path, paper: int) -> None:
+def test_a_blank_picture_is_refused(tmp_path, paper):
     path = save(Image.new("L", (100, 100), paper), tmp_path / "a.png")
     refuse(path, "no digit found: the picture is blank or has hardly any contrast")
 
 
-def test_noise_is_refused_for_what_it_is(tmp_path: Path) -> None:
+def test_noise_is_refused_for_what_it_is(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
     path = save(Image.fromarray(noise), tmp_path / "a.png")
     refuse(path, "no digit found: no strokes stand out from a plain page")
 
 
 @pytest.mark.parametrize("scale", [1.0, 255.0])
-def test_a_digit_of_floating_point_pixels(tmp_path: Path, scale: float) -> None:
+def test_a_digit_of_floating_point_pixels(tmp_path, scale):
     values = np.asarray(bar()).astype(np.float32) * np.float32(scale / 255.0)
     found = read_picture(save(Image.fromarray(values), tmp_path / "a.tif"), DIGIT)
     assert found.steps[0] == "float_to_8_bits"
@@ -231,12 +228,12 @@ def test_a_digit_of_floating_point_pixels(tmp_path: Path, scale: float) -> None:
     np.testing.assert_array_equal(found.image, expected.image)
 
 
-def test_pixels_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_pixels_that_are_not_finite_are_refused(tmp_path):
     values = np.full((30, 30), np.nan, np.float32)
     refuse(save(Image.fromarray(values), tmp_path / "a.tif"), "not finite numbers")
 
 
-def test_a_lab_picture_gives_its_lightness(tmp_path: Path) -> None:
+def test_a_lab_picture_gives_its_lightness(tmp_path):
     planes = [bar(), Image.new("L", (200, 200), 128), Image.new("L", (200, 200), 128)]
     path = save(Image.merge("LAB", planes), tmp_path / "a.tif")
     found = read_picture(path, DIGIT)
@@ -246,7 +243,7 @@ def test_a_lab_picture_gives_its_lightness(tmp_path: Path) -> None:
     assert read_picture(path, (3, 32, 32)).image.shape == (3, 32, 32)
 
 
-def test_raw_is_the_whole_picture_scaled(tmp_path: Path) -> None:
+def test_raw_is_the_whole_picture_scaled(tmp_path):
     picture = bar((280, 140), (0, 0, 139, 139))
     raw = Preparation(raw=True)
     found = read_picture(save(picture, tmp_path / "a.png"), DIGIT, raw)
@@ -258,14 +255,14 @@ def test_raw_is_the_whole_picture_scaled(tmp_path: Path) -> None:
     np.testing.assert_array_equal(turned.image, 255 - found.image)
 
 
-def test_raw_leaves_a_picture_of_the_right_size_alone(tmp_path: Path) -> None:
+def test_raw_leaves_a_picture_of_the_right_size_alone(tmp_path):
     picture = bar((28, 28), (10, 3, 14, 24))
     found = read_picture(save(picture, tmp_path / "a.png"), DIGIT, Preparation(raw=True))
     np.testing.assert_array_equal(found.image[0], np.asarray(picture))
     assert found.steps == ()
 
 
-def test_a_network_of_other_things_gets_no_digit_prepared(tmp_path: Path) -> None:
+def test_a_network_of_other_things_gets_no_digit_prepared(tmp_path):
     path = save(bar((280, 140)), tmp_path / "a.png")
     found = read_picture(path, DIGIT, Preparation(digits=False))
     assert found.steps == ("centre_crop", "scale")
@@ -275,7 +272,7 @@ def test_a_network_of_other_things_gets_no_digit_prepared(tmp_path: Path) -> Non
     np.testing.assert_array_equal(turned.image, 255 - found.image)
 
 
-def test_a_prepared_picture_is_inverted_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_prepared_picture_is_inverted_where_that_is_asked_for(tmp_path):
     """Dark ink on a dark page is what the user says it is."""
     picture = Image.new("L", (28, 28), 60)
     ImageDraw.Draw(picture).rectangle((12, 4, 15, 23), fill=0)
@@ -291,9 +288,7 @@ def test_a_prepared_picture_is_inverted_where_that_is_asked_for(tmp_path: Path) 
     pixels=arrays(np.uint8, array_shapes(min_dims=2, max_dims=2, max_side=70)),
     invert=st.sampled_from([None, True, False]),
 )
-def test_any_pixels_at_all_give_an_input_or_a_clear_error(
-    pixels: NDArray[np.uint8], invert: bool | None
-) -> None:
+def test_any_pixels_at_all_give_an_input_or_a_clear_error(pixels, invert):
     with contextlib.suppress(DatasetError):
         field = prepare_digit(pixels, "it", [], invert)
         assert field.shape == (28, 28)
@@ -302,7 +297,7 @@ def test_any_pixels_at_all_give_an_input_or_a_clear_error(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_noise_of_any_size_is_no_accident(seed: int) -> None:
+def test_noise_of_any_size_is_no_accident(seed):
     rng = np.random.default_rng(seed)
     size = tuple(rng.integers(1, 400, 2).tolist())
     pixels = rng.integers(0, 256, size, np.uint8)
@@ -312,12 +307,12 @@ def test_noise_of_any_size_is_no_accident(seed: int) -> None:
         assert prepare_digit(pixels, "it", []).max() == 255
 
 
-def test_a_channel_count_without_pictures_is_refused(tmp_path: Path) -> None:
+def test_a_channel_count_without_pictures_is_refused(tmp_path):
     refuse(save(bar(), tmp_path / "a.png"), "needs 4 channels", (4, 28, 28))
 
 
 @pytest.mark.parametrize("pen", [2, 5, 40])
-def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path: Path, pen: int) -> None:
+def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path, pen):
     picture = Image.new("L", (300, 300), 255)
     ImageDraw.Draw(picture).line((150, 50, 150, 250), fill=0, width=pen)
     found = read_picture(save(picture, tmp_path / "a.png"), DIGIT)

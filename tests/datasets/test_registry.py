@@ -7,7 +7,7 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import data_root, describe, load, names
 
 
-def test_names_are_those_that_can_be_described() -> None:
+def test_names_are_those_that_can_be_described():
     ours = ("mnist", "strokes", "table")
     assert names() == ("cifar10", "cifar100", "fashion_mnist", "image_folder", *ours)
     needed: dict[str, dict[str, object]] = {
@@ -27,19 +27,17 @@ def test_names_are_those_that_can_be_described() -> None:
         ("imagenet22k", "unknown dataset 'imagenet22k'; known: cifar10, "),
     ],
 )
-def test_an_unknown_dataset_suggests_a_known_one(name: str, message: str) -> None:
+def test_an_unknown_dataset_suggests_a_known_one(name, message):
     with pytest.raises(DatasetError, match=message):
         describe(name)
 
 
-def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_split_is_refused(tmp_path):
     with pytest.raises(DatasetError, match="split 'valid' does not exist"):
         load("strokes", "valid", root=tmp_path)  # type: ignore[arg-type]
 
 
-def test_data_root_takes_the_first_that_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
+def test_data_root_takes_the_first_that_is_set(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("DNNSTACK_DATA", str(tmp_path / "environment"))
     assert data_root(tmp_path / "flag", "config") == tmp_path / "flag"
     assert data_root(None, "config") == tmp_path / "environment"
@@ -58,3 +56,15 @@ def test_data_root_takes_the_first_that_is_set(
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("DNNSTACK_DATA")
     assert data_root(None, "~/sets") == Path("/home/somebody/sets")
+
+
+def test_what_decided_on_the_data_folder_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    with caplog.at_level("INFO", "dnnstack"):
+        data_root(None, str(tmp_path), "", "pictures")
+        data_root(tmp_path / "flag", str(tmp_path), "", "pictures")
+    own, flag = caplog.messages
+    assert own == f"data folder: {tmp_path}, by data.root of the config, with pictures"
+    assert flag.startswith(f"data folder: {tmp_path / 'flag'}, ")

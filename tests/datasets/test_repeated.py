@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
 from dnnstack.common.files import sha256_file
 from dnnstack.datasets import ImageSet, load, repeated
 from dnnstack.datasets.class_folders import PictureFile
@@ -26,7 +25,7 @@ REMOVE = (
 )
 
 
-def test_what_is_told() -> None:
+def test_what_is_told():
     train = [("t/a/1", 0, "x"), ("t/a/2", 0, "y"), ("t/b/1", 1, "z")]
     assert twice(train, [("s/a/1", 0, "w")]) == ()
     # A copy in its own class misleads nobody.
@@ -50,7 +49,7 @@ def read(root: Path, split: str = "train", **options: object) -> ImageSet:
     return load("image_folder", split, root=root, options={**OPTIONS, **options})
 
 
-def test_a_training_is_told(root: Path) -> None:
+def test_a_training_is_told(root):
     assert read(root).doubts == ()
     shutil.copy(root / "flowers" / "rose" / "0.png", root / "flowers" / "tulip" / "copy.png")
     shutil.copy(root / "flowers" / "tulip" / "3.png", root / "unseen" / "tulip" / "y.png")
@@ -66,7 +65,7 @@ def test_a_training_is_told(root: Path) -> None:
     assert survey(root, 0.2).doubts == (two.replace("flowers", "train"),)
 
 
-def test_classes_that_are_not_tested(tmp_path: Path) -> None:
+def test_classes_that_are_not_tested(tmp_path):
     pictures = [PictureFile(f"{label}/1", label, (number,)) for number, label in enumerate((0, 1))]
     names, contents = ("a", "\x1bb", "c"), ("x", "y")
     found = doubts(names, tmp_path, pictures, contents, tmp_path, pictures[:1])
@@ -74,7 +73,7 @@ def test_classes_that_are_not_tested(tmp_path: Path) -> None:
     assert doubts(names[:2], tmp_path, pictures, contents, tmp_path, pictures) == ()
 
 
-def test_those_held_out_are_compared_too(root: Path) -> None:
+def test_those_held_out_are_compared_too(root):
     for number in range(8):
         shutil.copy(
             root / "flowers" / "rose" / "0.png", root / "flowers" / "rose" / f"c{number}.png"
@@ -85,9 +84,7 @@ def test_those_held_out_are_compared_too(root: Path) -> None:
     assert told.startswith(f"{BOTH}(4): flowers/rose/")
 
 
-def test_only_files_of_the_same_size_are_read_and_once(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_of_the_same_size_are_read_and_once(root, monkeypatch):
     seen: list[str] = []
 
     def noted(path: Path) -> str:
@@ -108,7 +105,7 @@ def test_only_files_of_the_same_size_are_read_and_once(
         assert seen == ["unseen/rose/x.png"]
 
 
-def test_what_cannot_be_read_is_left_to_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_left_to_others(root, monkeypatch):
     def refused(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -118,14 +115,14 @@ def test_what_cannot_be_read_is_left_to_others(root: Path, monkeypatch: pytest.M
     assert read(root).doubts == ()
 
 
-def test_a_link_to_nothing_is_no_picture_of_the_same_size(root: Path) -> None:
+def test_a_link_to_nothing_is_no_picture_of_the_same_size(root):
     for number in range(2):
         os.symlink("/nowhere", root / "flowers" / "rose" / f"l{number}.png")
         os.symlink("/nowhere", root / "unseen" / "rose" / f"l{number}.png")
     assert read(root, on_error="skip").doubts == ()
 
 
-def test_the_name_of_a_folder_is_no_order_to_a_terminal(root: Path) -> None:
+def test_the_name_of_a_folder_is_no_order_to_a_terminal(root):
     shutil.copy(root / "flowers" / "rose" / "0.png", root / "unseen" / "rose" / "\x1b[2J.png")
     (told,) = read(root).doubts
     assert r"unseen/rose/\x1b[2J.png = flowers/rose/0.png" in told

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from dnnstack.common.random import key
@@ -43,7 +41,7 @@ def likeness(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> float:
 
 
 @pytest.mark.parametrize("squares", [False, True])
-def test_a_digit_on_lines_is_the_one_that_was_drawn(tmp_path: Path, squares: bool) -> None:
+def test_a_digit_on_lines_is_the_one_that_was_drawn(tmp_path, squares):
     digits = draw(key(3, "strokes", "test"), 0, 10)[0]
     alike = []
     for seed, digit in enumerate(digits):
@@ -54,7 +52,7 @@ def test_a_digit_on_lines_is_the_one_that_was_drawn(tmp_path: Path, squares: boo
     assert sum(each > 0.8 for each in alike) >= 9, alike
 
 
-def test_a_page_without_lines_is_not_changed() -> None:
+def test_a_page_without_lines_is_not_changed():
     level = np.zeros((200, 150), np.float32)
     level[40:160, 60:80] = 1.0
     level[40:60, 20:120] = 1.0
@@ -64,7 +62,7 @@ def test_a_page_without_lines_is_not_changed() -> None:
     assert cleaned is level
 
 
-def test_a_thin_stroke_from_edge_to_edge_is_no_line_if_it_is_all_there_is() -> None:
+def test_a_thin_stroke_from_edge_to_edge_is_no_line_if_it_is_all_there_is():
     """A 1 that fills its picture."""
     level = np.zeros((300, 90), np.float32)
     level[:, 43:47] = 1.0
@@ -73,7 +71,7 @@ def test_a_thin_stroke_from_edge_to_edge_is_no_line_if_it_is_all_there_is() -> N
     assert cleaned is level
 
 
-def test_a_stroke_across_a_line_stays_whole() -> None:
+def test_a_stroke_across_a_line_stays_whole():
     level = np.zeros((300, 300), np.float32)
     level[::60] = level[1::60] = 0.5
     level[40:260, 140:160] = 1.0
@@ -85,7 +83,7 @@ def test_a_stroke_across_a_line_stays_whole() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("degrees", [0.5, 1.0, 1.4, 2.5, 3.0])
-def test_sharp_lines_that_climb_by_whole_pixels_are_removed(degrees: float, width: int) -> None:
+def test_sharp_lines_that_climb_by_whole_pixels_are_removed(degrees, width):
     """As a drawing program gives them: not smoothed, in one row here and in the next one there."""
     side = 400
     page = Image.new("L", (side, side))

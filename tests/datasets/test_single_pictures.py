@@ -45,7 +45,7 @@ def pictures(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["tar", "gz", "xz", "bz2"])
-def test_an_archive_of_any_kind(tmp_path: Path, kind: str) -> None:
+def test_an_archive_of_any_kind(tmp_path, kind):
     (tmp_path / "a-script.py").write_text("print()")
     names = ("LICENCE", "train/dog/1.jpg", "train/cat/2.jpg")
     path = archive(tmp_path / f"copy.{kind}", *names)
@@ -61,7 +61,7 @@ def test_an_archive_of_any_kind(tmp_path: Path, kind: str) -> None:
         assert half in (None, found)
 
 
-def test_what_is_no_such_copy(tmp_path: Path) -> None:
+def test_what_is_no_such_copy(tmp_path):
     assert single_pictures(tmp_path / "missing", CLASSES) is None
     archive(tmp_path / "a.tar", "cat/readme.txt", "cat.jpg")
     head = bytearray(tarfile.TarInfo("train/cat/1.jpg").tobuf(tarfile.GNU_FORMAT))
@@ -74,7 +74,7 @@ def test_what_is_no_such_copy(tmp_path: Path) -> None:
     assert single_pictures(tmp_path, CLASSES) is None
 
 
-def test_no_more_is_unpacked_than_is_looked_at(tmp_path: Path) -> None:
+def test_no_more_is_unpacked_than_is_looked_at(tmp_path):
     path = archive(tmp_path / "zeros.xz", "x")
     import lzma
 
@@ -82,7 +82,7 @@ def test_no_more_is_unpacked_than_is_looked_at(tmp_path: Path) -> None:
     assert len(module._unpacked(path.read_bytes())) <= module._PEEK
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder(tmp_path):
     folder = pictures(tmp_path / "cifar10")
     found = single_pictures(folder, CLASSES)
     assert found is not None
@@ -91,9 +91,7 @@ def test_a_folder(tmp_path: Path) -> None:
                             for name in CLASSES for n in range(4)}  # fmt: skip
 
 
-def test_doctor_says_what_is_there_and_what_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_says_what_is_there_and_what_reads_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def said() -> Finding:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
@@ -15,11 +13,11 @@ STREAM = key(0, "strokes", "train")
 
 
 @pytest.fixture(scope="module")
-def sample() -> tuple[np.ndarray, np.ndarray]:
+def sample():
     return draw(STREAM, 0, 1500)
 
 
-def test_describe_gives_the_counts_of_the_options() -> None:
+def test_describe_gives_the_counts_of_the_options():
     info = describe("strokes")
     assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
     info = describe("strokes", options={"train_count": 7, "test_count": 3, "seed": 5})
@@ -34,18 +32,14 @@ def test_describe_gives_the_counts_of_the_options() -> None:
         ({"count": 5}, "no option 'count'; its options are train_count, test_count, seed"),
     ],
 )
-def test_a_wrong_option_is_refused_before_anything_is_drawn(
-    tmp_path: Path, options: dict[str, object], message: str
-) -> None:
+def test_a_wrong_option_is_refused_before_anything_is_drawn(tmp_path, options, message):
     with pytest.raises(DatasetError, match=message):
         describe("strokes", options=options)
     with pytest.raises(DatasetError, match=message):
         load("strokes", "test", root=tmp_path, options=options)
 
 
-def test_load_draws_the_first_samples_of_the_split_and_caches_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_draws_the_first_samples_of_the_split_and_caches_them(tmp_path, monkeypatch):
     options = {"train_count": 300, "test_count": 200}
     train = load("strokes", "train", root=tmp_path, options=options)
     test = load("strokes", "test", root=tmp_path, options=options)
@@ -65,7 +59,7 @@ def test_load_draws_the_first_samples_of_the_split_and_caches_them(
     np.testing.assert_array_equal(again.images, train.images)
 
 
-def test_splits_and_seeds_have_no_picture_in_common(tmp_path: Path) -> None:
+def test_splits_and_seeds_have_no_picture_in_common(tmp_path):
     def pictures(split: str, seed: int) -> set[bytes]:
         options = {"train_count": 1000, "test_count": 1000, "seed": seed}
         data = load("strokes", split, root=tmp_path, options=options)  # type: ignore[arg-type]
@@ -76,7 +70,7 @@ def test_splits_and_seeds_have_no_picture_in_common(tmp_path: Path) -> None:
     assert len(set.union(*sets)) == 3000
 
 
-def test_a_smaller_set_is_the_beginning_of_a_larger_one(tmp_path: Path) -> None:
+def test_a_smaller_set_is_the_beginning_of_a_larger_one(tmp_path):
     small = load("strokes", "test", root=tmp_path, options={"test_count": 10})
     large = load("strokes", "test", root=tmp_path, options={"test_count": 200})
     np.testing.assert_array_equal(small.images, large.images[:10])
@@ -85,21 +79,19 @@ def test_a_smaller_set_is_the_beginning_of_a_larger_one(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(start=st.integers(0, 1400), count=st.integers(1, 100))
-def test_a_sample_does_not_depend_on_its_batch(
-    sample: tuple[np.ndarray, np.ndarray], start: int, count: int
-) -> None:
+def test_a_sample_does_not_depend_on_its_batch(sample, start, count):
     images, labels = draw(STREAM, start, start + count)
     np.testing.assert_array_equal(images, sample[0][start : start + count])
     np.testing.assert_array_equal(labels, sample[1][start : start + count])
 
 
-def test_every_digit_comes_about_as_often(sample: tuple[np.ndarray, np.ndarray]) -> None:
+def test_every_digit_comes_about_as_often(sample):
     counts = np.bincount(sample[1], minlength=10)
     # Five standard deviations of a binomial count.
     assert np.abs(counts - 150).max() < 5 * (1500 * 0.1 * 0.9) ** 0.5
 
 
-def test_pictures_have_the_format_of_mnist(sample: tuple[np.ndarray, np.ndarray]) -> None:
+def test_pictures_have_the_format_of_mnist(sample):
     images = sample[0].astype(np.int64)
     ruler = np.arange(28)
     mass = images.sum((1, 2))
@@ -121,13 +113,13 @@ def test_pictures_have_the_format_of_mnist(sample: tuple[np.ndarray, np.ndarray]
     assert 0.10 < (images > 0).mean() < 0.30
 
 
-def test_pictures_are_light_on_a_black_border(sample: tuple[np.ndarray, np.ndarray]) -> None:
+def test_pictures_are_light_on_a_black_border(sample):
     images = sample[0]
     assert np.median(images) == 0
     assert (images[:, [0, -1], :] > 0).mean() < 0.01
 
 
-def test_drawing_does_not_change_between_releases() -> None:
+def test_drawing_does_not_change_between_releases():
     # Raise strokes.VERSION together with these figures: caches are found by it. Labels are integer
     # arithmetic and the same everywhere; a pixel may differ by one on another processor.
     images, labels = draw(STREAM, 0, 64)
@@ -135,7 +127,5 @@ def test_drawing_does_not_change_between_releases() -> None:
     coarse = images.reshape(64, 4, 7, 4, 7).mean((2, 4))
     assert coarse.mean() == pytest.approx(34.20, abs=0.05)
     np.testing.assert_allclose(
-        coarse[5],
-        [[0, 19, 67, 0], [0, 123, 21, 0], [0, 144, 96, 59], [0, 21, 61, 3]],
-        atol=1.0,
+        coarse[5], [[0, 19, 67, 0], [0, 123, 21, 0], [0, 144, 96, 59], [0, 21, 61, 3]], atol=1.0
     )

@@ -19,7 +19,7 @@ def look(folder: Path, most: int = 1000) -> Survey:
 
 
 @pytest.fixture
-def flowers(tmp_path: Path) -> Path:
+def flowers(tmp_path):
     folder = tmp_path / "flowers"
     for name, count in (("aster", 4), ("rose", 6)):
         for number in range(count):
@@ -27,7 +27,7 @@ def flowers(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_for_each_class(flowers: Path) -> None:
+def test_a_folder_for_each_class(flowers):
     paint(flowers / "rose" / "red" / "deep.jpg", 3)
     paint(flowers / "rose" / ".hidden.png", 4)
     paint(flowers / ".cache" / "x.png", 4)
@@ -43,7 +43,7 @@ def test_a_folder_for_each_class(flowers: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "test"), [("train", "test"), ("Train", "val"), ("training", "validation")]
 )
-def test_parts_with_a_folder_for_each_class(flowers: Path, train: str, test: str) -> None:
+def test_parts_with_a_folder_for_each_class(flowers, train, test):
     whole = flowers.with_name("whole")
     shutil.copytree(flowers, whole / test)
     shutil.copytree(flowers, whole / train)
@@ -55,7 +55,7 @@ def test_parts_with_a_folder_for_each_class(flowers: Path, train: str, test: str
     assert found.unused == ("readme",)
 
 
-def test_a_test_part_comes_before_a_validation_part(flowers: Path) -> None:
+def test_a_test_part_comes_before_a_validation_part(flowers):
     for part in ("train", "val", "test"):
         shutil.copytree(flowers, flowers.with_name("whole") / part)
     found = look(flowers.with_name("whole"))
@@ -63,13 +63,13 @@ def test_a_test_part_comes_before_a_validation_part(flowers: Path) -> None:
     assert found.unused == ("val",)
 
 
-def test_a_class_may_be_called_train(flowers: Path) -> None:
+def test_a_class_may_be_called_train(flowers):
     (flowers / "aster").rename(flowers / "train")
     (flowers / "rose").rename(flowers / "test")
     assert look(flowers).classes == ("test", "train")
 
 
-def test_a_folder_around_the_folder(flowers: Path, tmp_path: Path) -> None:
+def test_a_folder_around_the_folder(flowers, tmp_path):
     outer = tmp_path / "unpacked" / "v1"
     outer.mkdir(parents=True)
     flowers.rename(outer / "flowers")
@@ -77,7 +77,7 @@ def test_a_folder_around_the_folder(flowers: Path, tmp_path: Path) -> None:
     assert look(tmp_path / "unpacked").train == outer / "flowers"
 
 
-def test_pictures_that_cannot_be_read_are_named(flowers: Path) -> None:
+def test_pictures_that_cannot_be_read_are_named(flowers):
     (flowers / "rose" / "0.png").write_bytes(b"\x89PNG, but not really")
     (flowers / "aster" / "empty.jpg").write_bytes(b"")
     found = look(flowers)
@@ -86,14 +86,14 @@ def test_pictures_that_cannot_be_read_are_named(flowers: Path) -> None:
     assert len(found.looks) == found.examined - 2 == 9
 
 
-def test_of_many_pictures_a_sample_is_looked_at(flowers: Path) -> None:
+def test_of_many_pictures_a_sample_is_looked_at(flowers):
     found = look(flowers, most=3)
     assert 3 <= found.examined <= 4
     assert set(found.labels) == {0, 1}
     assert found.count == 10
 
 
-def test_grey_pictures_are_found(flowers: Path) -> None:
+def test_grey_pictures_are_found(flowers):
     paint(flowers / "rose" / "grey.png", 1, mode="L")
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 1), np.uint8).repeat(3, 2)
     Image.fromarray(pixels).save(flowers / "rose" / "alike.png")
@@ -112,7 +112,7 @@ def coloured(folder: Path, hues: dict[str, tuple[int, int, int]], of_class: bool
     return look(folder)
 
 
-def test_whether_colours_tell_the_classes_apart(tmp_path: Path) -> None:
+def test_whether_colours_tell_the_classes_apart(tmp_path):
     hues = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
     share, needed = colours_tell(coloured(tmp_path / "a", hues, of_class=True))
     assert share > 0.9 > needed
@@ -126,7 +126,7 @@ def wrong(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_trained_on(flowers: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_on(flowers, tmp_path):
     assert "no such folder" in wrong(tmp_path / "nowhere")
     assert "is not a folder" in wrong(flowers / "rose" / "0.png")
     (tmp_path / "empty").mkdir()
@@ -151,7 +151,7 @@ def test_what_cannot_be_trained_on(flowers: Path, tmp_path: Path) -> None:
     assert "single: none of its pictures can be read" in wrong(flowers)
 
 
-def test_test_classes_must_be_those_of_training(flowers: Path) -> None:
+def test_test_classes_must_be_those_of_training(flowers):
     whole = flowers.with_name("whole")
     shutil.copytree(flowers, whole / "train")
     shutil.copytree(flowers, whole / "test")

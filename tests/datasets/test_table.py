@@ -25,7 +25,7 @@ def values(inputs: tuple[tuple[float, ...], ...]) -> np.ndarray:
     return (images.astype(np.float32) * scale + shift)[:, :, 0, 0]
 
 
-def test_a_truth_table_is_taken_as_it_is() -> None:
+def test_a_truth_table_is_taken_as_it_is():
     info = describe("table", options=NAND)
     assert (info.shape, info.classes) == ((2, 1, 1), ("0", "1"))
     assert (info.train_count, info.test_count) == (4, 4)
@@ -52,7 +52,7 @@ def test_a_truth_table_is_taken_as_it_is() -> None:
         (1e6, 0),
     ],
 )
-def test_values_on_a_grid_come_back_exactly(column: tuple[float, ...]) -> None:
+def test_values_on_a_grid_come_back_exactly(column):
     rows = tuple((value, 3) for value in column)
     np.testing.assert_array_equal(values(rows), np.array(rows, np.float32))
 
@@ -63,9 +63,7 @@ def test_values_on_a_grid_come_back_exactly(column: tuple[float, ...]) -> None:
     st.integers(0, 4),
     st.lists(st.integers(0, 255), min_size=1, max_size=20),
 )
-def test_decimal_steps_come_back_to_float32(
-    low: int, step: int, digits: int, steps: list[int]
-) -> None:
+def test_decimal_steps_come_back_to_float32(low, step, digits, steps):
     unit = Fraction(1, 10**digits)
     column = [float((low + step * each) * unit) for each in steps]
     found = values(tuple((value,) for value in column))[:, 0]
@@ -83,9 +81,7 @@ def test_decimal_steps_come_back_to_float32(
         ((0, 1e-30, 1), "fewer digits"),
     ],
 )
-def test_what_cannot_be_kept_exactly_is_refused(
-    column: tuple[float, ...], message: str | None
-) -> None:
+def test_what_cannot_be_kept_exactly_is_refused(column, message):
     rows = tuple((1, value) for value in column)
     options = {"inputs": rows, "targets": (0,) * len(rows)}
     if message is None:
@@ -105,12 +101,12 @@ def test_what_cannot_be_kept_exactly_is_refused(
         ({**NAND, "rows": 4}, "no option 'rows'"),
     ],
 )
-def test_a_table_that_is_none_is_refused(options: dict[str, object], message: str) -> None:
+def test_a_table_that_is_none_is_refused(options, message):
     with pytest.raises(DatasetError, match=message):
         describe("table", options=options)
 
 
-def test_classes_can_have_names() -> None:
+def test_classes_can_have_names():
     info = describe("table", options={**NAND, "classes": ("false", "true", "perhaps")})
     assert info.classes == ("false", "true", "perhaps")
     three = describe("table", options={**NAND, "targets": (0, 3, 1, 0)})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from dnnstack.training.compressed.file import read_compressed
+from dnnstack.training.records.formats.dnnz import read_compressed
 from numpy.typing import NDArray
 
 from .conftest import Ended

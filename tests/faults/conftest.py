@@ -16,25 +16,12 @@ from typing import Any
 
 import pytest
 
+from ..support.stored import beside
 from .calls import EVERY, Call, kinds, read_trace
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 HERE = Path(__file__).parent
-NET = """\
-data:
-  dataset: {strokes: {train_count: 128, test_count: 30}}
-  batch_size: 32
-  validation: 32
-layers:
-  - conv2d: {filters: 2, kernel_size: 5, stride: 4}
-  - relu
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {max_steps: 7, log_every: 3}
-checkpoint: {every_steps: 2, keep: 2, best: true}
-"""
+NET = beside(__file__, "net.yaml")
 
 
 @dataclass(frozen=True)
@@ -56,7 +43,7 @@ Play = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def quick_folder() -> Iterator[Path]:
+def quick_folder():
     """A folder in memory, if there is one: thousands of fsyncs of a disk take long."""
     memory = Path("/dev/shm")
     place = memory if os.access(memory, os.W_OK) else None
@@ -65,7 +52,7 @@ def quick_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+def shim(tmp_path_factory):
     """The library, built by the host's compiler; None without one."""
     if COMPILER is None:
         return None
@@ -78,7 +65,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def play(shim: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def play(shim, tmp_path_factory):
     """Run a command line in ``<root>/work``, under a fault or none; with ``data`` the trace has it.
 
     ``out``: a file below the root for standard output.

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.store import checkpoint_steps, tensors_path
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.store import checkpoint_steps, tensors_path
 
 # Of lines of the log: times, and where the folder of the case is.
 _UNTIMED = {"seconds", "images_per_second", "time", "training_seconds", "path"}

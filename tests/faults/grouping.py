@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dnnstack.many.journal import TRIALS, Journal
 from dnnstack.many.outcome import outcome
 from dnnstack.many.sweeping import BEST
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.store import FOLDER, tensors_path
 from dnnstack.training.records.runs import GROUP
-from dnnstack.training.records.store import FOLDER, tensors_path
 
 from .calls import Call
 from .conftest import NET, Ended

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from dnnstack.common.files import sha256_bytes
-from dnnstack.training.records.run_log import CSV, LOG, cut_log
-from dnnstack.training.records.state import State
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.records.formats.run_log import CSV, LOG, cut_log
+from dnnstack.training.records.formats.state import State
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from safetensors.numpy import save_file
 
 from . import compressing, consent, grouping

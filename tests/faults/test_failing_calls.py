@@ -17,17 +17,9 @@ import pytest
 
 from .calls import FAILURES, KILLS, Fault
 from .compressing import SOME, check_compression, check_report
-from .conftest import Ended, Play, player
+from .conftest import Ended, player
 from .grouping import check_group
-from .scenes import (
-    SCENES,
-    Scene,
-    Stage,
-    check_reading,
-    check_strangers,
-    check_text,
-    check_training,
-)
+from .scenes import SCENES, Scene, Stage, check_reading, check_strangers, check_text, check_training
 
 EVERYTHING = os.environ.get("DNNSTACK_FAULTS", "") == "all"
 FAULTS = (*FAILURES, *KILLS)
@@ -39,7 +31,7 @@ Note = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
-def stages(play: Play, quick_folder: Path) -> dict[str, Stage]:
+def stages(play, quick_folder):
     made = {}
     for device in ("numpy", "cpu"):
         (quick_folder / device).mkdir()
@@ -76,14 +68,7 @@ def _chosen(stage: Stage, scene: Scene, fault: Fault, part: int) -> list[int]:
     ("scene", "device", "fault", "part"),
     [pytest.param(*c, id=f"{c[0].name}-{c[1]}-{c[2].name}-{c[3]}") for c in _cases()],
 )
-def test_nothing_is_lost(
-    stages: dict[str, Stage],
-    record_property: Note,
-    scene: Scene,
-    device: str,
-    fault: Fault,
-    part: int,
-) -> None:
+def test_nothing_is_lost(stages, record_property, scene, device, fault, part):
     stage = stages[device]
     faults: list[str] = []
     counts = {"cases": 0, "resumed": 0}
@@ -130,9 +115,7 @@ def check(
 
 
 @pytest.mark.parametrize("name", ["ENOSPC", "short", "killed-after"])
-def test_without_a_compiler_python_s_own_calls_are_tried(
-    quick_folder: Path, tmp_path: Path, name: str
-) -> None:
+def test_without_a_compiler_python_s_own_calls_are_tried(quick_folder, tmp_path, name):
     (quick_folder / f"layer-{name}").mkdir()
     fault = next(one for one in FAULTS if one.name == name)
     with contextlib.contextmanager(player)(None, tmp_path) as play:

@@ -8,26 +8,18 @@ state, each with a resume to the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from dnnstack.training.records.formats.store import best_checkpoint, newest_checkpoint
 from dnnstack.training.records.runs import find_run
-from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
 
 from .calls import KILLS, WRITING, reported
 from .compressing import arrays, check_compression
-from .conftest import Ended, Play
+from .conftest import Ended
 from .content import checkpoint_content
 from .grouping import COMMANDS, check_kept, finish_group, told
 from .replay import Disk, Model, State
-from .scenes import (
-    RUN,
-    SCENES,
-    Scene,
-    Stage,
-    check_resumed,
-    cut_records,
-)
+from .scenes import RUN, SCENES, Scene, Stage, check_resumed, cut_records
 from .test_failing_calls import EVERYTHING
 
 PARTS = 8 if EVERYTHING else 1
@@ -38,7 +30,7 @@ Note = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
-def stage(play: Play, shim: Path | None, quick_folder: Path) -> Stage:
+def stage(play, shim, quick_folder):
     if shim is None:
         pytest.skip("there is no C compiler for the shim, and Python alone does not see every call")
     return Stage(play, quick_folder, "numpy")
@@ -94,13 +86,7 @@ def _check_compression(stage: Stage, scene: Scene, disk: Disk, state: State, res
 
 
 def _look_at(
-    stage: Stage,
-    scene: Scene,
-    disk: Disk,
-    model: Model,
-    part: int,
-    note: Note,
-    share: int = 0,
+    stage: Stage, scene: Scene, disk: Disk, model: Model, part: int, note: Note, share: int = 0
 ) -> None:
     """Check states: those of one part, or of a sample; ``share``: of so many calls of this."""
     if EVERYTHING:
@@ -126,9 +112,7 @@ def _look_at(
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", ["strict", "journalling"])
 @pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier", "compress", *COMMANDS])
-def test_no_saved_checkpoint_is_lost(
-    stage: Stage, record_property: Note, name: str, model: Model, part: int
-) -> None:
+def test_no_saved_checkpoint_is_lost(stage, record_property, name, model, part):
     scene = SCENES[name]
     root = stage.fresh(scene)
     disk = Disk(root)
@@ -148,9 +132,7 @@ def _killing_calls(stage: Stage, scene: Scene) -> list[int]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", ["strict", "journalling"])
-def test_nor_one_of_a_run_that_was_killed_before(
-    stage: Stage, record_property: Note, model: Model, part: int
-) -> None:
+def test_nor_one_of_a_run_that_was_killed_before(stage, record_property, model, part):
     """Killed behind a call that nothing makes durable any more, continued, and then the loss."""
     scene = SCENES["train"]
     numbers = _killing_calls(stage, scene)

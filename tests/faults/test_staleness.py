@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from dnnstack.reports import staleness
-from dnnstack.training.records.run_log import LOG
+from dnnstack.training.records.formats.run_log import LOG
 
 LINE = '{"event": "log", "staleness": {"0": 2, "3": 1}}\n'
 CALLS = ("open", "fdopen", "fsync", "replace")
@@ -31,9 +30,7 @@ def failing(real: Callable[..., Any], number: int, error: int, done: list[int]) 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_picture_is_whole_or_a_line_says_why_there_is_none(
-    name: str, error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_whole_or_a_line_says_why_there_is_none(name, error, tmp_path, monkeypatch):
     monkeypatch.setattr(staleness, "drawn", lambda draw: NEW)
     log, picture = tmp_path / LOG, tmp_path / staleness.STALENESS
     log.write_text(LINE)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dnnstack.training.compressed import file as compressed
-from dnnstack.training.compressed.arrays import encode_array, encode_scaled
-from dnnstack.training.compressed.file import compressed_bytes, read_compressed
 from dnnstack.training.compressed.quantization import on_grid
-from dnnstack.training.records.checkpoint import Checkpoint
-from dnnstack.training.records.state import START
-from dnnstack.training.records.trained import Trained
+from dnnstack.training.inference.trained import Trained
+from dnnstack.training.records.formats import dnnz as compressed
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.dnnz import compressed_bytes, read_compressed
+from dnnstack.training.records.formats.dnnz_arrays import encode_array, encode_scaled
+from dnnstack.training.records.formats.state import START
 from hypothesis import strategies as st
 
 from .drawing import changed, encoded, wrong_json

@@ -21,14 +21,14 @@ from dnnstack.reports import group_text, sensitivity_report, staleness, sweep_pl
 from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
-from dnnstack.training.compressed.file import compressed_bytes
 from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.compressed.sensitivity import Curves, Point, Sensitivity
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.dnnz import compressed_bytes
+from dnnstack.training.records.formats.run_log import LOG
+from dnnstack.training.records.formats.state import START
 from dnnstack.training.records.group import Group, write_group
-from dnnstack.training.records.run_log import LOG
 from dnnstack.training.records.runs import COMPRESSION, GROUP, LATEST, find_run
-from dnnstack.training.records.state import START
 from hypothesis import strategies as st
 
 # Its list of fonts is read here, outside of what is watched.

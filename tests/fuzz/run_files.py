@@ -26,20 +26,20 @@ from dnnstack.datasets.identity import compare, identify
 from dnnstack.graph.geometry import Window
 from dnnstack.reports import plots
 from dnnstack.reports.runs_report import as_text, report_runs
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.checkpoint import (
+from dnnstack.training.records.formats.checkpoint import (
     _digest_place,
     _own_digest,
     encode,
     manifest_text,
     read_checkpoint,
 )
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.run_log import CSV, HEADER, LOG, cut_log
-from dnnstack.training.records.samples import SAMPLES, read_samples, write_samples
-from dnnstack.training.records.state import Best, State
-from dnnstack.training.records.store import best_checkpoint, checkpoint_steps
-from dnnstack.training.records.trained import Trained
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.run_log import CSV, HEADER, LOG, cut_log
+from dnnstack.training.records.formats.samples import SAMPLES, read_samples, write_samples
+from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.store import best_checkpoint, checkpoint_steps
 from hypothesis import strategies as st
 from safetensors.numpy import save
 

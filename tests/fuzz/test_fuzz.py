@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -24,7 +23,7 @@ PARTS = range(-(-(COUNT or USUAL) // MOST_A_PART))
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", TARGETS)
-def test_it_is_read_or_refused_in_a_short_message(name: str, part: int, tmp_path: Path) -> None:
+def test_it_is_read_or_refused_in_a_short_message(name, part, tmp_path):
     target = TARGETS[name]
     read = []
 
@@ -45,6 +44,6 @@ def test_it_is_read_or_refused_in_a_short_message(name: str, part: int, tmp_path
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_sound_files_are_read(name: str, tmp_path: Path) -> None:
+def test_sound_files_are_read(name, tmp_path):
     target: Target = TARGETS[name]
     assert examine(target, target.seeds()[0], tmp_path)

@@ -31,7 +31,7 @@ def refuse(said: str) -> Read:
     return read
 
 
-def test_what_is_allowed(tmp_path: Path) -> None:
+def test_what_is_allowed(tmp_path):
     def read(data: bytes, folder: Path) -> None:
         (folder / "a").write_bytes(data)
         os.replace(folder / "a", folder / "b")
@@ -41,22 +41,22 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     assert run(read, tmp_path)
 
 
-def test_a_short_refusal(tmp_path: Path) -> None:
+def test_a_short_refusal(tmp_path):
     assert not run(refuse("x: is damaged"), tmp_path)
 
 
 @pytest.mark.parametrize("said", ["", "x" * (LONGEST + 1), "x\n" * 100])
-def test_a_refusal_that_is_not_short(tmp_path: Path, said: str) -> None:
+def test_a_refusal_that_is_not_short(tmp_path, said):
     with pytest.raises(AssertionError, match=r"without a word|characters|lines"):
         run(refuse(said), tmp_path)
 
 
-def test_another_error(tmp_path: Path) -> None:
+def test_another_error(tmp_path):
     with pytest.raises(ZeroDivisionError):
         run(lambda data, folder: 1 // 0, tmp_path)
 
 
-def test_memory(tmp_path: Path) -> None:
+def test_memory(tmp_path):
     def read(data: bytes, folder: Path) -> None:
         # More than an earlier test may have left free in the heap.
         for _ in range(200):
@@ -67,7 +67,7 @@ def test_memory(tmp_path: Path) -> None:
         run(read, tmp_path)
 
 
-def test_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_end(tmp_path, monkeypatch):
     def read(data: bytes, folder: Path) -> None:
         while True:
             pass
@@ -90,7 +90,7 @@ OUTSIDE: dict[str, Read] = {
 
 
 @pytest.mark.parametrize("what", OUTSIDE)
-def test_what_it_must_leave_alone(tmp_path: Path, what: str) -> None:
+def test_what_it_must_leave_alone(tmp_path, what):
     (tmp_path / "precious").write_bytes(b"old")
     with pytest.raises(AssertionError, match=r"open|os\.|subprocess|pickle"):
         run(OUTSIDE[what], tmp_path)

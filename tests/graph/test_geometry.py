@@ -26,9 +26,7 @@ def starts(size: int, before: int, after: int, extent: int, stride: int) -> list
 
 
 @given(SIZE, KERNEL, STRIDE, DILATION, PADDING, PADDING)
-def test_output_counts_the_windows_that_fit(
-    size: int, kernel: int, stride: int, dilation: int, before: int, after: int
-) -> None:
+def test_output_counts_the_windows_that_fit(size, kernel, stride, dilation, before, after):
     window = Window((kernel, 1), (stride, 1), (before, after, 0, 0), (dilation, 1))
     extent = max(range(0, kernel * dilation, dilation)) + 1
     assert window.extent == (extent, 1)
@@ -38,16 +36,14 @@ def test_output_counts_the_windows_that_fit(
 
 
 @given(SIZE, KERNEL, STRIDE, DILATION)
-def test_valid_pads_nothing(size: int, kernel: int, stride: int, dilation: int) -> None:
+def test_valid_pads_nothing(size, kernel, stride, dilation):
     assume(dilation * (kernel - 1) + 1 <= size)
     window = fit_window((size, size + 1), kernel, stride, "valid", dilation)
     assert window == Window((kernel,) * 2, (stride,) * 2, (0, 0, 0, 0), (dilation,) * 2)
 
 
 @given(SIZE, SIZE, KERNEL, STRIDE, DILATION)
-def test_same_gives_the_size_over_the_stride(
-    height: int, width: int, kernel: int, stride: int, dilation: int
-) -> None:
+def test_same_gives_the_size_over_the_stride(height, width, kernel, stride, dilation):
     """Keras's rule, with as little padding as will do and the odd pixel at the bottom and right."""
     window = fit_window((height, width), kernel, (stride, 1), "same", dilation)
     assert window.output(height, width) == (ceil(height / stride), width)
@@ -60,7 +56,7 @@ def test_same_gives_the_size_over_the_stride(
 
 
 @given(SIZE, KERNEL, STRIDE, PADDING)
-def test_ceil_mode_is_pytorchs(size: int, kernel: int, stride: int, padding: int) -> None:
+def test_ceil_mode_is_pytorchs(size, kernel, stride, padding):
     """ATen's pooling_output_shape: round up, but drop a window that starts beyond the picture."""
     assume(2 * padding <= kernel <= size + 2 * padding)
     want = ceil((size + 2 * padding - kernel) / stride) + 1
@@ -74,9 +70,7 @@ def test_ceil_mode_is_pytorchs(size: int, kernel: int, stride: int, padding: int
 
 
 @given(SIZE, KERNEL, STRIDE, PADDING, st.booleans())
-def test_every_pooling_window_sees_the_picture(
-    size: int, kernel: int, stride: int, padding: int, ceil_mode: bool
-) -> None:
+def test_every_pooling_window_sees_the_picture(size, kernel, stride, padding, ceil_mode):
     assume(2 * padding <= kernel <= size + 2 * padding)
     window = fit_window((size, size), kernel, stride, padding, 1, ceil_mode)
     for start in starts(size, window.padding[0], window.padding[1], kernel, stride):
@@ -85,13 +79,13 @@ def test_every_pooling_window_sees_the_picture(
 
 
 @given(SIZE, KERNEL, STRIDE, PADDING)
-def test_floor_mode_pads_both_ends_alike(size: int, kernel: int, stride: int, padding: int) -> None:
+def test_floor_mode_pads_both_ends_alike(size, kernel, stride, padding):
     assume(kernel <= size + 2 * padding)
     window = fit_window((size, size), kernel, stride, padding)
     assert window.padding == (padding,) * 4
 
 
-def test_axes_are_height_then_width() -> None:
+def test_axes_are_height_then_width():
     window = fit_window((10, 20), (3, 5), (1, 2), (0, 2), (2, 1))
     assert window == Window((3, 5), (1, 2), (0, 0, 2, 2), (2, 1))
     assert window.extent == (5, 5)
@@ -100,7 +94,7 @@ def test_axes_are_height_then_width() -> None:
     assert str(window) == "3x5 stride 1x2 padding 0,0,2,2 dilation 2x1"
 
 
-def test_only_what_is_not_usual_is_said() -> None:
+def test_only_what_is_not_usual_is_said():
     assert str(Window((3, 2))) == "3x2"
     assert str(Window((3, 2), (2, 2))) == "3x2 stride 2x2"
     assert str(Window((3, 2), (1, 1), (0, 0, 0, 1))) == "3x2 padding 0,0,0,1"
@@ -122,6 +116,6 @@ def test_only_what_is_not_usual_is_said() -> None:
         ({"kernel": 2, "padding": (0, -1)}, "padding must not be negative, got -1"),
     ],
 )
-def test_windows_that_cannot_be(arguments: dict[str, int], message: str) -> None:
+def test_windows_that_cannot_be(arguments, message):
     with pytest.raises(ShapeError, match=message):
         fit_window((4, 9), **arguments)

@@ -107,10 +107,10 @@ def test_tensor_sizes() -> None:
 
 
 def test_rewriting_keeps_what_a_section_is_for(graph: Graph) -> None:
-    trained = Graph("train", 2, training=True, seed=7, parts=3)
-    assert (graph.training, graph.seed, graph.parts) == (False, 0, 1)
+    trained = Graph("train", 2, training=True, seed=7)
+    assert (graph.training, graph.seed) == (False, 0)
     rewritten = trained.with_ops([])
-    assert (rewritten.training, rewritten.seed, rewritten.parts) == (True, 7, 3)
+    assert (rewritten.training, rewritten.seed) == (True, 7)
 
 
 class Mixed(Op):
@@ -139,14 +139,10 @@ def test_fields_say_what_is_read_and_written() -> None:
         op.y = a  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_another_list_is_one_of_the_same_section(apart: bool) -> None:
-    numbers = {"seed": 5, "parts": 1, "ranks": 3, "bands": 4}
-    graph = Graph("train", 2, training=True, apart=apart, **numbers)
+def test_another_list_is_one_of_the_same_section() -> None:
+    graph = Graph("train", 2, training=True, seed=5)
     graph.results["y"] = relu(graph, graph.tensor("x", (2, 3), role="input"), "y")
     other = graph.with_ops(graph.ops)
-    kept = ("name", "batch_size", "training", "apart", *numbers, "ops", "results")
+    kept = ("name", "batch_size", "training", "seed", "ops", "results")
     assert {key: getattr(other, key) for key in kept} == {key: getattr(graph, key) for key in kept}
-    assert other.apart == apart
     assert graph.with_ops(()).ops == []
-    assert Graph("train", 2, parts=2).with_ops(()).parts == 2

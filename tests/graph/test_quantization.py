@@ -78,7 +78,7 @@ def scales(net: Network, graph: Graph) -> dict[str, Quantization]:
     return found
 
 
-def test_it_computes_nearly_the_same_with_integers_between_its_products() -> None:
+def test_it_computes_nearly_the_same_with_integers_between_its_products():
     net = network()
     graph = net.infer_graph(4)
     known = scales(net, graph)
@@ -98,7 +98,7 @@ def test_it_computes_nearly_the_same_with_integers_between_its_products() -> Non
     assert np.abs(got[name] - want).max() < 0.05 * np.abs(want).max()
 
 
-def test_onednn_computes_the_same_integers() -> None:
+def test_onednn_computes_the_same_integers():
     """Each is at most 1 away, where a quotient lies between two."""
     if not _vnni():
         pytest.skip("this processor has no VNNI: NumPy computes")
@@ -124,7 +124,7 @@ def test_onednn_computes_the_same_integers() -> None:
         assert len(used) == sum(isinstance(op, kind) for op in graph.ops)
 
 
-def test_integers_with_a_sign_keep_their_relu() -> None:
+def test_integers_with_a_sign_keep_their_relu():
     """Behind a pool it cannot be left out, unless integers begin at 0."""
     net = network()
     graph = net.infer_graph(4)
@@ -134,7 +134,7 @@ def test_integers_with_a_sign_keep_their_relu() -> None:
     assert [op.origin[0].layer for op in relus] == ["relu_3", "relu_4"]
 
 
-def test_scales_and_sums_are_those_of_the_formula() -> None:
+def test_scales_and_sums_are_those_of_the_formula():
     """A product of two inputs and two units, by hand."""
     graph = Graph("one", 1)
     x = graph.tensor("x", (1, 2), role="input")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.base import Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.common.errors import ShapeError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op, Shape, Tensor
 from dnnstack.graph.ops import (
@@ -36,24 +35,14 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support import composed
 from ..support.by_hand import NINE, check, compute
+from ..support.opened import opened
+
+BACKENDS = pytest.mark.parametrize("device", ["numpy", "cpu"])
 
 
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(1)
-    except BackendUnavailableError as error:
-        pytest.skip(f"oneDNN cannot be used here: {error}")
-
-
-BACKENDS = pytest.mark.parametrize(
-    "make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"]
-)
-
-
-def test_formulas() -> None:
+def test_formulas():
     check(
         compute(Pad2d, {"y": (1, 1, 4, 4)}, x=NINE, padding=(0, 1, 1, 0), value=-0.1)["y"],
         [[[[-0.1, 1, 2, 3], [-0.1, 4, 5, 6], [-0.1, 7, 8, 9], [-0.1] * 4]]],
@@ -79,7 +68,7 @@ def test_formulas() -> None:
 
 
 @pytest.mark.parametrize(("pooling", "wanted"), [("sum", 3 * 12 - 1), ("average", 3 * 3 - 1)])
-def test_subsampling_is_a_coefficient_times_the_sum_plus_a_bias(pooling: str, wanted: int) -> None:
+def test_subsampling_is_a_coefficient_times_the_sum_plus_a_bias(pooling, wanted):
     """Over the first window of 2x2 of a picture of 1 to 9, of which only that one fits."""
     layer = LAYERS["scaled_subsampling"]("s", (1, 3, 3), pooling=pooling)
     graph = Graph("one", 1)
@@ -99,7 +88,7 @@ def built(kind: str, shape: Shape, **options: Any) -> dict[str, Shape]:
     return {p.tensor.name: p.tensor.shape for p in layer.parameters()} | {"": layer.output_shape}
 
 
-def test_shapes_and_parameters() -> None:
+def test_shapes_and_parameters():
     found = built("scaled_subsampling", (6, 28, 28))
     assert found == {"l.weight": (6,), "l.bias": (6,), "": (6, 14, 14)}
     assert built("pad2d", (1, 28, 28), padding=(2, 1)) == {"": (1, 32, 30)}
@@ -111,7 +100,7 @@ def test_shapes_and_parameters() -> None:
     assert sum(np.prod(shape) for name, shape in found.items() if name) == 1516
 
 
-def test_table_1_of_the_paper() -> None:
+def test_table_1_of_the_paper():
     """Row by row as printed: which of the 16 maps of C3 each of the 6 maps of S2 feeds."""
     printed = (
         "X...XXX..XXXX.XX",
@@ -125,7 +114,7 @@ def test_table_1_of_the_paper() -> None:
         assert [row in maps for maps in LENET5] == [cell == "X" for cell in line]
 
 
-def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:
+def test_each_weight_starts_in_the_range_of_its_own_filter():
     """+-2.4 / inputs: 75, 100 or 150 of them."""
     layer = Conv2dLayer("c3", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
     fans = layer.parameters()[0].fan_in
@@ -142,9 +131,7 @@ def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:
 @BACKENDS
 @pytest.mark.parametrize("algorithm", ["auto", "im2col"])
 @pytest.mark.parametrize("rule", [Sgd(), Sgd(momentum=0.9, nesterov=True, weight_decay=0.05)])
-def test_cut_connections_stay_exactly_zero(
-    make: Callable[[], Backend], algorithm: str, rule: Sgd
-) -> None:
+def test_cut_connections_stay_exactly_zero(device, algorithm, rule):
     table = [[0], [1, 2], [0, 1, 2]]
     specs = [
         LayerSpec(
@@ -159,10 +146,10 @@ def test_cut_connections_stay_exactly_zero(
     shape = (3, 5, 5)
     net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
     pixels = Preprocessing((0.01,) * 3, (-1.0,) * 3)
-    graph = net.train_graph(4, "t", 8, 2, 6, pixels, rule)
+    graph = composed.train_graph(net, 4, "t", 8, 2, 6, pixels, rule)
     filters = next(op.filters for op in graph.ops if isinstance(op, ConnectFilters))
     graph.results["filters"] = filters
-    executable = make().compile({"train": graph}, Options("fp32", tune=False))
+    executable = opened(device).compile({"train": graph}, Options("fp32", tune=False))
     rng = np.random.default_rng(2)
     executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))
     executable.write(graph["labels"], rng.integers(0, 3, 8).astype(np.int32))
@@ -195,18 +182,18 @@ CONNECTIONS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "shape", "options", "message"), WRONG)
-def test_what_cannot_work(kind: str, shape: Shape, options: dict[str, Any], message: str) -> None:
+def test_what_cannot_work(kind, shape, options, message):
     with pytest.raises(ShapeError, match=message):
         LAYERS[kind]("l", shape, **options)
 
 
 @pytest.mark.parametrize(("table", "message"), CONNECTIONS)
-def test_connections_that_cannot_be(table: Any, message: str) -> None:
+def test_connections_that_cannot_be(table, message):
     with pytest.raises(ShapeError, match=message):
         Conv2dLayer("c", (3, 5, 5), filters=2, kernel_size=2, connections=table)
 
 
-def test_an_identity_has_no_place_in_connections() -> None:
+def test_an_identity_has_no_place_in_connections():
     with pytest.raises(ShapeError, match="dirac needs filters connected to every map"):
         Conv2dLayer(
             "c",
@@ -218,12 +205,12 @@ def test_an_identity_has_no_place_in_connections() -> None:
         )
 
 
-def test_connections_and_groups_exclude_each_other() -> None:
+def test_connections_and_groups_exclude_each_other():
     with pytest.raises(ShapeError, match="connections cannot be combined with groups"):
         Conv2dLayer("c", (4, 5, 5), filters=2, kernel_size=2, groups=2, connections=[[0], [1]])
 
 
-def test_the_bitmaps_are_ten_different_digits() -> None:
+def test_the_bitmaps_are_ten_different_digits():
     digits = np.array(bitmaps(DIGITS))
     assert digits.shape == (10, 7 * 12)
     assert set(np.unique(digits)) == {-1.0, 1.0}
@@ -232,7 +219,7 @@ def test_the_bitmaps_are_ten_different_digits() -> None:
     assert apart[~np.eye(10, dtype=bool)].min() >= 44
 
 
-def test_the_nearest_bitmap_has_the_largest_score() -> None:
+def test_the_nearest_bitmap_has_the_largest_score():
     layer = RbfLayer("rbf", (84,))
     graph = Graph("one", 10)
     x = graph.tensor("x", (10, 84), "float32", "input")
@@ -245,7 +232,7 @@ def test_the_nearest_bitmap_has_the_largest_score() -> None:
     np.testing.assert_array_equal(np.diag(scores), 0.0)
 
 
-def test_a_threshold_inside_a_net_has_no_gradient() -> None:
+def test_a_threshold_inside_a_net_has_no_gradient():
     layer = LAYERS["heaviside"]("h", (3,))
     graph = Graph("one", 1)
     layer.forward(graph, graph.tensor("x", (1, 3), "float32", "input"))
@@ -278,6 +265,6 @@ MISFITS: list[Op] = [
 
 
 @pytest.mark.parametrize("op", MISFITS, ids=lambda op: op.name)
-def test_shape_rules(op: Op) -> None:
+def test_shape_rules(op):
     with pytest.raises(ShapeError, match=f"^{op.name}.*: shapes d"):
         op.check()

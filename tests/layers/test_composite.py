@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ConfigError, ShapeError
-from dnnstack.graph.graph import Graph, Shape
+from dnnstack.common.errors import ConfigError, ShapeError
+from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Activation, Add, Conv2dBackwardFilter, Softmax
 from dnnstack.graph.rewrites import add_activation, bias_grad, rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -21,8 +21,10 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.nets import stacks
 from ..support.nets_composite import conv
+from ..support.opened import opened
 
 PICTURE, CLASSES, BATCH, COUNT = (2, 9, 9), 4, 3, 6
 RELU, FLATTEN = LayerSpec("relu"), LayerSpec("flatten")
@@ -62,7 +64,7 @@ def sequential(*layers: LayerSpec, name: str = "") -> LayerSpec:
         (sequential(conv(2), FLATTEN), (96,), ["sequential_1.conv2d_1.weight"]),
     ],
 )
-def test_shapes_and_parameters(spec: LayerSpec, output: Shape, parameters: list[str]) -> None:
+def test_shapes_and_parameters(spec, output, parameters):
     (layer,) = build_layers([spec], (3, 8, 6))
     assert layer.output_shape == output
     found = [f"{p.tensor.name} {p.tensor.shape}" for p in layer.parameters()]
@@ -72,7 +74,7 @@ def test_shapes_and_parameters(spec: LayerSpec, output: Shape, parameters: list[
         assert text.startswith(start)
 
 
-def test_names_count_depth_first_over_the_whole_net() -> None:
+def test_names_count_depth_first_over_the_whole_net():
     layers = build_layers(
         [conv(3), residual([conv(3), residual([conv(3), RELU])], [conv(3, 1)], "a"), RELU, conv(1)],
         (3, 8, 6),
@@ -90,7 +92,7 @@ def test_names_count_depth_first_over_the_whole_net() -> None:
     ]
 
 
-def test_two_layers_of_one_name() -> None:
+def test_two_layers_of_one_name():
     a = LayerSpec("relu", "a")
     build_layers([a, residual([a])], PICTURE)
     with pytest.raises(ConfigError, match=r"layer 1\.body\.2 'residual_1\.a' \(relu\): another"):
@@ -130,13 +132,13 @@ def test_two_layers_of_one_name() -> None:
         ),
     ],
 )
-def test_shape_errors_name_the_layer_and_what_to_do(specs: list[LayerSpec], message: str) -> None:
+def test_shape_errors_name_the_layer_and_what_to_do(specs, message):
     with pytest.raises(ShapeError) as caught:
         build_layers(specs, PICTURE)
     assert message in str(caught.value)
 
 
-def test_the_place_comes_first() -> None:
+def test_the_place_comes_first():
     spec = LayerSpec("conv2d", options={"filters": 1, "kernel_size": 99}, place="x.yaml:3:5")
     with pytest.raises(ShapeError, match=r"^x\.yaml:3:5: layer 1\.layers\.1 'sequential_1\.conv"):
         build_layers([sequential(spec)], PICTURE)
@@ -167,14 +169,14 @@ def run(spec: LayerSpec, x: Array) -> tuple[Array, Array]:
 NINE = np.arange(1.0, 10.0).reshape(1, 1, 3, 3)
 
 
-def test_identity_shortcut() -> None:
+def test_identity_shortcut():
     body = [LayerSpec("scale", options={"factor": 10.0})]
     y, dx = run(residual(body), NINE)
     np.testing.assert_allclose(y, 11.0 * NINE)
     np.testing.assert_allclose(dx, 11.0 * NINE)
 
 
-def test_padding_shortcut_takes_every_second_pixel_and_adds_zeros() -> None:
+def test_padding_shortcut_takes_every_second_pixel_and_adds_zeros():
     zero = conv(3, 1, 2, use_bias=False)
     y, dx = run(residual([zero, LayerSpec("scale", options={"factor": 0.0})], "padding"), NINE)
     np.testing.assert_allclose(y[0, 0], [[1.0, 3.0], [7.0, 9.0]])
@@ -182,13 +184,13 @@ def test_padding_shortcut_takes_every_second_pixel_and_adds_zeros() -> None:
     np.testing.assert_allclose(dx[0, 0], [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0]])
 
 
-def test_projection_shortcut_is_a_convolution() -> None:
+def test_projection_shortcut_is_a_convolution():
     none = LayerSpec("scale", options={"factor": 0.0})
     y, _ = run(residual([conv(2, 3, 2), none], "projection"), NINE)
     np.testing.assert_allclose(y[0], [[[1.0, 3.0], [7.0, 9.0]]] * 2)
 
 
-def test_concat_keeps_the_order_of_branches() -> None:
+def test_concat_keeps_the_order_of_branches():
     double = LayerSpec("scale", options={"factor": 2.0})
     y, dx = run(concat([double], []), NINE)
     np.testing.assert_allclose(y[0], np.concatenate([2.0 * NINE[0], NINE[0]]))
@@ -202,7 +204,9 @@ def network(specs: list[LayerSpec]) -> Network:
 def trained(net: Network, backend: Backend, options: Options, seed: int) -> dict[str, Array]:
     """Everything that two steps leave behind."""
     pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
-    graph = net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, Sgd(momentum=0.9))
+    graph = composed.train_graph(
+        net, BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, Sgd(momentum=0.9)
+    )
     executable = backend.compile({"train": graph}, options)
     rng = np.random.default_rng(seed)
     executable.write(graph["images"], rng.integers(0, 256, (COUNT, *PICTURE)).astype(np.uint8))
@@ -217,21 +221,14 @@ def trained(net: Network, backend: Backend, options: Options, seed: int) -> dict
 
 
 @pytest.fixture(scope="module")
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(1)
-    except BackendUnavailableError as error:
-        pytest.skip(f"oneDNN cannot be used here: {error}")
+def onednn():
+    return opened("cpu")
 
 
 @pytest.mark.parametrize("fusion", [False, True])
 @settings(max_examples=25)
 @given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
-def test_nets_train_alike_on_onednn(
-    onednn: Backend, fusion: bool, specs: list[LayerSpec], seed: int
-) -> None:
+def test_nets_train_alike_on_onednn(onednn, fusion, specs, seed):
     # Smooth throughout: a kink would make much of the last bit of its argument.
     smooth = [LayerSpec("tanh") if spec.kind.endswith("relu") else spec for spec in specs]
     smooth = [
@@ -245,7 +242,7 @@ def test_nets_train_alike_on_onednn(
         np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
-def test_blocked_layouts_stay_between_blocks(onednn: Backend) -> None:
+def test_blocked_layouts_stay_between_blocks(onednn):
     """From the first convolution to the pool nothing is copied into another layout."""
     inner = [conv(32, 3, 2), RELU, conv(32)]
     branches = concat([conv(16, 1)], [conv(32)])
@@ -264,7 +261,7 @@ def test_blocked_layouts_stay_between_blocks(onednn: Backend) -> None:
     ]
     net = network(specs)
     pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
-    graph = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd(momentum=0.9))
+    graph = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd(momentum=0.9))
     executable = onednn.compile({"train": graph}, Options(tune=False))
     calls = executable.calls("train")
     if not any("nChw" in str(call.arguments) for call in calls):
@@ -282,10 +279,10 @@ def test_blocked_layouts_stay_between_blocks(onednn: Backend) -> None:
 # ---------------------------------------------------------------- in a network
 
 
-def test_the_end_of_a_block_becomes_one_operation() -> None:
+def test_the_end_of_a_block_becomes_one_operation():
     net = network([residual([conv(2)]), RELU, concat([conv(2)], []), RELU, FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     fused = rewritten(plain, {"add_activation": add_activation})
     add = next(op for op in fused.ops if isinstance(op, Add))
     assert add.activation == "relu"
@@ -294,10 +291,10 @@ def test_the_end_of_a_block_becomes_one_operation() -> None:
     assert [op.origin[0].layer for op in left] == ["relu_2"]
 
 
-def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> None:
+def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy():
     specs = [residual([conv(2, use_bias=False)], [conv(2, 1)]), FLATTEN, dense()]
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = network(specs).train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(network(specs), BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     fused = rewritten(plain, {"bias_grad": bias_grad})
     back = {op.dw.name: op for op in fused.ops if isinstance(op, Conv2dBackwardFilter)}
     shortcut = back["residual_1.conv2d_2.weight.grad"]
@@ -307,10 +304,10 @@ def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> Non
     assert [origin.layer for origin in shortcut.origin] == ["residual_1.conv2d_2"]
 
 
-def test_a_sum_that_backward_reads_is_not_fused() -> None:
+def test_a_sum_that_backward_reads_is_not_fused():
     net = network([residual([conv(2)]), LayerSpec("gelu"), FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    plain = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert rewritten(plain, {"add_activation": add_activation}).ops == plain.ops
     infer = rewritten(net.infer_graph(1), {"add_activation": add_activation})
     assert not [op for op in infer.ops if isinstance(op, Activation)]
@@ -321,18 +318,18 @@ def dense() -> LayerSpec:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_final_softmax_belongs_to_the_loss_wherever_it_stands(nested: bool) -> None:
+def test_a_final_softmax_belongs_to_the_loss_wherever_it_stands(nested):
     end = [FLATTEN, dense(), LayerSpec("softmax")]
     net = network([sequential(conv(2), sequential(*end))] if nested else [conv(2), *end])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    train = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    train = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert len([op for op in train.ops if isinstance(op, Softmax)]) == 1
     (softmax,) = [op for op in net.infer_graph(1).ops if isinstance(op, Softmax)]
     assert softmax.origin[0].layer.endswith("softmax_1")
 
 
-def test_a_sequential_softmax_with_another_loss_stays() -> None:
+def test_a_sequential_softmax_with_another_loss_stays():
     net = network([sequential(FLATTEN, dense(), LayerSpec("softmax")), LayerSpec("tanh")])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
-    train = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    train = composed.train_graph(net, BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
     assert len([op for op in train.ops if isinstance(op, Softmax)]) == 2

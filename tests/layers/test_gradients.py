@@ -6,7 +6,7 @@ from copy import copy
 import numpy as np
 import pytest
 from dnnstack.backends.base import Array
-from dnnstack.graph.ops import ACTIVATIONS, Reduction
+from dnnstack.graph.ops import ACTIVATIONS
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.freezing import freeze_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -17,21 +17,23 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ..support import composed
 from ..support.formulas import VARIANTS
 from ..support.gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from ..support.nets import DRAWN, layers
+from ..support.specs import layers_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def test_every_layer_is_drawn() -> None:
+def test_every_layer_is_drawn():
     assert set(DRAWN) == set(LAYERS) - {"heaviside"}
 
 
 @pytest.mark.parametrize("kind", DRAWN)
 @settings(max_examples=30)
 @given(data=st.data(), batch_size=st.integers(1, 3), seed=SEEDS)
-def test_layer(kind: str, data: st.DataObject, batch_size: int, seed: int) -> None:
+def test_layer(kind, data, batch_size, seed):
     # One sample alone may give a channel one value, which has no variance.
     check_layer(data.draw(layers(kind)), batch_size + (kind == "batch_norm"), seed)
 
@@ -47,7 +49,7 @@ def test_layer(kind: str, data: st.DataObject, batch_size: int, seed: int) -> No
     reduction=st.sampled_from(["mean", "sum"]),
     seed=SEEDS,
 )
-def test_loss(name: str, fusion: bool, target: list[int], reduction: Reduction, seed: int) -> None:
+def test_loss(name, fusion, target, reduction, seed):
     loss = copy(VARIANTS[name])
     loss.reduction = reduction
     check_loss(loss, 5, np.array(target, np.int32), seed, fusion=fusion)
@@ -55,27 +57,20 @@ def test_loss(name: str, fusion: bool, target: list[int], reduction: Reduction, 
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("loss", [CrossEntropyLoss(label_smoothing=0.1), MeanSquaredErrorLoss()])
-def test_whole_net(loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool) -> None:
+def test_whole_net(loss, fusion):
     """From the pixels to the loss. Smooth layers throughout, but for max-pooling, whose inputs are
     far apart."""
-    specs = [
-        LayerSpec("conv2d", options={"filters": 4, "kernel_size": 3, "padding": "same"}),
-        LayerSpec("tanh"),
-        LayerSpec("max_pool2d"),
-        LayerSpec("conv2d", options={"filters": 6, "kernel_size": 2, "groups": 2}),
-        LayerSpec("silu"),
-        LayerSpec("avg_pool2d", options={"pool_size": 2, "stride": 1, "padding": "same"}),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 7, "use_bias": False}),
-        LayerSpec("gelu"),
-        LayerSpec("dense", options={"units": 5}),
-        LayerSpec("softmax"),
-    ]
+    specs = layers_of(
+        "[conv2d: {filters: 4, kernel_size: 3, padding: same}, tanh, max_pool2d, "
+        "conv2d: {filters: 6, kernel_size: 2, groups: 2}, silu, "
+        "avg_pool2d: {pool_size: 2, stride: 1, padding: same}, flatten, "
+        "dense: {units: 7, use_bias: false}, gelu, dense: {units: 5}, softmax]"
+    )
     check_net(specs, loss, fusion)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ACTIVATIONS if "relu" not in kind])
-def test_batch_norm_with_an_activation(kind: str) -> None:
+def test_batch_norm_with_an_activation(kind):
     """One operation by a rewrite; elu alone has a kink, in its second derivative."""
     tanh = kind == "gelu_tanh"
     layer = LayerSpec("gelu", options={"approximate": True}) if tanh else LayerSpec(kind)
@@ -95,7 +90,7 @@ def test_batch_norm_with_an_activation(kind: str) -> None:
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("options", [{}, {"scale": False, "center": False}])
-def test_frozen_batch_norm(options: dict[str, bool], fusion: bool) -> None:
+def test_frozen_batch_norm(options, fusion):
     """What is in front of it trains, through the derivative for given statistics."""
     specs = [
         LayerSpec("conv2d", options={"filters": 3, "kernel_size": 3}),
@@ -121,7 +116,7 @@ def check_net(
     freeze_layers(built, frozen)
     network = Network(built, loss, (2, 6, 6), 5)
     pixels = Preprocessing((1 / 255, 1 / 128), (-0.4, 0.1))
-    graph = network.train_graph(3, "toy", 6, 2, 2, pixels, Sgd())
+    graph = composed.train_graph(network, 3, "toy", 6, 2, 2, pixels, Sgd())
     tensors = [p.tensor for p in network.parameters() if not p.frozen]
     gradients = {tensor: graph.gradient(tensor) for tensor in tensors}
     graph.results.update({g.name: g for g in gradients.values()})

@@ -20,7 +20,7 @@ SCALED = {"glorot": 2 / (FAN_IN + FAN_OUT), "he": 2 / FAN_IN, "lecun": 1 / FAN_I
 
 @pytest.mark.parametrize("law", ["uniform", "normal"])
 @pytest.mark.parametrize("family", SCALED)
-def test_scaled_by_fans(family: str, law: str) -> None:
+def test_scaled_by_fans(family, law):
     drawn = Initializer(f"{family}_{law}").draw(SHAPE, FAN_IN, FAN_OUT, KEY)
     spread = sqrt(SCALED[family])
     assert drawn.dtype == np.float32
@@ -34,12 +34,12 @@ def test_scaled_by_fans(family: str, law: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("zeros", 0.0), ("ones", 1.0), ("constant", 0.3)])
-def test_constants(name: str, value: float) -> None:
+def test_constants(name, value):
     drawn = Initializer(name, 0.3).draw((2, 3), 1, 1, KEY)
     np.testing.assert_array_equal(drawn, np.full((2, 3), value, np.float32))
 
 
-def test_what_was_drawn_is_kept_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_drawn_is_kept_and_nobody_else_s(monkeypatch):
     """A change of what one got changes nothing for the next; what is old makes room."""
     made: list[random.Key] = []
     uniform = random.uniform
@@ -77,7 +77,7 @@ def test_what_was_drawn_is_kept_and_nobody_else_s(monkeypatch: pytest.MonkeyPatc
     assert made[4:] == [keys[0], keys[0]]
 
 
-def test_value_is_the_limit_or_the_deviation() -> None:
+def test_value_is_the_limit_or_the_deviation():
     uniform = Initializer("uniform", 0.25).draw(SHAPE, 1, 1, KEY)
     assert 0.2499 < np.abs(uniform).max() <= 0.25
     normal = Initializer("normal", 0.25).draw(SHAPE, 1, 1, KEY)
@@ -89,7 +89,7 @@ def test_value_is_the_limit_or_the_deviation() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_key_alone_decides(name: str) -> None:
+def test_the_key_alone_decides(name):
     initializer = Initializer(name, 0.1)
     first, again = (initializer.draw((5, 6), 6, 5, KEY) for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -98,19 +98,19 @@ def test_the_key_alone_decides(name: str) -> None:
     assert np.array_equal(first, other) == constant
 
 
-def test_unknown_name() -> None:
+def test_unknown_name():
     with pytest.raises(ConfigError, match="unknown initializer 'xavier'; one of: zeros, "):
         Initializer("xavier")
 
 
-def test_torch_uniform() -> None:
+def test_torch_uniform():
     drawn = Initializer("torch_uniform").draw((50, 12, 2, 2), 48, 7, KEY)
     assert 0.99 / sqrt(48) < np.abs(drawn).max() <= np.float32(1 / sqrt(48))
 
 
 @pytest.mark.parametrize(("filters", "channels"), [(7, 4), (4, 4), (3, 5)])
 @pytest.mark.parametrize("window", [(3, 3), (2, 4), (1, 1)])
-def test_dirac_copies_channels(filters: int, channels: int, window: tuple[int, int]) -> None:
+def test_dirac_copies_channels(filters, channels, window):
     """The first filters as a convolution: the middle pixel of one channel, nothing else."""
     base = Initializer("normal", 0.3)
     shape, fan_in = (filters, channels, *window), channels * window[0] * window[1]
@@ -122,7 +122,7 @@ def test_dirac_copies_channels(filters: int, channels: int, window: tuple[int, i
     np.testing.assert_array_equal((drawn[:count] * patch).sum((1, 2, 3)), middle)
 
 
-def test_dirac_of_a_dense_layer_is_an_identity_on_top() -> None:
+def test_dirac_of_a_dense_layer_is_an_identity_on_top():
     drawn = Dirac(base=Initializer("zeros")).draw((5, 3), 3, 5, KEY)
     np.testing.assert_array_equal(drawn, np.eye(5, 3))
 
@@ -133,7 +133,7 @@ def pictures_of(pixels: np.ndarray, scale: float = 1 / 64, shift: float = -2.0) 
     return Prepared(pixels, np.arange(len(pixels), dtype=np.int32), scaling)
 
 
-def test_whitening_one_direction_each() -> None:
+def test_whitening_one_direction_each():
     """Patches (a, b) with variances 4 and 1 along the diagonals, up to signs and eps."""
     rng = np.random.default_rng(3)
     along, across = 2.0 * rng.standard_normal(4000), rng.standard_normal(4000)
@@ -148,7 +148,7 @@ def test_whitening_one_direction_each() -> None:
 
 @pytest.mark.parametrize("shape", [(30, 2, 5, 6), (19, 1, 40, 1100), (3, 3, 64, 9)])
 @pytest.mark.parametrize("kernel", [(2, 3), (1, 1), (3, 2)])
-def test_whitening_sums_are_exact(shape: tuple[int, ...], kernel: tuple[int, int]) -> None:
+def test_whitening_sums_are_exact(shape, kernel):
     """Also of pictures that are black or white everywhere, whose sums are the largest."""
     drawn = np.random.default_rng(3).integers(0, 256, shape, np.uint8)
     for pixels in (drawn, np.zeros_like(drawn), np.full_like(drawn, 255)):
@@ -159,7 +159,7 @@ def test_whitening_sums_are_exact(shape: tuple[int, ...], kernel: tuple[int, int
         np.testing.assert_array_equal(sums, rows.sum(1))
 
 
-def test_whitening_moments_are_those_of_normalised_patches() -> None:
+def test_whitening_moments_are_those_of_normalised_patches():
     pixels = np.random.default_rng(4).integers(0, 256, (30, 2, 5, 6), np.uint8)
     scaling = Preprocessing((0.02, 0.01), (-2.5, -0.3))
     pictures = Prepared(pixels, np.arange(30, dtype=np.int32)[::-1], scaling)
@@ -172,7 +172,7 @@ def test_whitening_moments_are_those_of_normalised_patches() -> None:
     np.testing.assert_array_equal(filters[12:], -filters[:12])
 
 
-def test_whitening_has_the_same_bits_with_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whitening_has_the_same_bits_with_any_threads(monkeypatch):
     """More threads than chunks too, and however pictures are cut."""
     pixels = np.random.default_rng(3).integers(0, 256, (205, 3, 32, 32), np.uint8)
     pictures = pictures_of(pixels)
@@ -182,6 +182,6 @@ def test_whitening_has_the_same_bits_with_any_threads(monkeypatch: pytest.Monkey
         assert other.tobytes() == one.tobytes()
 
 
-def test_whitening_needs_pictures() -> None:
+def test_whitening_needs_pictures():
     with pytest.raises(ShapeError, match="whiten needs the training pictures, so it can only"):
         Whiten().draw((8, 1, 2, 2), 4, 32, KEY)

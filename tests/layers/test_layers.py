@@ -51,9 +51,7 @@ BUILT: list[tuple[str, Shape, dict[str, Any], Shape, dict[str, Shape]]] = [
 
 
 @pytest.mark.parametrize(("kind", "shape", "options", "output", "parameters"), BUILT)
-def test_shapes(
-    kind: str, shape: Shape, options: dict[str, Any], output: Shape, parameters: dict[str, Shape]
-) -> None:
+def test_shapes(kind, shape, options, output, parameters):
     layer = LAYERS[kind]("name", shape, **options)
     assert layer.output_shape == output
     found = {p.tensor.name: p.tensor.shape for p in layer.parameters()}
@@ -94,14 +92,12 @@ WRONG: list[tuple[str, Shape, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "shape", "options", "message"), WRONG)
-def test_geometry_that_cannot_work(
-    kind: str, shape: Shape, options: dict[str, Any], message: str
-) -> None:
+def test_geometry_that_cannot_work(kind, shape, options, message):
     with pytest.raises(ShapeError, match=message):
         LAYERS[kind]("name", shape, **options)
 
 
-def test_fans_of_a_convolution() -> None:
+def test_fans_of_a_convolution():
     """8 to 12 channels in 2 groups, 3 x 5: an output sees 4 channels, an input 6 filters."""
     layer = LAYERS["conv2d"]("c", (8, 9, 9), filters=12, kernel_size=(3, 5), groups=2)
     assert {(p.fan_in, p.fan_out) for p in layer.parameters()} == {(60, 90)}
@@ -109,7 +105,7 @@ def test_fans_of_a_convolution() -> None:
     assert {(p.fan_in, p.fan_out) for p in dense.parameters()} == {(7, 4)}
 
 
-def test_average_pooling_keeps_nothing_for_backward() -> None:
+def test_average_pooling_keeps_nothing_for_backward():
     layer = LAYERS["avg_pool2d"]("a", PICTURE)
     graph = Graph("train", 2)
     y = layer.forward(graph, graph.tensor("x", (2, *PICTURE), role="input"))
@@ -121,7 +117,7 @@ def test_average_pooling_keeps_nothing_for_backward() -> None:
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_the_network_must_end_with_one_score_a_class(kind: str) -> None:
+def test_the_network_must_end_with_one_score_a_class(kind):
     LOSSES[kind]().check((10,), 10)
     with pytest.raises(ShapeError, match=r"gives \(50, 4\), .* 10 classes; end .*units: 10"):
         LOSSES[kind]().check((50, 4), 10)

@@ -47,7 +47,7 @@ def sweep(folder: Path, search: Search | dict[str, Any] = SEARCH) -> Path:
         Search((Dimension("a", 0, 1, step=1),), ("seconds", "loss")),
     ],
 )
-def test_a_search_is_read_as_it_was_written(tmp_path: Path, search: Search) -> None:
+def test_a_search_is_read_as_it_was_written(tmp_path, search):
     found = read_search(sweep(tmp_path, search))
     assert [asdict(each) for each in found.dimensions] == [
         {**asdict(each), "when": {}} for each in search.dimensions
@@ -72,7 +72,7 @@ def test_a_search_is_read_as_it_was_written(tmp_path: Path, search: Search) -> N
         Dimension("nothing"),
     ],
 )
-def test_a_key_that_no_file_has(tmp_path: Path, changed: Dimension) -> None:
+def test_a_key_that_no_file_has(tmp_path, changed):
     with pytest.raises(CheckpointError, match=r"group\.json: its search cannot be read: "):
         read_search(sweep(tmp_path, Search((changed,))))
 
@@ -88,7 +88,7 @@ def test_a_key_that_no_file_has(tmp_path: Path, changed: Dimension) -> None:
         {"dimensions": [{**asdict(KIND), "values": ["HUGE"]}]},
     ],
 )
-def test_a_search_that_no_file_has(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_search_that_no_file_has(tmp_path, wrong):
     path = sweep(tmp_path, {**asdict(SEARCH), **wrong})
     text = read_group(path).search.replace('"HUGE"', "9" * 5000)
     write_group(path, replace(read_group(path), search=text))
@@ -105,7 +105,7 @@ def test_a_search_that_no_file_has(tmp_path: Path, wrong: dict[str, Any]) -> Non
         (KIND, ("fixed", 1, True, {"type": "poly"}), (1.0, False, "x", None, {})),
     ],
 )
-def test_what_a_key_can_be(each: Dimension, sound: tuple[Any, ...], wrong: tuple[Any, ...]) -> None:
+def test_what_a_key_can_be(each, sound, wrong):
     assert [value for value in sound if not each.takes(value)] == []
     assert [value for value in wrong if each.takes(value)] == []
 
@@ -124,7 +124,7 @@ BEGIN = '{"event": "begin", "trial": 0, "params": {"optimizer.lr": 0.5}}'
         [BEGIN, '{"event": "end", "trial": 0, "state": "failed", "values": [1]}'],
     ],
 )
-def test_a_trial_that_its_search_cannot_have(tmp_path: Path, lines: list[str]) -> None:
+def test_a_trial_that_its_search_cannot_have(tmp_path, lines):
     need_optuna()
     path = sweep(tmp_path)
     sound = BEGIN.replace('"trial": 0', '"trial": 4')
@@ -136,7 +136,7 @@ def test_a_trial_that_its_search_cannot_have(tmp_path: Path, lines: list[str]) -
     assert report_sweep(path).trials == [Trial(4, {"optimizer.lr": 0.5})]
 
 
-def test_runs_that_others_have_added_to_a_group_are_not_trained(tmp_path: Path) -> None:
+def test_runs_that_others_have_added_to_a_group_are_not_trained(tmp_path):
     config = load_config("digits.yaml", [f"run.dir={tmp_path}"]).config
     planned = Planned("seeds", 2)
     path = replace(planned, count=3).begin(config)
@@ -148,7 +148,7 @@ def test_runs_that_others_have_added_to_a_group_are_not_trained(tmp_path: Path) 
         planned.go_on(config, str(path))
 
 
-def test_a_run_of_a_group_is_no_link(tmp_path: Path) -> None:
+def test_a_run_of_a_group_is_no_link(tmp_path):
     group, told = tmp_path / "group", list[str]()
     with create_run(tmp_path, "own", "name: own\n", told.append) as own:
         pass
@@ -164,7 +164,7 @@ def test_a_run_of_a_group_is_no_link(tmp_path: Path) -> None:
     found.close()
 
 
-def test_a_new_run_does_not_begin_behind_a_link(tmp_path: Path) -> None:
+def test_a_new_run_does_not_begin_behind_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x").symlink_to(tmp_path / "elsewhere")
@@ -174,7 +174,7 @@ def test_a_new_run_does_not_begin_behind_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "../x.dnnz", "/etc/passwd", "a/../../b", "a/", ".", "a\0b"])
-def test_the_file_of_a_compression_is_in_its_folder(tmp_path: Path, name: str) -> None:
+def test_the_file_of_a_compression_is_in_its_folder(tmp_path, name):
     whole = json.loads(Record("x", "0" * 64, "{}", file="x.dnnz").to_json())
     (tmp_path / "compress.json").write_text(json.dumps({**whole, "file": name}), encoding="utf-8")
     with pytest.raises(CheckpointError, match="is not the name of a file or folder in it"):
@@ -184,7 +184,7 @@ def test_the_file_of_a_compression_is_in_its_folder(tmp_path: Path, name: str) -
 @pytest.mark.parametrize(
     "path", ["a/../checkpoints/x", "x", "/checkpoints/x", "a\0b/checkpoints/x"]
 )
-def test_a_stage_is_in_the_folder_of_its_compression(tmp_path: Path, path: str) -> None:
+def test_a_stage_is_in_the_folder_of_its_compression(tmp_path, path):
     stages = (StageResult("1-prune", "/elsewhere/1-prune/checkpoints/step-1.safetensors", 0.5),)
     whole = json.loads(Record("x", "0" * 64, "{}", stages=stages).to_json())
     text = json.dumps(whole)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dnnstack
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, DatasetError, DnnstackError, UsageError, Warned
 from dnnstack.configs import RunConfig
 from dnnstack.many.answers import answers
@@ -32,7 +30,7 @@ MEMBERS = [
 DEEP = SimpleNamespace(provenance=SimpleNamespace(pixel_bits=16))
 
 
-def test_averages_of_probabilities_and_of_logits() -> None:
+def test_averages_of_probabilities_and_of_logits():
     scores, found = combined(MEMBERS, "probabilities", (0.5, 0.25, 0.25))
     np.testing.assert_allclose(found[0], [0.375, 0.425, 0.2])
     np.testing.assert_array_equal(scores, found)
@@ -48,7 +46,7 @@ def test_averages_of_probabilities_and_of_logits() -> None:
         combined([*MEMBERS[:1], MEMBERS[0] - 0.5], "logits", (0.5, 0.5))
 
 
-def test_votes_and_what_decides_a_tie() -> None:
+def test_votes_and_what_decides_a_tie():
     scores, shares = combined(MEMBERS, "votes", (1 / 3,) * 3)
     np.testing.assert_allclose(shares, [[1 / 3, 2 / 3, 0], [1 / 3] * 3, [1 / 3] * 3])
     # Means of the second sample: 0.3, 0.27, 0.43; of the third: 0.4, 0.33, 0.27.
@@ -64,7 +62,7 @@ def test_votes_and_what_decides_a_tie() -> None:
     assert combined([unsure] * 5, "votes", (0.2,) * 5)[0].argmax(1).tolist() == [0]
 
 
-def test_members_are_compared_with_the_first() -> None:
+def test_members_are_compared_with_the_first():
     def member(name: str, shape: tuple[int, ...], *classes: str) -> Any:
         return SimpleNamespace(path=name, input_shape=shape, classes=classes, checkpoint=DEEP)
 
@@ -81,7 +79,7 @@ def test_members_are_compared_with_the_first() -> None:
                 check_members(members)
 
 
-def test_files_of_pictures_are_prepared_alike_for_all() -> None:
+def test_files_of_pictures_are_prepared_alike_for_all():
     def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
         dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
@@ -103,7 +101,7 @@ def test_files_of_pictures_are_prepared_alike_for_all() -> None:
                 check_preparation([members[0], *members])
 
 
-def test_weights_are_those_of_the_greatest_likelihood() -> None:
+def test_weights_are_those_of_the_greatest_likelihood():
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 3, 60)
     members = [rng.dirichlet((1, 1, 1), 60) for _ in range(2)]
@@ -128,20 +126,20 @@ def test_weights_are_those_of_the_greatest_likelihood() -> None:
         ("logits", [float("nan"), 1], "at least 0"),
     ],
 )
-def test_weights_that_are_none(combine: Any, weights: list[float], message: str) -> None:
+def test_weights_that_are_none(combine, weights, message):
     with pytest.raises(UsageError, match=message):
         Mixture.of(2, combine, weights)
 
 
 @pytest.fixture
-def runs(tiny: Tiny, reference: Backend, tmp_path: Path) -> Path:
+def runs(tiny, reference, tmp_path):
     """Two runs with the same data and split, and one that has other validation samples."""
     for change in ("optimizer.lr=0.05", "optimizer.lr=0.02", "seed=8"):
         train(tiny("run.device=numpy", "train.max_steps=20", change), reference, tmp_path)
     return tmp_path / "runs"
 
 
-def test_an_ensemble_of_runs(runs: Path, reference: Backend) -> None:
+def test_an_ensemble_of_runs(runs, reference):
     with dnnstack.load_ensemble(["tiny", "tiny-2"], device="numpy", runs_dir=runs) as model:
         found = model.evaluate()
         images, index = model.load_part("test")
@@ -171,7 +169,7 @@ def test_an_ensemble_of_runs(runs: Path, reference: Backend) -> None:
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_snapshots_of_a_run_are_an_ensemble(tiny: Tiny, reference: Backend, tmp_path: Path) -> None:
+def test_snapshots_of_a_run_are_an_ensemble(tiny, reference, tmp_path):
     cyclic = "schedule={type: cosine_restarts, length: 6}"
     saving = "checkpoint={every_steps: 5, keep: 1, snapshots: true}"
     config = tiny("run.device=numpy", "train.max_steps=20", cyclic, saving)
@@ -189,9 +187,7 @@ def test_snapshots_of_a_run_are_an_ensemble(tiny: Tiny, reference: Backend, tmp_
         find_members(["tiny", file], runs, notes.append)
 
 
-def test_an_older_network_of_a_group_is_warned_of(
-    tiny: Tiny, reference: Backend, tmp_path: Path
-) -> None:
+def test_an_older_network_of_a_group_is_warned_of(tiny, reference, tmp_path):
     runs = tmp_path / "runs"
     group = create_group(runs, "tiny-seeds", Group("seeds", ""))
     for seed in (1, 2):
@@ -207,7 +203,7 @@ def test_an_older_network_of_a_group_is_warned_of(
     assert isinstance(warning, Warned)
 
 
-def test_votes_have_no_loss(runs: Path) -> None:
+def test_votes_have_no_loss(runs):
     names = ["tiny", "tiny-2"]
     with dnnstack.load_ensemble(names, combine="votes", device="numpy", runs_dir=runs) as model:
         found = model.evaluate()
@@ -222,7 +218,7 @@ def test_votes_have_no_loss(runs: Path) -> None:
     assert "\nloss" not in text_of(found)
 
 
-def test_members_that_do_not_fit(runs: Path) -> None:
+def test_members_that_do_not_fit(runs):
     def load(*names: str) -> dnnstack.Ensemble:
         return dnnstack.load_ensemble(names, device="numpy", runs_dir=runs)
 

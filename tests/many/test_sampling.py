@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -30,7 +29,7 @@ TWO = replace(SEARCH, objective=("accuracy", "loss"), sampler="nsga2", populatio
 
 
 @pytest.fixture(autouse=True)
-def _optuna() -> None:
+def _optuna():
     need_optuna()
 
 
@@ -61,7 +60,7 @@ def trials(search: Search, count: int, first: tuple[Ended, ...] = ()) -> list[En
     ],
     ids=["tpe", "random", "together", "together-two", "nsga2", "nsga2-two"],
 )
-def test_a_trial_depends_on_its_number_and_those_before_it_alone(search: Search) -> None:
+def test_a_trial_depends_on_its_number_and_those_before_it_alone(search):
     found = trials(search, 25)
     assert trials(search, 25, tuple(found[:13])) == found
     assert trials(replace(search, seed=2), 3) != found[:3]
@@ -74,7 +73,7 @@ def test_a_trial_depends_on_its_number_and_those_before_it_alone(search: Search)
     assert different == 25 or (search.sampler == "nsga2" and different > search.population)
 
 
-def test_other_processes_draw_the_same(tmp_path: Path) -> None:
+def test_other_processes_draw_the_same(tmp_path):
     """Optuna keeps groups of keys in sets, whose order is another one in every process."""
     script = tmp_path / "draw.py"
     script.write_text(
@@ -104,7 +103,7 @@ def test_other_processes_draw_the_same(tmp_path: Path) -> None:
     assert len(said) == 1
 
 
-def test_generations_follow_each_other() -> None:
+def test_generations_follow_each_other():
     """Each as soon as the one before has as many complete trials as the population."""
     found = trials(TWO, 11)
     assert [each.generation for each in found] == [0] * 4 + [1] * 4 + [2] * 3
@@ -124,7 +123,7 @@ def test_generations_follow_each_other() -> None:
     assert sample(replace(TWO, sampler="tpe"), 3, found[:3]).generation is None
 
 
-def test_the_children_of_a_generation_are_better() -> None:
+def test_the_children_of_a_generation_are_better():
     search = replace(TWO, objective=("accuracy",), population=10)
     found = trials(search, 60)
     first, last = (
@@ -134,7 +133,7 @@ def test_the_children_of_a_generation_are_better() -> None:
     assert last > first / 2
 
 
-def test_many_generations_are_not_too_deep_a_recursion() -> None:
+def test_many_generations_are_not_too_deep_a_recursion():
     search = Search((RATE,), ("accuracy",), "nsga2", population=2)
     found = [Ended({"optimizer.lr": 0.1}, (0.5,), generation=n // 2) for n in range(1200)]
     assert sample(search, 1200, found).generation == 600
@@ -143,14 +142,14 @@ def test_many_generations_are_not_too_deep_a_recursion() -> None:
     assert sample(search, 10, strange).generation == 4
 
 
-def test_the_first_trials_are_random() -> None:
+def test_the_first_trials_are_random():
     later = replace(SEARCH, startup_trials=20)
     found = trials(SEARCH, 12)
     assert trials(later, 12)[:10] == found[:10]
     assert trials(later, 12)[10:] != found[10:]
 
 
-def test_keys_are_drawn_together_or_each_alone() -> None:
+def test_keys_are_drawn_together_or_each_alone():
     search = replace(SEARCH, startup_trials=2)
     found = tuple(trials(search, 20))
     together, alone = (
@@ -159,9 +158,7 @@ def test_keys_are_drawn_together_or_each_alone() -> None:
     assert together != alone
 
 
-def test_a_sweep_of_an_older_version_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_of_an_older_version_goes_on(tmp_path, monkeypatch):
     """Its record of the search has no options of samplers."""
     monkeypatch.chdir(tmp_path)
     config = load_config("lenet.yaml").config
@@ -176,17 +173,14 @@ def test_a_sweep_of_an_older_version_goes_on(
     for changed, told in (
         (replace(other, population=5), "search.sampler.population: 4 -> 5"),
         (replace(other, multivariate=False), "search.sampler.multivariate: not set -> false"),
-        (
-            replace(other, prune=(1, 2)),
-            "prune: not set -> after_trials 1, after_validations 2",
-        ),
+        (replace(other, prune=(1, 2)), "prune: not set -> after_trials 1, after_validations 2"),
         (replace(other, dimensions=(WIDTH,)), f"{RATE.key}: is gone\n  search.keys.units: is new"),
     ):
         with pytest.raises(CheckpointError, match=told):
             go_on_with(config, changed, str(path))
 
 
-def test_a_grid_is_gone_through_once() -> None:
+def test_a_grid_is_gone_through_once():
     search = Search((WIDTH, Dimension("b", values=(1, 2))), sampler="grid")
     found = [sample(search, number, []).params for number in range(16)]
     assert found[:3] == [{"units": 8, "b": 1}, {"units": 8, "b": 2}, {"units": 16, "b": 1}]
@@ -196,7 +190,7 @@ def test_a_grid_is_gone_through_once() -> None:
     assert ["power" in each for each in when.grid()] == [False] * 2 + [True] * 6
 
 
-def test_what_is_worse_than_the_median_ends_early() -> None:
+def test_what_is_worse_than_the_median_ends_early():
     search = Search((RATE,), prune=(3, 1))
     before = [
         Ended({"optimizer.lr": 0.1}, (last,), ((10, last / 2), (20, last)))
@@ -213,14 +207,14 @@ def test_what_is_worse_than_the_median_ends_early() -> None:
     assert not ends_early(lower, ((10, 0.1), (20, 0.1)), before)
 
 
-def test_the_best_of_one_objective_and_of_two() -> None:
+def test_the_best_of_one_objective_and_of_two():
     assert front(SEARCH, [(0, (0.5,)), (1, (0.9,)), (2, (0.7,))]) == [1, 2, 0]
     two = Search((RATE,), ("accuracy", "seconds"))
     values = [(0, (0.9, 5.0)), (1, (0.8, 2.0)), (2, (0.8, 3.0)), (3, (0.7, 2.5)), (4, (0.6, 1.0))]
     assert front(two, values) == [0, 1, 4]
 
 
-def test_a_journal_with_torn_and_foreign_lines(tmp_path: Path) -> None:
+def test_a_journal_with_torn_and_foreign_lines(tmp_path):
     journal = Journal(tmp_path)
     with journal.alone():
         journal.begin(Trial(0, {"a": [1, None]}))
@@ -245,7 +239,7 @@ def test_a_journal_with_torn_and_foreign_lines(tmp_path: Path) -> None:
     again.release()
 
 
-def test_a_journal_keeps_generations(tmp_path: Path) -> None:
+def test_a_journal_keeps_generations(tmp_path):
     journal, noted = Journal(tmp_path), Trial(1, {"a": 2}, generation=3)
     with journal.alone():
         journal.begin(Trial(0, {"a": 1}))
@@ -264,7 +258,7 @@ def test_a_journal_keeps_generations(tmp_path: Path) -> None:
     assert [each.number for each in journal.read()] == [0, 1]
 
 
-def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> None:
+def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path):
     """The process was killed between the record of the end and the deletion of its lock."""
     sweep = Sweep(tmp_path, Search((RATE,), trials=1))
     trial = Trial(0, {"optimizer.lr": 0.1})
@@ -282,7 +276,7 @@ def test_a_lock_that_a_kill_left_goes_away_with_the_next_end(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("other", ["pid 7 on elsewhere", "", "values"])
-def test_a_trial_that_two_processes_have_is_an_error(tmp_path: Path, other: str) -> None:
+def test_a_trial_that_two_processes_have_is_an_error(tmp_path, other):
     """As where another machine keeps locks of its own: it has the trial still, or has ended it, or
     has begun it with other values."""
     sweep = Sweep(tmp_path, Search((RATE,), trials=1))
@@ -305,7 +299,7 @@ def test_a_trial_that_two_processes_have_is_an_error(tmp_path: Path, other: str)
 
 
 @pytest.mark.parametrize("objective", [("accuracy",), ("accuracy", "seconds")])
-def test_trials_under_way_change_what_is_drawn_next(objective: tuple[str, ...]) -> None:
+def test_trials_under_way_change_what_is_drawn_next(objective):
     """Also beside trials that were pruned, of one objective and of two."""
     search = Search((RATE,), objective)
     before = [

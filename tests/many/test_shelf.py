@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from dnnstack.configs import RunConfig
@@ -15,9 +14,7 @@ Tiny = Callable[..., RunConfig]
 
 
 @pytest.mark.parametrize("doubts", [(), ("twice",)])
-def test_only_the_first_training_is_told(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...]
-) -> None:
+def test_only_the_first_training_is_told(tiny, tmp_path, monkeypatch, doubts):
     loaded = []
 
     def noted(*given: object) -> object:

@@ -18,8 +18,6 @@ from ..support.own_group import in_own_group
 TESTS = Path(__file__).resolve().parents[1]
 # Seconds; most need two to five on a quiet machine.
 LIMIT = 300
-# For the tests of many faults at once, without any.
-LONG = 580
 _SECONDS = re.compile(r"in [0-9.]+s")
 
 

@@ -53,11 +53,11 @@ def _changes(text: str) -> list[str]:
         ("while a: break", ["condition: a -> (not (a))", "statement: break -> pass"]),
     ],
 )
-def test_what_can_be_changed(code: str, changes: list[str]) -> None:
+def test_what_can_be_changed(code, changes):
     assert _changes(code) == changes
 
 
-def test_what_is_left_alone() -> None:
+def test_what_is_left_alone():
     assert not _changes(
         '''
         """1 < 2"""
@@ -77,7 +77,7 @@ def test_what_is_left_alone() -> None:
     )
 
 
-def test_the_end_of_a_function_is_no_early_return() -> None:
+def test_the_end_of_a_function_is_no_early_return():
     found = _changes(
         """
         def f():
@@ -100,13 +100,13 @@ def test_the_end_of_a_function_is_no_early_return() -> None:
     ]
 
 
-def test_a_change_keeps_all_else() -> None:
+def test_a_change_keeps_all_else():
     text = "é = [\n    1,  # a comment\n    ä < 2,\n]\n"
     (site,) = (site for site in sites(text) if site.kind == "comparison")
     assert site.applied(text, site.after[0]) == "é = [\n    1,  # a comment\n    (ä <= 2),\n]\n"
 
 
-def test_what_runs_once_and_which_lines_show_it() -> None:
+def test_what_runs_once_and_which_lines_show_it():
     text = textwrap.dedent(
         """
         LIMIT = 1
@@ -132,7 +132,7 @@ _CHILD = "plugins/test_trust.py::test_a_hash_in_the_config_must_be_right"
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lines")
     tests = [str(TESTS / node) for node in (_HERE, _CHILD)]
     # The second one adds to the first, also when pytest shares tests out.
@@ -147,7 +147,7 @@ def _drawn(recorded: Path, before: str, file: str) -> Drawn:
     return found
 
 
-def test_who_executes_a_line(recorded: Path) -> None:
+def test_who_executes_a_line(recorded):
     here = _drawn(recorded, "code < 256", "common/printable.py")
     assert {node.partition("::")[0] for node in here.tests} == {_HERE}
     assert len(here.tests) > 5
@@ -160,7 +160,7 @@ def test_who_executes_a_line(recorded: Path) -> None:
     assert once.tests == (_CHILD,)
 
 
-def test_the_same_seed_draws_the_same(recorded: Path) -> None:
+def test_the_same_seed_draws_the_same(recorded):
     covered, chosen = Map.read(recorded), Chosen(["common/*", "plugins/*"], None)
     drawn = [[*map(str, draw.draw(covered, seed, 9, chosen))] for seed in ("1f", "1f", "2f")]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -168,9 +168,7 @@ def test_the_same_seed_draws_the_same(recorded: Path) -> None:
     assert all(each.startswith(("common/", "plugins/")) for each in drawn[0])
 
 
-def test_a_map_of_other_code_is_refused(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_map_of_other_code_is_refused(recorded, monkeypatch, capsys):
     arguments = [str(recorded), "--seed", "1f", "--count", "0", "--results", "none"]
     assert draw.main(arguments) == 0
     files = [each for each in package_files() if each[0] != "common/printable.py"]
@@ -185,7 +183,7 @@ def test_a_map_of_other_code_is_refused(
     assert "No such file" in capsys.readouterr().err
 
 
-def test_lines_that_have_changed() -> None:
+def test_lines_that_have_changed():
     first, second = "@@ -1 +2,2 @@ f\n-a\n+b\n+c\n", "@@ -9,2 +8 @@\n+d\n@@ -7 +6,0 @@\n-e\n"
     diff = f"--- a/x.py\n+++ b/x.py\n{first}{second}"
     assert draw.changed(diff) == {"x.py": {2, 3, 8}}
@@ -196,7 +194,7 @@ def test_lines_that_have_changed() -> None:
     assert not chosen.has("y.py")
 
 
-def test_verdicts(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts(recorded, tmp_path, monkeypatch):
     fault = replace(_drawn(recorded, "code < 256", "common/printable.py"), after="code > 256")
     copy = Copy(tmp_path)
     noticed = attempt(copy, fault)
@@ -216,7 +214,7 @@ def test_verdicts(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert endless.verdict == "timeout"
 
 
-def test_results_are_kept(recorded: Path, tmp_path: Path) -> None:
+def test_results_are_kept(recorded, tmp_path):
     into = tmp_path / "results.jsonl"
     fault = replace(_drawn(recorded, "code < 256", "common/printable.py"), after="code > 256")
     drawn = [fault, replace(fault, after="code < 255 + 1")]

@@ -13,11 +13,12 @@ from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import ElementwiseUpdate
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.groups import Group
-from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition, kept
 
+from ..support import composed
 from ..support.update_formulas import FORMULAS, AdagradUpdate, ByFormula
 
 # Five channels: a convolution's filters are padded in many layouts. Tanh has no kink.
@@ -38,19 +39,19 @@ GROUPS = (
 )
 
 
-def graphs(optimizer: Optimizer) -> tuple[Network, dict[str, Graph]]:
+def graphs(optimizer: Composition) -> tuple[Network, dict[str, Graph]]:
     network = Network(build_layers(STACK, SHAPE), CrossEntropyLoss(), SHAPE, 4)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     found = {}
-    for first in optimizer.stretches(network.parameters(), 2, STEPS):
-        graph = network.train_graph(
-            BATCH, "data", COUNT, 2, STEPS, scaling, optimizer, first_step=first
+    for first in stretches(optimizer.groups, 2, STEPS):
+        graph = composed.train_graph(
+            network, BATCH, "data", COUNT, 2, STEPS, scaling, optimizer, first_step=first
         )
         found[graph.name] = graph
     return network, found
 
 
-def trained(backend: Backend, options: Options, optimizer: Optimizer) -> dict[str, Array]:
+def trained(backend: Backend, options: Options, optimizer: Composition) -> dict[str, Array]:
     """Parameters and state after a few steps of a net."""
     network, sections = graphs(optimizer)
     executable = backend.compile(sections, options)
@@ -66,11 +67,11 @@ def trained(backend: Backend, options: Options, optimizer: Optimizer) -> dict[st
         given = {"images": images, "labels": labels, "order": order, "rates": rates}
         for name, values in given.items():
             executable.write(graph[name], values)
-    starts = sorted(optimizer.stretches(parameters, 2, STEPS))
+    starts = stretches(optimizer.groups, 2, STEPS)
     for step in range(STEPS):
         at = max(i for i, first in enumerate(starts) if first <= step)
         executable.run(list(sections)[at])
-    tensors = [*(p.tensor for p in parameters), *optimizer.state(parameters)]
+    tensors = [*(p.tensor for p in parameters), *kept(optimizer, parameters, ())]
     return {tensor.name: executable.read(tensor) for tensor in tensors}
 
 
@@ -83,7 +84,7 @@ def test_onednn_trains_as_float64_does(name: str) -> None:
     except BackendUnavailableError as error:
         pytest.skip(str(error))
     rule = ByFormula(chosen=FORMULAS[name], weight_decay=0.01)
-    optimizer = Optimizer(rule, GROUPS)
+    optimizer = Composition(rule, GROUPS)
     want = trained(ReferenceBackend(1), Options("fp64", fusion=False), optimizer)
     got = trained(onednn, Options("fp32", tune=False), optimizer)
     families = {key.partition("/")[0] for key in want if "/" in key}
@@ -94,7 +95,7 @@ def test_onednn_trains_as_float64_does(name: str) -> None:
 
 
 def test_what_an_update_is_called_and_costs() -> None:
-    optimizer = Optimizer(ByFormula(chosen=AdagradUpdate(), weight_decay=0.01))
+    optimizer = Composition(ByFormula(chosen=AdagradUpdate(), weight_decay=0.01))
     (graph,) = graphs(optimizer)[1].values()
     (op,) = (op for op in graph.ops if isinstance(op, ElementwiseUpdate))
     assert op.name == "AdagradUpdate"
@@ -104,7 +105,7 @@ def test_what_an_update_is_called_and_costs() -> None:
 
 @pytest.mark.parametrize("field", ["start", "states", "gradients"])
 def test_one_of_everything_for_each_parameter(field: str) -> None:
-    (graph,) = graphs(Optimizer(ByFormula(chosen=AdagradUpdate())))[1].values()
+    (graph,) = graphs(Composition(ByFormula(chosen=AdagradUpdate())))[1].values()
     (op,) = (op for op in graph.ops if isinstance(op, ElementwiseUpdate))
     with pytest.raises(ShapeError, match=r"^AdagradUpdate\(.*: shapes do not fit"):
         replace(op, **{field: getattr(op, field)[1:]}).check()

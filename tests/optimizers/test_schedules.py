@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.optimizers.optimizer import lookahead_decays
 from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_steps
+from dnnstack.passes.average import lookahead_decays
 from dnnstack.training.rate_tables import make_schedule
 
 HEAD = """
@@ -32,28 +32,28 @@ def close(found: np.ndarray, expected: list[float]) -> None:
     np.testing.assert_array_equal(found, np.array(expected, np.float64).astype(np.float32))
 
 
-def test_fixed() -> None:
+def test_fixed():
     close(rates("fixed"), [0.5] * 8)
 
 
-def test_step_falls_at_multiples_of_its_size() -> None:
+def test_step_falls_at_multiples_of_its_size():
     close(rates("{type: step, step_size: 3, gamma: 0.5}"), [0.5] * 3 + [0.25] * 3 + [0.125] * 2)
 
 
-def test_step_size_in_epochs() -> None:
+def test_step_size_in_epochs():
     close(
         rates("{type: step, step_size_epochs: 0.5, gamma: 0.5}"),
         [0.5] * 2 + [0.25] * 2 + [0.125] * 2 + [0.0625] * 2,
     )
 
 
-def test_multistep_falls_at_the_milestone_itself() -> None:
+def test_multistep_falls_at_the_milestone_itself():
     close(
         rates("{type: multistep, milestones: [2, 7], gamma: 0.5}"), [0.5] * 2 + [0.25] * 5 + [0.125]
     )
 
 
-def test_milestones_in_epochs() -> None:
+def test_milestones_in_epochs():
     close(
         rates("{type: multistep, milestones_epochs: [0.75, 1], gamma: 0.5}"),
         [0.5] * 3 + [0.25] + [0.125] * 4,
@@ -75,39 +75,39 @@ def test_milestones_in_epochs() -> None:
         ),
     ],
 )
-def test_a_milestone_that_is_never_reached_is_an_error(text: str, wanted: str) -> None:
+def test_a_milestone_that_is_never_reached_is_an_error(text, wanted):
     with pytest.raises(ConfigError, match="never reached") as caught:
         rates(text)
     assert wanted in str(caught.value)
 
 
-def test_exp() -> None:
+def test_exp():
     close(rates("{type: exp, gamma: 0.5}", total=4), [0.5, 0.25, 0.125, 0.0625])
 
 
-def test_inv_is_caffes() -> None:
+def test_inv_is_caffes():
     close(rates("{type: inv, gamma: 1, power: 2}", total=4), [0.5, 0.125, 0.5 / 9, 0.5 / 16])
 
 
-def test_poly_reaches_zero_at_its_end_and_stays() -> None:
+def test_poly_reaches_zero_at_its_end_and_stays():
     close(
         rates("{type: poly, power: 2, max_steps: 4}"),
         [0.5, 0.5 * 0.5625, 0.125, 0.03125, 0, 0, 0, 0],
     )
 
 
-def test_poly_ends_with_training_by_default() -> None:
+def test_poly_ends_with_training_by_default():
     close(rates("{type: poly}", total=4), [0.5, 0.375, 0.25, 0.125])
 
 
-def test_cosine() -> None:
+def test_cosine():
     quarter = 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2
     last = 0.1 + 0.4 * (1 - math.sqrt(0.5)) / 2
     found = rates("{type: cosine, min_lr: 0.1, max_epochs: 1}", total=6)
     np.testing.assert_allclose(found, [0.5, quarter, 0.3, last, 0.1, 0.1], rtol=1e-7)
 
 
-def test_a_cosine_with_restarts_is_pytorchs() -> None:
+def test_a_cosine_with_restarts_is_pytorchs():
     # CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2, eta_min=0.1) from lr 0.5.
     found = rates("{type: cosine_restarts, length: 2, multiplier: 2, min_lr: 0.1}", total=7)
     quarter = [0.3 + 0.2 * math.cos(math.pi * k / 4) for k in range(4)]
@@ -129,7 +129,7 @@ def test_a_cosine_with_restarts_is_pytorchs() -> None:
         ("length: 13", []),
     ],
 )
-def test_where_cycles_end(options: str, ends: list[int]) -> None:
+def test_where_cycles_end(options, ends):
     text = f"{{type: cosine_restarts, {options}}}"
     schedule = make_schedule(parse_config(f"{HEAD}schedule: {text}\n", "x.yaml").schedule)
     found = schedule.cycle_ends(Length(12, 4))
@@ -149,12 +149,12 @@ def test_where_cycles_end(options: str, ends: list[int]) -> None:
         ("cycles: 3, multiplier: 10", "the first of 3 cycles have no step among the 8"),
     ],
 )
-def test_cycles_that_are_none(options: str, message: str) -> None:
+def test_cycles_that_are_none(options, message):
     with pytest.raises(ConfigError, match=message):
         rates(f"{{type: cosine_restarts, {options}}}")
 
 
-def test_one_cycle_peaks_and_ends_where_pytorch_does() -> None:
+def test_one_cycle_peaks_and_ends_where_pytorch_does():
     # OneCycleLR(max_lr=0.5, total_steps=10, pct_start=0.3, anneal_strategy="linear") with
     # div_factor 25 and final_div_factor chosen so that it ends at 0.
     found = rates("{type: one_cycle, shape: linear}", total=10)
@@ -163,7 +163,7 @@ def test_one_cycle_peaks_and_ends_where_pytorch_does() -> None:
     np.testing.assert_allclose(found, [*up, *down], rtol=1e-6, atol=1e-9)
 
 
-def test_one_cycle_in_the_form_of_a_cosine() -> None:
+def test_one_cycle_in_the_form_of_a_cosine():
     found = rates(
         "{type: one_cycle, start_factor: 0.2, end_factor: 0.1, peak_fraction: 0.5}", total=10
     )
@@ -173,13 +173,13 @@ def test_one_cycle_in_the_form_of_a_cosine() -> None:
 
 
 @pytest.mark.parametrize("total", [1, 2, 3])
-def test_one_cycle_is_finite_in_the_shortest_training(total: int) -> None:
+def test_one_cycle_is_finite_in_the_shortest_training(total):
     found = rates("{type: one_cycle, peak_fraction: 0.1}", total=total)
     assert np.isfinite(found).all()
     assert found[0] == np.float32(0.5)
 
 
-def test_compounding_multiplies_at_every_step_from_the_second_on() -> None:
+def test_compounding_multiplies_at_every_step_from_the_second_on():
     d = 0.1
     close(
         rates("{type: compounding, decay: 0.1}", total=4),
@@ -192,7 +192,7 @@ def test_compounding_multiplies_at_every_step_from_the_second_on() -> None:
     )
 
 
-def test_compounding_of_the_lecture_project_has_died_out_at_its_end() -> None:
+def test_compounding_of_the_lecture_project_has_died_out_at_its_end():
     found = rates("{type: compounding, decay: 0.00005}", lr=0.02, total=1600)
     expected = 0.02 * math.exp(-sum(math.log1p(5e-5 * i) for i in range(1, 1600)))
     np.testing.assert_allclose(found[-1], expected, rtol=1e-6)
@@ -200,33 +200,33 @@ def test_compounding_of_the_lecture_project_has_died_out_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("length", ["steps: 4", "epochs: 1"])
-def test_warmup_multiplies_the_schedule(length: str) -> None:
+def test_warmup_multiplies_the_schedule(length):
     found = rates(f"{{type: exp, gamma: 0.5, warmup: {{{length}, start_factor: 0.2}}}}", total=6)
     factors = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
     np.testing.assert_allclose(found, [0.5 * f * 0.5**t for t, f in enumerate(factors)], rtol=1e-6)
 
 
-def test_every_rate_is_rounded_once() -> None:
+def test_every_rate_is_rounded_once():
     found = rates("{type: inv, gamma: 1e-4, power: 0.75}", lr=0.01, total=100_000)
     t = 99_999
     assert found[t] == np.float32(0.01 * (1 + 1e-4 * t) ** -0.75)
 
 
-def test_length_of_training() -> None:
+def test_length_of_training():
     assert training_steps(None, 70, 10) == 70
     assert training_steps(2.5, None, 10) == 25
     assert training_steps(0.01, None, 10) == 1
     assert in_steps(0.26, 10) == 3
 
 
-def test_a_begun_step_of_the_training_is_done_whole() -> None:
+def test_a_begun_step_of_the_training_is_done_whole():
     """9.9 epochs of 48 steps are 475.2: PyTorch recipes count them as 476."""
     assert training_steps(9.9, None, 48) == 476
     # 0.07 * 100 is 7.000000000000001 in binary.
     assert training_steps(0.07, None, 100) == 7
 
 
-def test_piecewise_is_a_triangle_in_shares_of_the_training() -> None:
+def test_piecewise_is_a_triangle_in_shares_of_the_training():
     """np.interp over t with the corners 0, int(0.23 * 476) = 109 and 476."""
     text = "{type: piecewise, at_fractions: [0, 0.23, 1], factors: [0.2, 1, 0.07]}"
     found = rates(text, lr=1.0, per_epoch=48, total=training_steps(9.9, None, 48))
@@ -244,7 +244,7 @@ def test_piecewise_is_a_triangle_in_shares_of_the_training() -> None:
 
 
 @pytest.mark.parametrize("points", ["at: [2, 6]", "at_epochs: [0.5, 1.5]"])
-def test_piecewise_is_constant_outside_its_points(points: str) -> None:
+def test_piecewise_is_constant_outside_its_points(points):
     found = rates(f"{{type: piecewise, {points}, factors: [1, 0.2]}}")
     np.testing.assert_allclose(
         found, [0.5 * f for f in (1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2)], rtol=1e-6
@@ -259,7 +259,7 @@ def lookahead(text: str, total: int) -> np.ndarray:
     return lookahead_decays(**config.options(), total_steps=total)
 
 
-def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights() -> None:
+def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights():
     d = 0.95**5
     wanted = [-1, -1, -1, -1, d * (5 / 12) ** 3, -1, -1, -1, -1, d * (10 / 12) ** 3, -1, 1]
     close_to = np.array(wanted, np.float64).astype(np.float32)
@@ -267,13 +267,13 @@ def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights() -> No
     np.testing.assert_array_equal(lookahead("{}", 10)[-1], np.float32(d))
 
 
-def test_lookahead_may_be_the_same_throughout() -> None:
+def test_lookahead_may_be_the_same_throughout():
     found = lookahead("{every: 2, decay: 0.5, power: 0}", 6)
     np.testing.assert_array_equal(found, np.array([-1, 0.25] * 3, np.float32))
 
 
 @pytest.mark.parametrize(("fraction", "step"), [(0.57, 57), (0.29, 29), (0.155, 15), (1.0, 100)])
-def test_a_fraction_is_rounded_down_to_a_step(fraction: float, step: int) -> None:
+def test_a_fraction_is_rounded_down_to_a_step(fraction, step):
     """0.57 * 100 is 56.99999999999999 in floating point; 57 is meant."""
     text = f"{{type: piecewise, at_fractions: [0, {fraction}], factors: [0, 1]}}"
     found = rates(text, total=100)

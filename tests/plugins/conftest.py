@@ -40,7 +40,7 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with a config that names a plugin, which leaves ``ran`` behind if it runs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch, capsys):
     """Run a command in a folder; ``answer``: what is typed if it asks on these terminals."""
 
     def here(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import dnnstack
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ RIGHT = "return dy * (s + op.beta * x * s * (1 - s))"
         ("cross_entropy", (5,), {}),
     ],
 )
-def test_right_gradients_pass(kind: str, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+def test_right_gradients_pass(kind, shape, options):
     dnnstack.check_gradients(kind, shape, options)
 
 
@@ -36,7 +33,7 @@ def test_right_gradients_pass(kind: str, shape: tuple[int, ...], options: dict[s
     "wrong",
     ["return dy * s", "return dy * (s + op.beta * x * s * (1 - s)) * 1.001", "return dy / 0"],
 )
-def test_a_wrong_gradient_is_found(tmp_path: Path, wrong: str) -> None:
+def test_a_wrong_gradient_is_found(tmp_path, wrong):
     code = SWISH.read_text()
     assert code.count(RIGHT) == 1
     (tmp_path / "swish.py").write_text(code.replace(RIGHT, wrong))
@@ -45,7 +42,7 @@ def test_a_wrong_gradient_is_found(tmp_path: Path, wrong: str) -> None:
         dnnstack.check_gradients("swish", (5,))
 
 
-def test_a_wrong_loss_is_found(tmp_path: Path) -> None:
+def test_a_wrong_loss_is_found(tmp_path):
     code = next(path for path in PLUGINS if path.name == "log_cosh.py").read_text()
     (tmp_path / "log_cosh.py").write_text(code.replace("return np.tanh(", "return 2 * np.tanh("))
     load_plugin(tmp_path / "log_cosh.py")
@@ -53,12 +50,12 @@ def test_a_wrong_loss_is_found(tmp_path: Path) -> None:
         dnnstack.check_gradients("log_cosh", (4,))
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_an_unknown_kind_is_refused():
     with pytest.raises(ConfigError, match=r"'swisch' is no layer and no loss; .*load a plugin"):
         dnnstack.check_gradients("swisch", (5,))
 
 
-def test_where_a_gradient_is_checked() -> None:
+def test_where_a_gradient_is_checked():
     """From -2 to 2, no two alike and none near 0, where a kink may be."""
     for size in range(1, 40):
         values = np.sort(_spread((size, 1), np.random.default_rng(size)).ravel())

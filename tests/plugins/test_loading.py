@@ -86,7 +86,7 @@ def refusal(path: Path) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, code: str, message: str) -> None:
+def test_what_is_wrong_is_said_in_a_line(tmp_path, code, message):
     before = set(SCHEDULES)
     path = written(tmp_path, code)
     assert refusal(path).startswith(message)
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, code: str, message: str
     assert here("mine.py") is None
 
 
-def test_only_a_regular_file_of_a_moderate_size_is_read(tmp_path: Path) -> None:
+def test_only_a_regular_file_of_a_moderate_size_is_read(tmp_path):
     assert "cannot be read as a plugin: No such file" in refusal(tmp_path / "none.py")
     (tmp_path / "folder.py").mkdir()
     assert "is not a regular file" in refusal(tmp_path / "folder.py")
@@ -108,7 +108,7 @@ def test_only_a_regular_file_of_a_moderate_size_is_read(tmp_path: Path) -> None:
         assert "a plugin is a Python file whose name" in refusal(written(tmp_path, FLAT, name))
 
 
-def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path: Path) -> None:
+def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path):
     path = written(tmp_path, TRAP)
     first = load_plugin(path)
     (tmp_path / "ran").unlink()
@@ -122,7 +122,7 @@ def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path: Path) -> None
     assert SCHEDULES["flat"] is not old
 
 
-def test_a_changed_file_that_fails_leaves_what_was_loaded(tmp_path: Path) -> None:
+def test_a_changed_file_that_fails_leaves_what_was_loaded(tmp_path):
     path = written(tmp_path, "x = 1 / 0")
     assert "ZeroDivisionError" in refusal(path)
     assert not any("mine" in module for module in sys.modules if "plugin" in module)
@@ -134,12 +134,12 @@ def test_a_changed_file_that_fails_leaves_what_was_loaded(tmp_path: Path) -> Non
     assert sys.modules[SCHEDULES["flat"].__module__] is module
 
 
-def test_another_file_cannot_take_its_kind(tmp_path: Path) -> None:
+def test_another_file_cannot_take_its_kind(tmp_path):
     load_plugin(written(tmp_path, FLAT))
     assert "there is a schedule 'flat' already" in refusal(written(tmp_path, FLAT, "other.py"))
 
 
-def test_a_config_read_in_a_program_uses_what_was_loaded_and_loads_nothing(tmp_path: Path) -> None:
+def test_a_config_read_in_a_program_uses_what_was_loaded_and_loads_nothing(tmp_path):
     """Where nobody can be asked, as in a program, no code runs because a config names it."""
     path = written(tmp_path, TRAP, "trap.py")
     text = (
@@ -155,7 +155,7 @@ def test_a_config_read_in_a_program_uses_what_was_loaded_and_loads_nothing(tmp_p
     assert (entry.file, entry.sha256) == ("trap.py", plugin.sha256)
 
 
-def test_an_error_of_a_plugin_names_its_line(tmp_path: Path) -> None:
+def test_an_error_of_a_plugin_names_its_line(tmp_path):
     load_plugin(SWISH)
     op_kind = LAYERS["swish"].op  # type: ignore[attr-defined]
     try:
@@ -180,7 +180,7 @@ class Doubled(Op):
         (np.zeros((2, 3), complex), "returned ndarray, not an array of real numbers"),
     ],
 )
-def test_what_a_kernel_returns_is_checked(returned: Any, said: str) -> None:
+def test_what_a_kernel_returns_is_checked(returned, said):
     before = dict(KERNELS)
     try:
 
@@ -203,7 +203,7 @@ class Both(Op):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, None])
-def test_a_kernel_returns_as_many_values_as_it_names(count: int | None) -> None:
+def test_a_kernel_returns_as_many_values_as_it_names(count):
     before = dict(KERNELS)
     ones = np.ones((2, 3))
     try:
@@ -226,7 +226,7 @@ def test_a_kernel_returns_as_many_values_as_it_names(count: int | None) -> None:
         KERNELS.update(before)
 
 
-def test_a_kernel_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None:
+def test_a_kernel_that_is_missing_is_named_with_its_file(tmp_path):
     code = SWISH.read_text().replace('@kernel(SwishBackward, "exp")', "")
     (tmp_path / "half.py").write_text(code.replace('"swish"', '"half"'))
     load_plugin(tmp_path / "half.py")
@@ -247,7 +247,7 @@ def test_a_kernel_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None
     )
 
 
-def test_what_a_loss_returns_is_checked() -> None:
+def test_what_a_loss_returns_is_checked():
     class Spread(RowFormula):
         def value(self, x: Any, target: Any) -> Any:
             return x

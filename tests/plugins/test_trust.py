@@ -16,7 +16,6 @@ from dnnstack.plugins.loading import read_plugin
 from dnnstack.plugins.trust import is_trusted, remember, state_dir
 
 from ..support.plugin_files import CONFIG, TRAP
-from .conftest import Run
 
 COMMAND = ("config", "--config", "mine.yaml")
 NAMED = ("--plugin", "trap.py")
@@ -30,9 +29,7 @@ def ran(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("command", ["train", "summary", "explain", "config", "data"])
-def test_a_config_in_a_script_runs_no_plugin_that_is_not_named(
-    folder: Path, run: Run, command: str
-) -> None:
+def test_a_config_in_a_script_runs_no_plugin_that_is_not_named(folder, run, command):
     line = [command, "--config", "mine.yaml", *(["--no-sheet"] if command == "data" else [])]
     # What is piped in is no answer.
     done = run(folder, *line, typed="y\n" * 9)
@@ -44,13 +41,13 @@ def test_a_config_in_a_script_runs_no_plugin_that_is_not_named(
     assert ran(folder)
 
 
-def test_naming_it_is_not_remembered(folder: Path, run: Run) -> None:
+def test_naming_it_is_not_remembered(folder, run):
     assert run(folder, *COMMAND, *NAMED).returncode == 0
     assert run(folder, *COMMAND).returncode == 1
 
 
 @pytest.mark.parametrize("answer", ["", "n", "no", "sure", "Y E S"])
-def test_any_answer_but_yes_runs_nothing(folder: Path, run: Run, answer: str) -> None:
+def test_any_answer_but_yes_runs_nothing(folder, run, answer):
     done = run(folder, *COMMAND, answer=answer)
     assert done.returncode == 1
     assert "the plugin was not allowed, so nothing was run" in done.stderr
@@ -58,9 +55,7 @@ def test_any_answer_but_yes_runs_nothing(folder: Path, run: Run, answer: str) ->
     assert not state_dir().exists()
 
 
-def test_yes_is_asked_for_once_and_only_for_this_file(
-    folder: Path, run: Run, tmp_path: Path
-) -> None:
+def test_yes_is_asked_for_once_and_only_for_this_file(folder, run, tmp_path):
     done = run(folder, *COMMAND, answer="y")
     assert done.returncode == 0
     sha = read_plugin(folder / "trap.py").sha256
@@ -81,7 +76,7 @@ def test_yes_is_asked_for_once_and_only_for_this_file(
     assert not ran(folder)
 
 
-def test_on_a_terminal(folder: Path) -> None:
+def test_on_a_terminal(folder):
     """The question is on the error output; without an answer nothing runs."""
     for typed, status in ((b"\x04", 1), (b"yes\n", 0)):
         master, slave = pty.openpty()
@@ -103,7 +98,7 @@ def test_on_a_terminal(folder: Path) -> None:
         assert (b"schedule: flat" in out) == ran(folder) == (status == 0)
 
 
-def test_an_answer_that_cannot_be_remembered_holds_for_this_time(folder: Path, run: Run) -> None:
+def test_an_answer_that_cannot_be_remembered_holds_for_this_time(folder, run):
     state_dir().parent.write_text("in the way")
     done = run(folder, *COMMAND, answer="yes")
     assert done.returncode == 0
@@ -111,7 +106,7 @@ def test_an_answer_that_cannot_be_remembered_holds_for_this_time(folder: Path, r
     assert ran(folder)
 
 
-def test_a_run_and_its_checkpoints_run_nothing(folder: Path, run: Run, tmp_path: Path) -> None:
+def test_a_run_and_its_checkpoints_run_nothing(folder, run, tmp_path):
     """A stranger's folder, with the plugin everywhere that it could be looked for."""
     done = run(folder, "train", "--config", "mine.yaml", *NAMED)
     assert done.returncode == 0, done.stderr
@@ -146,7 +141,7 @@ def test_a_run_and_its_checkpoints_run_nothing(folder: Path, run: Run, tmp_path:
 @pytest.mark.parametrize(
     "name", ["../trap.py", "/tmp/trap.py", "a/trap.py", "trap", "trap.py\\n", "~/trap.py", ".py"]
 )
-def test_a_config_names_files_of_its_own_folder_alone(folder: Path, run: Run, name: str) -> None:
+def test_a_config_names_files_of_its_own_folder_alone(folder, run, name):
     (folder / "mine.yaml").write_text(CONFIG.replace("trap.py", f'"{name}"'), encoding="utf-8")
     shutil.copy(folder / "trap.py", folder.parent)
     done = run(folder, *COMMAND, answer="y")
@@ -156,7 +151,7 @@ def test_a_config_names_files_of_its_own_folder_alone(folder: Path, run: Run, na
     assert not ran(folder.parent)
 
 
-def test_a_key_on_the_command_line_names_no_plugin(folder: Path, run: Run) -> None:
+def test_a_key_on_the_command_line_names_no_plugin(folder, run):
     for assignment in ("plugins=trap.py", " plugins = [trap.py]", "plugins.0.file=trap.py"):
         done = run(folder, "config", "--config", "lenet.yaml", "--set", assignment, answer="y")
         assert done.returncode == 1
@@ -164,7 +159,7 @@ def test_a_key_on_the_command_line_names_no_plugin(folder: Path, run: Run) -> No
     assert not ran(folder)
 
 
-def test_a_hash_in_the_config_must_be_right(folder: Path, run: Run) -> None:
+def test_a_hash_in_the_config_must_be_right(folder, run):
     sha, wrong = read_plugin(folder / "trap.py").sha256, "ab" * 32
     remember(read_plugin(folder / "trap.py"))
     text = CONFIG.replace("trap.py", f"{{file: trap.py, sha256: {sha}}}")
@@ -180,9 +175,7 @@ def test_a_hash_in_the_config_must_be_right(folder: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("bit", [0o020, 0o002])
 @pytest.mark.parametrize("mode", ["folder", "file", "link"])
-def test_a_record_that_others_could_have_written_is_not_used(
-    folder: Path, mode: str, bit: int
-) -> None:
+def test_a_record_that_others_could_have_written_is_not_used(folder, mode, bit):
     code = read_plugin(folder / "trap.py")
     remember(code)
     assert is_trusted(code)
@@ -202,8 +195,8 @@ def test_a_record_that_others_could_have_written_is_not_used(
 
 
 def test_a_record_that_cannot_be_read_allows_nothing_and_is_not_replaced(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, tmp_path, monkeypatch
+):
     def failing(path: Path) -> os.stat_result:
         raise OSError(errno.EIO, "a bad sector")
 
@@ -219,7 +212,7 @@ def test_a_record_that_cannot_be_read_allows_nothing_and_is_not_replaced(
     assert not is_trusted(another)
 
 
-def test_a_record_is_private_and_has_a_line_for_a_file(folder: Path) -> None:
+def test_a_record_is_private_and_has_a_line_for_a_file(folder):
     odd = folder / "a\nb"
     odd.mkdir()
     shutil.copy(folder / "trap.py", odd)
@@ -238,7 +231,7 @@ def test_a_record_is_private_and_has_a_line_for_a_file(folder: Path) -> None:
     assert state_dir().stat().st_mode & 0o777 == 0o700
 
 
-def test_the_record_keeps_the_newest_and_is_never_too_long_to_be_read(folder: Path) -> None:
+def test_the_record_keeps_the_newest_and_is_never_too_long_to_be_read(folder):
     code = read_plugin(folder / "trap.py")
     remember(code)
     record = state_dir() / "trusted-plugins"
@@ -257,7 +250,7 @@ def test_the_record_keeps_the_newest_and_is_never_too_long_to_be_read(folder: Pa
     assert not is_trusted(code)
 
 
-def test_a_relative_state_folder_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_state_folder_is_ignored(folder, monkeypatch):
     """As the XDG specification says: it would be another one in every folder."""
     monkeypatch.setenv("HOME", str(folder))
     for value in ("state", ""):
@@ -266,7 +259,7 @@ def test_a_relative_state_folder_is_ignored(folder: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("marker", ["checkpoints", "log.jsonl"])
-def test_either_file_of_a_run_tells_its_folder(folder: Path, run: Run, marker: str) -> None:
+def test_either_file_of_a_run_tells_its_folder(folder, run, marker):
     """Where only one of them is left, or was ever written."""
     remember(read_plugin(folder / "trap.py"))
     assert run(folder, *COMMAND).returncode == 0
@@ -279,9 +272,7 @@ def test_either_file_of_a_run_tells_its_folder(folder: Path, run: Run, marker: s
 
 
 @pytest.mark.parametrize("terminal", ["stdin", "stderr"])
-def test_one_stream_on_a_terminal_is_not_enough_to_ask(
-    folder: Path, run: Run, terminal: str
-) -> None:
+def test_one_stream_on_a_terminal_is_not_enough_to_ask(folder, run, terminal):
     """Nobody would see the question, or what is typed comes from a file."""
     done = run(folder, *COMMAND, answer="y", terminals=[terminal])
     assert done.returncode == 1
@@ -289,7 +280,7 @@ def test_one_stream_on_a_terminal_is_not_enough_to_ask(
     assert not ran(folder)
 
 
-def test_a_name_with_a_forged_line_stays_on_its_line(folder: Path, run: Run) -> None:
+def test_a_name_with_a_forged_line_stays_on_its_line(folder, run):
     odd = folder / "x\ndnnstack: forged\x1b[2J"
     odd.mkdir()
     for name in ("mine.yaml", "trap.py"):

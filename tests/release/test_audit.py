@@ -6,7 +6,6 @@ import importlib.util
 import json
 import threading
 import zipfile
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ FIXED = _ranged({"introduced": "1.2"}, {"fixed": "1.10"})
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
+def lock(tmp_path):
     path = tmp_path / "lock.txt"
     hashed = "    --hash=sha256:00\n"
     path.write_text(f"other==2.0 ; python_version < '3.11' \\\n{hashed}some-name==1.5 \\\n{hashed}")
@@ -46,7 +45,7 @@ def lock(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_database(monkeypatch):
     monkeypatch.delenv("DNNSTACK_ADVISORIES", raising=False)
 
 
@@ -65,15 +64,13 @@ def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
         (_ranged({"introduced": "0"}, kind="GIT"), False),
     ],
 )
-def test_versions_are_compared(advisory: dict[str, Any], affected: bool) -> None:
+def test_versions_are_compared(advisory, affected):
     assert audit.affects(advisory, ("some-name", "1.5")) is affected
     assert not audit.affects(advisory, ("other", "1.5"))
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_a_vulnerable_version_fails(
-    tmp_path: Path, lock: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_a_vulnerable_version_fails(tmp_path, lock, capsys, kind):
     database = tmp_path / "database"
     if kind == "folder":
         (database / "vulns").mkdir(parents=True)
@@ -93,16 +90,14 @@ def test_a_vulnerable_version_fails(
     assert lines[-1].endswith("(2 advisories, the newest of 2026-01-02): 2 vulnerabilities")
 
 
-def test_nothing_found_passes(tmp_path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_found_passes(tmp_path, lock, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps({**LISTED, "affected": []}))
     monkeypatch.setenv("DNNSTACK_ADVISORIES", str(tmp_path))
     assert audit.main([str(lock)], NOWHERE) == 0
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", "{"])
-def test_a_database_that_was_named_and_cannot_be_used_is_an_error(
-    tmp_path: Path, lock: Path, content: str | None
-) -> None:
+def test_a_database_that_was_named_and_cannot_be_used_is_an_error(tmp_path, lock, content):
     database = tmp_path / "database"
     if content is not None:
         database.mkdir()
@@ -111,13 +106,13 @@ def test_a_database_that_was_named_and_cannot_be_used_is_an_error(
     assert audit.main([str(lock), "--database", str(database)]) == 2
 
 
-def test_an_empty_lock_file_is_an_error(tmp_path: Path) -> None:
+def test_an_empty_lock_file_is_an_error(tmp_path):
     (tmp_path / "lock.txt").write_text("# nothing\n")
     assert audit.main([str(tmp_path / "lock.txt")], NOWHERE) == 2
 
 
 @pytest.fixture
-def service() -> Iterator[HTTPServer]:
+def service():
     """Answers with ``answer``, and keeps the last question."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -139,7 +134,7 @@ def service() -> Iterator[HTTPServer]:
         thread.join()
 
 
-def test_without_a_database_the_service_is_asked(lock: Path, service: Any) -> None:
+def test_without_a_database_the_service_is_asked(lock, service):
     url = f"http://127.0.0.1:{service.server_port}/"
     service.answer = b'{"results": [{}, {}]}'
     assert audit.main([str(lock)], url) == 0
@@ -149,9 +144,7 @@ def test_without_a_database_the_service_is_asked(lock: Path, service: Any) -> No
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"results": [{}]}', b"<html>"])
-def test_what_was_not_audited_is_said(
-    lock: Path, service: Any, answer: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_not_audited_is_said(lock, service, answer, capsys):
     service.answer = answer
     assert audit.main([str(lock)], f"http://127.0.0.1:{service.server_port}/") == 0
     assert audit.main([str(lock)], NOWHERE) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pytest
+
+from ..support.ran import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
@@ -68,14 +69,11 @@ def _built(sources: Path, umask: int = 0o022, **environment: str) -> Built:
     target = sources.parent / f"{sources.name} built"
     target.mkdir()
     outer = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", _BUILD, target],
         cwd=sources,
         env={**outer, **environment},
         umask=umask,
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
@@ -83,18 +81,18 @@ def _built(sources: Path, umask: int = 0o022, **environment: str) -> Built:
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def first(tmp_path_factory):
     return _built(_copied(tmp_path_factory.mktemp("first") / "checkout", 0o644))
 
 
 @pytest.fixture(scope="module")
-def members(first: Built) -> dict[str, tarfile.TarInfo]:
+def members(first):
     """Path inside the sdist -> member."""
     with tarfile.open(first.sdist) as archive:
         return {str(PurePosixPath(*Path(m.name).parts[1:])): m for m in archive}
 
 
-def test_two_builds_give_equal_bytes(first: Built, tmp_path: Path) -> None:
+def test_two_builds_give_equal_bytes(first, tmp_path):
     """In another folder, of other times, modes and umask, after a build of other sources."""
     sources = _copied(tmp_path / "another place", 0o664)
     for file in sources.rglob("*"):
@@ -109,7 +107,7 @@ def test_two_builds_give_equal_bytes(first: Built, tmp_path: Path) -> None:
     assert again.wheel.read_bytes() == first.wheel.read_bytes()
 
 
-def test_the_wheel_of_the_sdist_is_that_of_the_checkout(first: Built, tmp_path: Path) -> None:
+def test_the_wheel_of_the_sdist_is_that_of_the_checkout(first, tmp_path):
     with tarfile.open(first.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
@@ -118,23 +116,19 @@ def test_the_wheel_of_the_sdist_is_that_of_the_checkout(first: Built, tmp_path: 
     assert again.sdist.read_bytes() == first.sdist.read_bytes()
 
 
-def test_the_time_of_a_build_can_be_chosen(first: Built, tmp_path: Path) -> None:
+def test_the_time_of_a_build_can_be_chosen(first, tmp_path):
     again = _built(_copied(tmp_path / "checkout", 0o644), SOURCE_DATE_EPOCH="1700000000")
     assert again.wheel.read_bytes() != first.wheel.read_bytes()
     with tarfile.open(again.sdist) as archive:
         assert {member.mtime for member in archive} == {1700000000}
 
 
-def test_members_of_the_sdist_say_nothing_of_who_built_it(
-    members: dict[str, tarfile.TarInfo],
-) -> None:
+def test_members_of_the_sdist_say_nothing_of_who_built_it(members):
     said = {(m.mode, m.uid, m.gid, m.uname, m.gname, m.mtime) for m in members.values()}
     assert said == {(0o644, 0, 0, "", "", 1577836800)}
 
 
-def test_the_sdist_holds_package_documents_and_nothing_else(
-    members: dict[str, tarfile.TarInfo],
-) -> None:
+def test_the_sdist_holds_package_documents_and_nothing_else(members):
     held = {name for name in members if PurePosixPath(name).parts[0] not in GENERATED}
     wanted = set(_sources())
     assert held == wanted
@@ -144,7 +138,7 @@ def test_the_sdist_holds_package_documents_and_nothing_else(
         assert suffix in known.get(folder, PACKAGED), name
 
 
-def test_links_of_the_documents_lead_into_the_sdist(members: dict[str, tarfile.TarInfo]) -> None:
+def test_links_of_the_documents_lead_into_the_sdist(members):
     for name in [name for name in members if name.endswith(".md")]:
         text = (ROOT / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#\s]+)", text):

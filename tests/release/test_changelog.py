@@ -25,22 +25,22 @@ def _versions() -> list[str]:
     return [match[1] for match in found if match]
 
 
-def test_the_newest_entry_is_the_version_of_now() -> None:
+def test_the_newest_entry_is_the_version_of_now():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert _versions()[0] == setup["metadata"]["version"] == version("dnnstack")
 
 
-def test_versions_stand_from_the_newest_to_the_oldest() -> None:
+def test_versions_stand_from_the_newest_to_the_oldest():
     numbers = list(map(Version, _versions()))
     assert numbers == sorted(set(numbers), reverse=True)
 
 
-def test_changes_are_of_known_kinds() -> None:
+def test_changes_are_of_known_kinds():
     assert {line.removeprefix("### ") for line in _headings("###")} <= {*KINDS}
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_the_version_stands_in_one_place():
     """The rest asks the metadata of the package."""
     wanted = re.compile(rf"(?<![\d.]){re.escape(version('dnnstack'))}(?![\d.])")
     folders = [

@@ -29,27 +29,27 @@ def _rows(text: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", sorted(licences.needed(licences.requirements())))
-def test_what_dnnstack_needs_is_listed_and_accepted(name: str) -> None:
+def test_what_dnnstack_needs_is_listed_and_accepted(name):
     package, _ = licences.needed(licences.requirements())[name]
     assert name in _rows(OWN), "write the page anew: python3 release/licences.py docs/licences.md"
     found = licences.licence(package)
     assert licences.is_accepted(found), f"{name} {package.version}: {found}"
 
 
-def test_what_is_locked_for_linux_is_listed() -> None:
+def test_what_is_locked_for_linux_is_listed():
     entries = re.findall(r"^([\w-]+)==\S+(.*)$", LOCK, re.MULTILINE)
     assert {name for name, marker in entries if "win32" not in marker} == {*_rows(PAGE)}
 
 
 @pytest.mark.parametrize("name", sorted(_rows(PAGE)))
-def test_what_is_listed_is_locked_and_accepted(name: str) -> None:
+def test_what_is_listed_is_locked_and_accepted(name):
     version, licence, why = _rows(PAGE)[name]
     assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", LOCK, re.MULTILINE)
     assert licences.is_accepted(licence)
     assert why
 
 
-def test_the_page_is_what_the_script_writes() -> None:
+def test_the_page_is_what_the_script_writes():
     """Beside the rows of packages of which another version is installed here."""
     try:
         written = licences.page()
@@ -83,7 +83,7 @@ def test_the_page_is_what_the_script_writes() -> None:
         ("Summary: says nothing", "unknown"),
     ],
 )
-def test_a_licence_is_found_in_metadata(tmp_path: Path, metadata: str, expression: str) -> None:
+def test_a_licence_is_found_in_metadata(tmp_path, metadata, expression):
     folder = tmp_path / "x-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{metadata}\n")
@@ -100,5 +100,5 @@ def test_a_licence_is_found_in_metadata(tmp_path: Path, metadata: str, expressio
         ("", False),
     ],
 )
-def test_licences_outside_the_list_are_refused(expression: str, accepted: bool) -> None:
+def test_licences_outside_the_list_are_refused(expression, accepted):
     assert licences.is_accepted(expression) is accepted

@@ -60,14 +60,14 @@ def _applies(requirement: Requirement, python: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
-def test_every_extra_of_users_has_a_file() -> None:
+def test_every_extra_of_users_has_a_file():
     users = {*_setup()["options.extras_require"]} - {"test", "dev", "bench"}
     assert {extra for extras in FILES.values() for extra in extras} == {*users, "test", "dev"}
     assert {path.name for path in (ROOT / "release").glob("*.txt")} == {*FILES}
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_entry_is_one_version_with_hashes(file: str) -> None:
+def test_every_entry_is_one_version_with_hashes(file):
     assert len(_entries(file)) > 25
     for requirement, hashes in _entries(file):
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
@@ -76,7 +76,7 @@ def test_every_entry_is_one_version_with_hashes(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", [name for name in FILES if name != "test.txt"])
-def test_users_get_what_is_tested(file: str) -> None:
+def test_users_get_what_is_tested(file):
     """The same files of all packages that the tests run with; only a GPU's are others."""
     tested = {str(requirement): hashes for requirement, hashes in _entries("test.txt")}
     names = {canonicalize_name(Requirement(text).name) for text in tested}
@@ -91,7 +91,7 @@ def test_users_get_what_is_tested(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_requirement_is_locked_within_its_range(python: str, file: str) -> None:
+def test_every_requirement_is_locked_within_its_range(python, file):
     locked: dict[str, str] = {}
     for requirement, _ in _entries(file):
         if _applies(requirement, python):

@@ -25,11 +25,11 @@ def written(target: Path, *words: str, **environment: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def bill(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def bill(tmp_path_factory):
     return written(tmp_path_factory.mktemp("sbom") / "a.json")
 
 
-def test_what_it_is_of(bill: dict[str, Any]) -> None:
+def test_what_it_is_of(bill):
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     own = bill["metadata"]["component"]
     assert (own["name"], own["version"]) == ("dnnstack", version("dnnstack"))
@@ -38,7 +38,7 @@ def test_what_it_is_of(bill: dict[str, Any]) -> None:
     assert bill["metadata"]["timestamp"].startswith("2020-01-01T00:00:00")
 
 
-def test_every_package_has_version_and_licence(bill: dict[str, Any]) -> None:
+def test_every_package_has_version_and_licence(bill):
     found = {each["name"]: each for each in bill["components"]}
     assert {"numpy", "pillow", "safetensors", "pydantic-core"} <= set(found)
     assert not {"optuna", "pytest", "cyclonedx-python-lib"} & set(found)
@@ -49,7 +49,7 @@ def test_every_package_has_version_and_licence(bill: dict[str, Any]) -> None:
         assert "unknown" not in str(licence)
 
 
-def test_everything_is_there_because_something_needs_it(bill: dict[str, Any]) -> None:
+def test_everything_is_there_because_something_needs_it(bill):
     needs = {each["ref"]: each.get("dependsOn", []) for each in bill["dependencies"]}
     waiting, reached = [bill["metadata"]["component"]["bom-ref"]], set()
     while waiting:
@@ -64,7 +64,7 @@ def test_everything_is_there_because_something_needs_it(bill: dict[str, Any]) ->
     assert used not in needs[bill["metadata"]["component"]["bom-ref"]]
 
 
-def test_extras_add_to_it(bill: dict[str, Any], tmp_path: Path) -> None:
+def test_extras_add_to_it(bill, tmp_path):
     pytest.importorskip("optuna")
     more = written(tmp_path / "more.json", "--extra", "sweep")
     names = {each["name"] for each in more["components"]}
@@ -72,14 +72,14 @@ def test_extras_add_to_it(bill: dict[str, Any], tmp_path: Path) -> None:
     assert more["serialNumber"] != bill["serialNumber"]
 
 
-def test_equal_packages_give_equal_bytes(tmp_path: Path) -> None:
+def test_equal_packages_give_equal_bytes(tmp_path):
     for seed in ("1", "2"):
         written(tmp_path / seed, PYTHONHASHSEED=seed, SOURCE_DATE_EPOCH="1000000000")
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
     assert b"2001-09-09T01:46:40" in (tmp_path / "1").read_bytes()
 
 
-def test_an_unknown_extra_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_extra_is_refused(tmp_path):
     with pytest.raises(subprocess.CalledProcessError) as caught:
         written(tmp_path / "a.json", "--extra", "nothing")
     assert caught.value.returncode == 2

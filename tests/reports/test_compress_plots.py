@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from dnnstack.reports import style
 from dnnstack.reports.compress_plots import draw_plots, mask_picture, weights_figure
 
 
-def test_a_pixel_is_a_weight_or_the_mean_over_a_square() -> None:
+def test_a_pixel_is_a_weight_or_the_mean_over_a_square():
     values = np.zeros((500, 600), np.float32)
     values[7, 11] = -0.5
     picture = mask_picture("a", values)
@@ -28,7 +26,7 @@ def test_a_pixel_is_a_weight_or_the_mean_over_a_square() -> None:
     assert (row[0] == style.BLUE).all(-1).sum() == 1
 
 
-def test_the_histogram_marks_every_shared_value() -> None:
+def test_the_histogram_marks_every_shared_value():
     before = np.random.default_rng(5).normal(size=(20, 30)).astype(np.float32)
     after = np.where(np.abs(before) > 1, np.sign(before) * np.float32(1.5), np.float32(0))
     (axes,) = weights_figure({"a_$1": (before, after)}).axes
@@ -39,7 +37,7 @@ def test_the_histogram_marks_every_shared_value() -> None:
     assert axes.get_title("left") == "a_$1"
 
 
-def test_values_are_shared_by_several_weights_and_zeros_are_never_drawn() -> None:
+def test_values_are_shared_by_several_weights_and_zeros_are_never_drawn():
     """Few weights may have few values without sharing any; the network before may be pruned."""
     before = np.random.default_rng(5).normal(size=(5, 30)).astype(np.float32)
     before[0] = 0
@@ -50,13 +48,13 @@ def test_values_are_shared_by_several_weights_and_zeros_are_never_drawn() -> Non
         assert sum(bar.get_height() for bar in bars) == 120
 
 
-def test_what_has_no_zeros_has_no_mask(tmp_path: Path) -> None:
+def test_what_has_no_zeros_has_no_mask(tmp_path):
     values = {"a": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     assert [path.name for path in draw_plots(values, values, tmp_path)] == ["weights.png"]
     assert draw_plots({}, values, tmp_path) == []
 
 
-def test_no_word_lies_on_a_bar() -> None:
+def test_no_word_lies_on_a_bar():
     even = np.random.default_rng(5).uniform(-1, 1, (100, 300)).astype(np.float32)
     shared = np.rint(even * 9) / np.float32(9)
     names = ("a", "b" * 60)

@@ -41,7 +41,7 @@ def compressed(name: str, source: Path, file: str = "net.dnnz", sha256: str = SH
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_named("net")
     compressed("net-compressed", Path("runs", SOURCE))
@@ -58,7 +58,7 @@ LINE = (
 )
 
 
-def test_below_its_run_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_below_its_run_and_in_json(capsys):
     run_named("other")
     lines = shown(capsys).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "net", "compressed", "other"]
@@ -76,7 +76,7 @@ def test_below_its_run_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert second["compressed"] == []
 
 
-def test_unfinished_and_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_and_gone(capsys):
     compressed("net-compressed-2", Path("runs", SOURCE), file="")
     Path("runs/net-compressed/net.dnnz").unlink()
     _, _, gone, unfinished = shown(capsys).splitlines()
@@ -86,9 +86,7 @@ def test_unfinished_and_gone(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_copies_have_their_own(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_have_their_own(capsys, monkeypatch):
     shutil.copytree("runs", "copy/runs", symlinks=True)
     monkeypatch.chdir("copy")
     assert shown(capsys).splitlines()[2] == LINE
@@ -99,15 +97,13 @@ def test_copies_have_their_own(
     assert (net.split()[0], blank, other) == ("net", "", LINE.strip())
 
 
-def test_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_run_that_is_gone(capsys):
     shutil.rmtree("runs/net")
     assert shown(capsys) == f"{LINE.strip()}\n"
     assert json.loads(shown(capsys, "--json")) == []
 
 
-def test_a_record_leads_nowhere_else_and_a_damaged_one_is_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_record_leads_nowhere_else_and_a_damaged_one_is_told(capsys):
     Path("secret.dnnz").write_bytes(b"12")
     record = compressed("out", Path("runs", SOURCE)) / "compress.json"
     for text in (record.read_text().replace("net.dnnz", "../../secret.dnnz"), "[]"):

@@ -207,6 +207,16 @@ def test_of_many_pixels_fewer_are_looked_at_and_not_at_once(
         np.testing.assert_array_equal(few, reduced(pictures[:5], 3))
 
 
+@pytest.mark.parametrize(("augment", "most"), [("[]", 32), ("[random_flip]", 16)])
+def test_of_many_pictures_two_rows_are_shown_or_one_with_its_epochs(
+    tiny: Tiny, tmp_path: Path, augment: str, most: int
+) -> None:
+    config = tiny(f"data.augment={augment}", "data.dataset.strokes.train_count=500")
+    rows = samples(report(config, tmp_path), 1)
+    assert {len(pictures) for _, pictures in rows} == {most}
+    assert len(rows) == (30 if most == 16 else 10)
+
+
 def test_pictures_are_made_smaller_by_means_of_squares() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 7), np.uint8)
     found = reduced(pictures, 3)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import os
 import stat
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def findings(tmp_path: Path) -> Findings:
     return {(f.section, f.name): f for f in found}
 
 
-def test_a_machine_that_runs_these_tests_is_ready(tmp_path: Path) -> None:
+def test_a_machine_that_runs_these_tests_is_ready(tmp_path):
     found = findings(tmp_path)
     assert not [f for f in found.values() if f.state == "missing"]
     assert found["Python", "numpy"].value == metadata.version("numpy")
@@ -70,14 +69,8 @@ def _version(changes: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_bytecode_that_is_not_kept(
-    switched_off: bool,
-    variable: str,
-    writable: bool,
-    there: bool,
-    advice: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    switched_off, variable, writable, there, advice, monkeypatch, tmp_path
+):
     file = tmp_path / "cache" / "module.pyc"
     if there:
         file.parent.mkdir()
@@ -99,18 +92,14 @@ def test_bytecode_that_is_not_kept(
         assert found.advice.endswith(f"'{tmp_path}/its place'")
 
 
-def test_a_package_that_is_missing_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
     _version({"safetensors": None}, monkeypatch)
     finding = findings(tmp_path)["Python", "safetensors"]
     assert finding.state == "missing"
     assert finding.advice.startswith("python3 -m pip install 'safetensors")
 
 
-def test_versions_are_held_against_what_was_tested(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_versions_are_held_against_what_was_tested(monkeypatch, tmp_path):
     wanted = ["numpy<3,>=2.0", "click <9,>=8.2", 'torch>=2; extra == "bench"', "odd==1.2"]
     monkeypatch.setattr(metadata, "requires", lambda name: wanted)
     _version({"dnnstack": "1", "numpy": "1.26.4", "click": "8.2", "odd": "1.2.0"}, monkeypatch)
@@ -133,20 +122,18 @@ def test_versions_are_held_against_what_was_tested(
         ("1.2", "", True),
     ],
 )
-def test_ranges(version: str, wanted: str, within: bool) -> None:
+def test_ranges(version, wanted, within):
     assert doctor._within(version, wanted) is within
 
 
-def test_a_source_tree_is_known_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_source_tree_is_known_as_such(monkeypatch, tmp_path):
     _version({"dnnstack": None}, monkeypatch)
     found = findings(tmp_path)
     assert found["Python", "dnnstack"].state == "note"
     assert found["Python", "pydantic"].state == "ok"
 
 
-def test_without_onednn_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_onednn_it_says_what_to_install(monkeypatch, tmp_path):
     def missing() -> None:
         raise BackendUnavailableError("oneDNN 3 was not found; install it")
 
@@ -156,9 +143,7 @@ def test_without_onednn_it_says_what_to_install(
     assert "install it" in finding.value
 
 
-def test_a_part_that_cannot_be_imported_does_not_hide_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_part_that_cannot_be_imported_does_not_hide_the_others(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "dnnstack.datasets", None)
     found = findings(tmp_path)
     assert "cannot be examined" in found["data", "data"].value
@@ -166,7 +151,7 @@ def test_a_part_that_cannot_be_imported_does_not_hide_the_others(
 
 
 @pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def tool(tmp_path, monkeypatch):
     """Put a program called nvidia-smi in front, and no driver below /proc."""
     folder = tmp_path / "bin"
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -181,9 +166,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     return make
 
 
-def test_gpus_that_the_tool_lists(
-    tool: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_the_tool_lists(tool, tmp_path, monkeypatch):
     tool('[ "$1" = "--query-gpu=driver_version,name,memory.total,compute_cap" ] || exit 1\n'
          "echo '580.65.06, NVIDIA H200, 143771 MiB, 9.0'")  # fmt: skip
     (gpu,) = doctor_gpu.gpus()
@@ -196,14 +179,14 @@ def test_gpus_that_the_tool_lists(
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'", "kill -9 $$"])
-def test_a_tool_that_fails_is_no_gpu(tool: Callable[[str], None], script: str) -> None:
+def test_a_tool_that_fails_is_no_gpu(tool, script):
     tool(script)
     assert doctor_gpu.gpus() == []
     (finding,) = doctor._gpu()
     assert (finding.name, finding.state) == ("NVIDIA", "ok")
 
 
-def test_packages_of_either_cuda_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_of_either_cuda_count(monkeypatch):
     every = {name: None for names in doctor_gpu._PACKAGES for name in names}
     _version({**every, "cupy-cuda12x": "14.2", "nvidia-cublas": "13.1"}, monkeypatch)
     found, missing = doctor_gpu.packages()
@@ -218,9 +201,7 @@ def test_packages_of_either_cuda_count(monkeypatch: pytest.MonkeyPatch) -> None:
         "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (nobody@)",
     ],
 )
-def test_gpus_that_the_driver_lists(
-    tool: Callable[[str], None], tmp_path: Path, release: str
-) -> None:
+def test_gpus_that_the_driver_lists(tool, tmp_path, release):
     tool("exit 1")
     folder = tmp_path / "driver"
     (folder / "gpus" / "0000:01:00.0").mkdir(parents=True)
@@ -234,13 +215,11 @@ def test_gpus_that_the_driver_lists(
     assert doctor_gpu.extra("") == "cuda12"
 
 
-def test_data_that_must_not_be_downloaded_is_marked(tmp_path: Path) -> None:
+def test_data_that_must_not_be_downloaded_is_marked(tmp_path):
     assert findings(tmp_path)["data", "mnist"].state == "note"
 
 
-def test_data_that_is_there_missing_and_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_is_there_missing_and_damaged(tmp_path, monkeypatch):
     monkeypatch.delenv("DNNSTACK_OFFLINE", raising=False)
     found = findings(tmp_path)
     assert found["data", "folder"].value == f"{tmp_path / 'data'} (--data-dir)"
@@ -260,14 +239,14 @@ def test_data_that_is_there_missing_and_damaged(
     assert "t10k-labels-idx1-ubyte: is not an IDX" in findings(tmp_path)["data", "mnist"].value
 
 
-def test_an_archive_that_is_no_original_is_damaged(tmp_path: Path) -> None:
+def test_an_archive_that_is_no_original_is_damaged(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cifar-100-binary.tar.gz").write_bytes(b"half")
     value = findings(tmp_path)["data", "cifar100"].value
     assert "cifar-100-binary.tar.gz: is truncated: it has 4 of 168513733 bytes" in value
 
 
-def test_the_real_data_is_verified(tmp_path: Path) -> None:
+def test_the_real_data_is_verified(tmp_path):
     folder = os.environ.get("DNNSTACK_DATA")
     if not folder:
         pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
@@ -276,7 +255,7 @@ def test_the_real_data_is_verified(tmp_path: Path) -> None:
     assert found["data", "folder"].value.endswith("(DNNSTACK_DATA)")
 
 
-def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
     # A file in a folder's place refuses every user, even one who may write everywhere.
     (tmp_path / "runs").write_text("")
     (tmp_path / "cache").write_text("")
@@ -288,7 +267,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert "DNNSTACK_CACHE" in found["folders", "cache"].advice
 
 
-def test_the_cache_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
     assert findings(tmp_path)["folders", "cache"].value.endswith("cache, not created yet")
     (tmp_path / "cache" / "deep").mkdir(parents=True)
@@ -296,7 +275,7 @@ def test_the_cache_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert findings(tmp_path)["folders", "cache"].value.endswith("cache, 3.00 MiB")
 
 
-def test_instructions_and_memory_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_and_memory_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor_machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(doctor_machine, "_MEMINFO", tmp_path / "meminfo")
     assert (doctor_machine.instruction_sets(), doctor_machine.memory()) == ([], None)
@@ -306,9 +285,7 @@ def test_instructions_and_memory_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert doctor_machine.memory() == (2 << 20, 1 << 20)
 
 
-def test_each_of_several_gpus_has_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_of_several_gpus_has_its_number(tmp_path, monkeypatch):
     several = [doctor_gpu.Gpu("580.1", f"a stand-in, {size} MiB") for size in (1, 2)]
     monkeypatch.setattr(doctor_gpu, "gpus", lambda: several)
     found = findings(tmp_path)
@@ -318,7 +295,7 @@ def test_each_of_several_gpus_has_its_number(
     assert findings(tmp_path)["GPU", "NVIDIA"].value == "a stand-in, 1 MiB"
 
 
-def test_a_file_in_the_place_of_the_data_folder(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_data_folder(tmp_path):
     (tmp_path / "data").write_text("")
     found = findings(tmp_path)
     assert found["data", "folder"].state == "note"

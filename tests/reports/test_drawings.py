@@ -26,9 +26,7 @@ def run_in(folder: Path, log: str = LOG) -> Path:
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_runs_have_their_curves_when_the_context_ends(
-    apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_have_their_curves_when_the_context_ends(apart, tmp_path, monkeypatch):
     said: list[str] = []
     runs = [run_in(tmp_path / str(i)) for i in range(3)]
     # A file that is called like a module is not imported, be it the user's or of a run.
@@ -43,7 +41,7 @@ def test_runs_have_their_curves_when_the_context_ends(
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_what_cannot_be_drawn_is_told(apart: bool, tmp_path: Path) -> None:
+def test_what_cannot_be_drawn_is_told(apart, tmp_path):
     said: list[str] = []
     with Drawings(said.append, apart) as drawn:
         drawn.draw(run_in(tmp_path / "run", "no,table\n1,2\n"))
@@ -52,9 +50,7 @@ def test_what_cannot_be_drawn_is_told(apart: bool, tmp_path: Path) -> None:
     assert str(tmp_path / "run" / "curves.png") in text
 
 
-def test_a_process_that_says_nothing_is_told_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_says_nothing_is_told_too(tmp_path, monkeypatch):
     said: list[str] = []
     run = run_in(tmp_path / "run")
     monkeypatch.setattr(drawings, "_PROGRAM", "raise SystemExit(3)")
@@ -63,9 +59,7 @@ def test_a_process_that_says_nothing_is_told_too(
     assert said == [f"{run / 'curves.png'}: the curves were not drawn (status 3)"]
 
 
-def test_a_process_that_dies_is_followed_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_is_followed_by_another(tmp_path, monkeypatch):
     """What it had in hand is told, the rest is drawn."""
     said: list[str] = []
     program = drawings._PROGRAM
@@ -82,9 +76,7 @@ def test_a_process_that_dies_is_followed_by_another(
     assert [(run / "curves.png").exists() for run in runs] == [False, True, True]
 
 
-def test_what_others_write_into_its_output_is_no_hindrance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_write_into_its_output_is_no_hindrance(tmp_path, monkeypatch):
     """Also without a line's end."""
     said: list[str] = []
     run = run_in(tmp_path / "run")
@@ -96,9 +88,7 @@ def test_what_others_write_into_its_output_is_no_hindrance(
     assert (run / "curves.png").is_file()
 
 
-def test_where_no_thread_begins_this_one_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_thread_begins_this_one_draws(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -111,9 +101,7 @@ def test_where_no_thread_begins_this_one_draws(
     assert all((run / "curves.png").is_file() for run in runs)
 
 
-def test_threads_have_no_more_processes_than_they_may_and_none_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_have_no_more_processes_than_they_may_and_none_twice(tmp_path, monkeypatch):
     running: list[int] = []
     counts: list[int] = []
     made: list[list[str]] = []
@@ -150,7 +138,7 @@ def test_threads_have_no_more_processes_than_they_may_and_none_twice(
     assert (len(counts), max(counts), running) == (64, 2, [])
 
 
-def test_a_folder_may_lie_anywhere(tmp_path: Path) -> None:
+def test_a_folder_may_lie_anywhere(tmp_path):
     said: list[str] = []
     names = ["two\nlines", "caf\udce9", "\x04"]
     with Drawings(said.append, True, most=1) as drawn:
@@ -161,9 +149,7 @@ def test_a_folder_may_lie_anywhere(tmp_path: Path) -> None:
     assert all((tmp_path / name / "run" / "curves.png").is_file() for name in names)
 
 
-def test_where_no_process_begins_this_one_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_process_begins_this_one_draws(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -175,7 +161,7 @@ def test_where_no_process_begins_this_one_draws(
     assert (run / "curves.png").is_file()
 
 
-def test_what_a_kill_has_kept_from_being_drawn_is_made_up(tmp_path: Path) -> None:
+def test_what_a_kill_has_kept_from_being_drawn_is_made_up(tmp_path):
     """Runs that are finished, and have no curves or those of a time before their last line."""
     run_in(tmp_path / "none")
     for name in ("new", "old", "open", "other"):

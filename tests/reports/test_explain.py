@@ -36,9 +36,7 @@ def _explained(config: RunConfig, backend: Backend, measured: bool = False) -> E
 
 
 @pytest.mark.parametrize("fusion", ["true", "false"])
-def test_every_operation_that_is_run_is_there_once(
-    tiny: Tiny, backend: Backend, fusion: str
-) -> None:
+def test_every_operation_that_is_run_is_there_once(tiny, backend, fusion):
     found = _explained(tiny(f"run.fusion={fusion}"), backend)
     rewrites = backend.rewrites if fusion == "true" else {}
     expected = rewritten(found.plain, rewrites).ops
@@ -57,9 +55,7 @@ def test_every_operation_that_is_run_is_there_once(
 
 
 @pytest.mark.parametrize("width", [40, 50])
-def test_a_narrow_terminal_has_figures_beside_or_below(
-    tiny: Tiny, reference: Backend, width: int
-) -> None:
+def test_a_narrow_terminal_has_figures_beside_or_below(tiny, reference, width):
     found = _explained(tiny(), reference)
     lines = as_text(found, width).splitlines()
     heads = [line for line in lines if line.endswith("   FLOP   bytes")]
@@ -70,7 +66,7 @@ def test_a_narrow_terminal_has_figures_beside_or_below(
     assert {len(line.rstrip("kMG ")) for line in figures} <= {width - 2, width}
 
 
-def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> None:
+def test_figures_are_those_of_the_operations(tiny, reference):
     found = _explained(tiny(), reference, measured=True)
     assert found.limits is not None
     for operation in found.operations:
@@ -85,7 +81,7 @@ def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> 
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_the_whole_step_lies_beside_its_calls(tiny: Tiny, reference: Backend) -> None:
+def test_the_whole_step_lies_beside_its_calls(tiny, reference):
     found = _explained(tiny(), reference, measured=True)
     step, total = found.whole, found.totals()["step"]
     assert step is not None
@@ -98,9 +94,7 @@ def test_the_whole_step_lies_beside_its_calls(tiny: Tiny, reference: Backend) ->
     assert text.index("whole step") < text.index("most to gain")
 
 
-def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(
-    tiny: Tiny, reference: Backend
-) -> None:
+def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(tiny, reference):
     found = _explained(tiny(), reference, measured=True)
     shape = replace(found, operations=tuple(_timed(o, at) for at, o in enumerate(found.operations)))
     gains = [(o.seconds or 0) - (o.limit_seconds or 0) for o in shape.most_to_gain(3)]
@@ -113,9 +107,7 @@ def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(
     assert below.most_to_gain(3) == []
 
 
-def test_no_share_is_above_the_limit(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_share_is_above_the_limit(tiny, reference, monkeypatch):
     """Limits that a step was faster than are measured again, and the better ones count."""
     asked = []
 
@@ -147,7 +139,7 @@ def test_no_share_is_above_the_limit(
     assert "faster" not in calm
 
 
-def test_bytes_are_those_of_the_numbers_as_they_are_kept(tiny: Tiny) -> None:
+def test_bytes_are_those_of_the_numbers_as_they_are_kept(tiny):
     if not library().has_bfloat16():
         pytest.skip("this processor does not multiply in bfloat16")
     plain, half = (
@@ -167,7 +159,7 @@ def _timed(operation: Operation, seconds: float) -> Operation:
     return replace(operation, calls=calls)
 
 
-def test_the_limit_is_the_larger_of_computing_and_moving(tiny: Tiny, reference: Backend) -> None:
+def test_the_limit_is_the_larger_of_computing_and_moving(tiny, reference):
     slow = Limits(gflops=1e-9, gbytes=1e9)
     far = Limits(gflops=1e9, gbytes=1e-9)
     for operation in _explained(tiny(), reference).operations:
@@ -179,9 +171,7 @@ def test_the_limit_is_the_larger_of_computing_and_moving(tiny: Tiny, reference: 
         )
 
 
-def test_every_call_is_there_and_measuring_trains_nothing(
-    tiny: Tiny, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_call_is_there_and_measuring_trains_nothing(tiny, backend, monkeypatch):
     ended: list[tuple[int, dict[str, NDArray[np.float32]]]] = []
     close = Session.close
 
@@ -202,11 +192,11 @@ def test_every_call_is_there_and_measuring_trains_nothing(
     ("value", "text"),
     [(0, "0"), (999, "999"), (1000, "1.00 k"), (36900000, "36.9 M"), (999700, "1.00 M")],
 )
-def test_quantity(value: float, text: str) -> None:
+def test_quantity(value, text):
     assert quantity(value) == text
 
 
-def test_a_batch_in_parts_has_its_update_explained(tiny: Tiny, backend: Backend) -> None:
+def test_a_batch_in_parts_has_its_update_explained(tiny, backend):
     rule = "optimizer={type: adam, lr: 0.1, ema: {decay: 0.9}, lookahead: {}}"
     found = _explained(tiny(rule, "train.accumulate=4"), backend, measured=True)
     kinds = [type(operation.op).__name__ for operation in found.operations]
@@ -221,9 +211,7 @@ def test_a_batch_in_parts_has_its_update_explained(tiny: Tiny, backend: Backend)
     assert found.whole.calls_seconds == pytest.approx(once + 4 * often)
 
 
-def test_calls_that_are_alike_are_one_line_with_their_number_and_time(
-    tiny: Tiny, reference: Backend
-) -> None:
+def test_calls_that_are_alike_are_one_line_with_their_number_and_time(tiny, reference):
     found = _explained(tiny(), reference, measured=True)
     first = found.operations[0]
     call = replace(first.calls[0], seconds=0.002)
@@ -234,9 +222,7 @@ def test_calls_that_are_alike_are_one_line_with_their_number_and_time(
     assert "4.00 ms" in line
 
 
-def test_choices_made_beside_other_programs_are_told_once(
-    tiny: Tiny, onednn: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_choices_made_beside_other_programs_are_told_once(tiny, onednn, monkeypatch, tmp_path):
     """In a line each, of ``explain`` and of ``train``."""
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
     busy = SimpleNamespace(crowd=lambda threads: True)
@@ -252,7 +238,7 @@ def test_choices_made_beside_other_programs_are_told_once(
     assert notices == [DISTURBED] * 2
 
 
-def test_what_another_call_does_is_not_called_nothing(tiny: Tiny, reference: Backend) -> None:
+def test_what_another_call_does_is_not_called_nothing(tiny, reference):
     """As a max-pool in a convolution's kernel; a view is nothing."""
     found = _explained(tiny(), reference)
     bare = [replace(each, calls=()) for each in found.operations]

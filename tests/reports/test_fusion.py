@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,10 @@ from dnnstack.graph.graph import Graph, Op, Origin
 from dnnstack.graph.ops import Fused
 from dnnstack.graph.rewrites import LIBRARY_REWRITES, rewritten
 from dnnstack.reports.fusion import replacements, same_op
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.sections import composition
+
+from ..support import composed
 
 _STACKS = {
     "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "
@@ -29,7 +31,7 @@ def _plain(config: RunConfig) -> Graph:
     info = describe_data(config)
     network = build_network(config, info)
     scaling = preprocessing(config, info)
-    return network.train_graph(8, "train", 40, 5, 10, scaling, optimizer(config))
+    return composed.train_graph(network, 8, "train", 40, 5, 10, scaling, composition(config))
 
 
 def _config(layers: str) -> RunConfig:
@@ -46,7 +48,7 @@ def _names(ops: tuple[Op, ...]) -> list[str]:
 
 @pytest.mark.parametrize("layers", _STACKS.values(), ids=_STACKS)
 @pytest.mark.parametrize("names", [list(REWRITES), *([name] for name in REWRITES), []])
-def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list[str]) -> None:
+def test_every_plain_operation_is_kept_or_replaced_once(layers, names):
     plain = _plain(_config(layers))
     graph = rewritten(plain, {name: REWRITES[name] for name in names})
     found = replacements(plain, graph)
@@ -58,7 +60,7 @@ def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list
         assert {source.origin[0] for source in sources} <= set(op.origin)
 
 
-def test_what_one_kernel_for_several_operations_stands_for() -> None:
+def test_what_one_kernel_for_several_operations_stands_for():
     plain = _plain(_config(_STACKS["convolutions"]))
     graph = rewritten(plain, REWRITES)
     replaced = replacements(plain, graph)
@@ -69,14 +71,14 @@ def test_what_one_kernel_for_several_operations_stands_for() -> None:
     )
 
 
-def test_a_call_for_several_layers_is_found_again() -> None:
+def test_a_call_for_several_layers_is_found_again():
     plain = _plain(_config(_STACKS["dense"]))
     op = plain.ops[3]
     assert same_op(replace(op, origin=(*op.origin, Origin("other", "forward"))), plain.ops) is op
     assert same_op(replace(op, origin=op.origin), plain.ops[:3]) is None
 
 
-def test_what_each_fusion_stands_for() -> None:
+def test_what_each_fusion_stands_for():
     plain = _plain(_config(_STACKS["convolutions"]))
     graph = rewritten(plain, LIBRARY_REWRITES)
     replaced = replacements(plain, graph)
@@ -98,6 +100,6 @@ def test_what_each_fusion_stands_for() -> None:
     ]
 
 
-def test_nothing_is_replaced_where_nothing_was_rewritten(tiny: Callable[..., RunConfig]) -> None:
+def test_nothing_is_replaced_where_nothing_was_rewritten(tiny):
     plain = _plain(tiny())
     assert replacements(plain, rewritten(plain, {})) == {}

@@ -11,7 +11,7 @@ from dnnstack.many.journal import Journal, Trial
 from dnnstack.many.statistics import report_group
 from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
-from dnnstack.training.records.group import Group, Kind
+from dnnstack.training.records.group import Group, Kind, Member
 
 
 def _group(folder: Path, kind: Kind, *states: str) -> Path:
@@ -32,7 +32,7 @@ def _group(folder: Path, kind: Kind, *states: str) -> Path:
     return path
 
 
-def test_a_search_has_a_median_and_no_mean(tmp_path: Path) -> None:
+def test_a_search_has_a_median_and_no_mean(tmp_path):
     """Its trials are different trainings; seeds are the same one, drawn again."""
     paths = [_group(tmp_path, kind, *["finished"] * 3) for kind in ("sweep", "seeds")]
     reports = [report_group(path) for path in paths]
@@ -54,13 +54,11 @@ def test_a_search_has_a_median_and_no_mean(tmp_path: Path) -> None:
         (("interrupted", "failed"), 2, "failed"),
     ],
 )
-def test_a_group_has_the_state_of_its_runs(
-    tmp_path: Path, states: tuple[str, ...], planned: int, expected: str
-) -> None:
+def test_a_group_has_the_state_of_its_runs(tmp_path, states, planned, expected):
     assert group_state(_group(tmp_path, "seeds", *states), planned) == expected
 
 
-def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path: Path) -> None:
+def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path):
     path = _group(tmp_path, "sweep")
     journal = Journal(path)
     with journal.alone():
@@ -70,3 +68,25 @@ def test_a_trial_that_has_no_folder_yet_is_to_be_trained(tmp_path: Path) -> None
     with journal.alone():
         journal.end(Trial(0, {}, "failed", why="a config that does not fit"))
     assert report_group(path).planned == 0
+
+
+@pytest.mark.parametrize("kept", [("correct",), ("count",), (), ("correct", "count")])
+def test_samples_are_summed_up_only_where_all_folds_have_counted_them(
+    tmp_path: Path, kept: tuple[str, ...]
+) -> None:
+    """Logs of older versions have no counts."""
+    path = create_group(
+        tmp_path, "tiny-folds", Group("folds", "", members=(Member("run-1"), Member("run-2")))
+    )
+    for member in (1, 2):
+        counts = {"correct": 2 + member, "count": 5}
+        if member == 2:
+            counts = {key: counts[key] for key in kept}
+        line = {"event": "validation", "step": 9, "accuracy": 0.5, "loss": 1.0, "best": True}
+        lines = [{**line, **counts}, {"event": "end", "step": 9, "state": "finished"}]
+        run = path / f"run-{member}"
+        run.mkdir()
+        text = "".join(f"{json.dumps(each)}\n" for each in lines)
+        (run / "log.jsonl").write_text(text, encoding="utf-8")
+        (run / "config.yaml").write_text("name: run\n", encoding="utf-8")
+    assert report_group(path).together == ((7, 10) if len(kept) == 2 else None)

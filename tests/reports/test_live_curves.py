@@ -9,8 +9,7 @@ import pytest
 from dnnstack.reports import live_curves
 from dnnstack.reports.live_curves import SHARE, LiveCurves
 from dnnstack.training.listener import Listener, Started
-from dnnstack.training.metrics import Metrics
-from dnnstack.training.records.state import START
+from dnnstack.training.records.formats.state import START, Metrics
 
 FOUND = Metrics(0.5, 3, 4)
 
@@ -33,7 +32,7 @@ class _Drawing:
 
 
 @pytest.fixture
-def drawing(monkeypatch: pytest.MonkeyPatch) -> _Drawing:
+def drawing(monkeypatch):
     return _Drawing(monkeypatch)
 
 
@@ -44,7 +43,7 @@ def _begun(heard: Listener) -> LiveCurves:
     return curves
 
 
-def test_drawing_takes_no_more_than_its_share(drawing: _Drawing) -> None:
+def test_drawing_takes_no_more_than_its_share(drawing):
     curves = _begun(Listener())
     for step in range(3000):
         drawing.now += 0.5
@@ -62,7 +61,7 @@ def test_drawing_takes_no_more_than_its_share(drawing: _Drawing) -> None:
     assert 5 <= len(drawing.drawn) - before <= 8
 
 
-def test_what_fails_is_left_to_the_end(drawing: _Drawing) -> None:
+def test_what_fails_is_left_to_the_end(drawing):
     heard: list[str] = []
 
     class Notices(Listener):
@@ -78,7 +77,7 @@ def test_what_fails_is_left_to_the_end(drawing: _Drawing) -> None:
     assert heard == []
 
 
-def test_a_short_training_draws_nothing_before_its_end(drawing: _Drawing) -> None:
+def test_a_short_training_draws_nothing_before_its_end(drawing):
     curves = _begun(Listener())
     for step in range(49):
         drawing.now += 1.0
@@ -86,7 +85,7 @@ def test_a_short_training_draws_nothing_before_its_end(drawing: _Drawing) -> Non
     assert drawing.drawn == []
 
 
-def test_everything_is_passed_on() -> None:
+def test_everything_is_passed_on():
     """Every method that a listener has, and with what it was called."""
     names = [name for name in vars(Listener) if not name.startswith("_")]
     assert not [name for name in names if getattr(LiveCurves, name) is getattr(Listener, name)]
@@ -119,7 +118,7 @@ def test_everything_is_passed_on() -> None:
     assert calls == [(name, given[name]) for name in names]
 
 
-def test_a_training_draws_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_draws_while_it_goes_on(tmp_path, monkeypatch):
     """With a share of everything, the file is there after the first validation."""
     import dnnstack
 
@@ -140,7 +139,7 @@ def test_a_training_draws_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in (tmp_path / "runs" / "tiny").glob(".*")] == []
 
 
-def test_every_report_is_passed_on() -> None:
+def test_every_report_is_passed_on():
     names = [name for name, each in vars(Listener).items() if callable(each)]
     assert len(names) > 6
     assert not [name for name in names if getattr(LiveCurves, name) is getattr(Listener, name)]

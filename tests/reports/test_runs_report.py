@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
 from dnnstack.many.outcome import outcome
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.listener import Listener, Progress
-from dnnstack.training.records import run_log
+from dnnstack.training.records.formats import run_log
+from dnnstack.training.records.formats.run_log import cut_log
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import cut_log
 from dnnstack.training.records.runs import create_run, reopen_run
 from dnnstack.training.trainer import train
 
@@ -51,7 +50,7 @@ def only(folder: Path) -> RunReport:
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
-def test_how_it_ended(tmp_path: Path, state: str) -> None:
+def test_how_it_ended(tmp_path, state):
     end = event("end", 25, state=state, training_seconds=5.0, error="Oops: x")
     write(tmp_path, "net", START, TRAINED, BEST, WORSE, end)
     assert only(tmp_path).to_json() == {
@@ -72,13 +71,13 @@ def test_how_it_ended(tmp_path: Path, state: str) -> None:
     }
 
 
-def test_versions_are_those_of_the_last_start(tmp_path: Path) -> None:
+def test_versions_are_those_of_the_last_start(tmp_path):
     starts = [event(name, 0, versions={"dnnstack": name}) for name in ("start", "resume")]
     write(tmp_path, "net", *starts, TRAINED)
     assert only(tmp_path).to_json()["versions"] == {"dnnstack": "resume"}
 
 
-def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path: Path) -> None:
+def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path):
     path = write(tmp_path, "net", START, TRAINED, tail='{"event": "val')
     report = only(tmp_path)
     assert (report.state, report.step, report.seconds) == ("died", 10, 2.0)
@@ -88,7 +87,7 @@ def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path: Path) -> None
     assert report.best_accuracy is None
 
 
-def test_a_resume_begins_anew_and_adds_up(tmp_path: Path) -> None:
+def test_a_resume_begins_anew_and_adds_up(tmp_path):
     end = event("end", 20, state="interrupted", training_seconds=3.0)
     again = event("resume", 20, time=500.0, total_steps=80)
     path = write(tmp_path, "net", START, TRAINED, end, again, event("train", 30, seconds=1.5))
@@ -99,20 +98,20 @@ def test_a_resume_begins_anew_and_adds_up(tmp_path: Path) -> None:
         assert only(tmp_path).state == "running"
 
 
-def test_the_time_of_every_process_counts(tmp_path: Path) -> None:
+def test_the_time_of_every_process_counts(tmp_path):
     again = [event("resume", step, time=500.0 + step, total_steps=80) for step in (20, 40)]
     first, second, third = (event("train", step, seconds=step / 10) for step in (20, 40, 60))
     write(tmp_path, "net", START, first, again[0], second, again[1], third)
     assert only(tmp_path).seconds == 2.0 + 4.0 + 6.0
 
 
-def test_a_rollback_takes_steps_back(tmp_path: Path) -> None:
+def test_a_rollback_takes_steps_back(tmp_path):
     back = event("rollback", 10, rollback=1)
     write(tmp_path, "net", START, TRAINED, event("train", 30), back)
     assert only(tmp_path).step == 10
 
 
-def test_order_and_strangers(tmp_path: Path) -> None:
+def test_order_and_strangers(tmp_path):
     write(tmp_path, "b", {**START, "time": 1.0})
     write(tmp_path, "a", {**START, "time": 2.0})
     write(tmp_path, "c")
@@ -121,7 +120,7 @@ def test_order_and_strangers(tmp_path: Path) -> None:
     assert report_runs(tmp_path / "missing") == []
 
 
-def test_of_real_runs(tiny: Make, reference: Backend) -> None:
+def test_of_real_runs(tiny, reference):
     class Stop(Listener):
         step = 0
 
@@ -145,7 +144,7 @@ def test_of_real_runs(tiny: Make, reference: Backend) -> None:
     assert [one.state for one in report_runs(Path(config.run.dir))] == ["finished"] * 2
 
 
-def test_the_table_fits_its_width() -> None:
+def test_the_table_fits_its_width():
     def one(run: str, config: str, **more: Any) -> RunReport:
         values = {
             "path": Path(run),
@@ -191,7 +190,7 @@ def test_the_table_fits_its_width() -> None:
         "\x00\xff",
     ],
 )
-def test_a_bad_line_says_nothing_of_its_run_or_of_others(tmp_path: Path, line: str) -> None:
+def test_a_bad_line_says_nothing_of_its_run_or_of_others(tmp_path, line):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text("name: x\n")
@@ -203,7 +202,7 @@ def test_a_bad_line_says_nothing_of_its_run_or_of_others(tmp_path: Path, line: s
     assert as_text([one, other])
 
 
-def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_read_is_told(tmp_path, monkeypatch):
     for name in ("a", "b"):
         write(tmp_path, name, START)
 
@@ -219,7 +218,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert faults == [f"{tmp_path / 'a' / 'log.jsonl'}: cannot be read: Input/output error"]
 
 
-def test_a_log_without_a_readable_line_is_told(tmp_path: Path) -> None:
+def test_a_log_without_a_readable_line_is_told(tmp_path):
     """Of a run that was killed before its first line, nothing is lost."""
     for name, text in (("a", "garbage\n"), ("b", ""), ("c", ""), ("d", '{"event": "st')):
         path = write(tmp_path, name)
@@ -243,7 +242,7 @@ def test_a_log_without_a_readable_line_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"garbage", b"", b"\xff\xfe", b"seed: 1\nlayers: []\n"])
-def test_a_config_that_cannot_be_read_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_config_that_cannot_be_read_is_told(tmp_path, content):
     """Its log can be, so the run is listed."""
     for name in ("a", "b"):
         write(tmp_path, name, START)
@@ -255,13 +254,13 @@ def test_a_config_that_cannot_be_read_is_told(tmp_path: Path, content: bytes) ->
     assert fault.startswith(f"{tmp_path / 'a' / 'config.yaml'}: cannot be read as a config; ")
 
 
-def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+def test_a_file_is_no_folder_of_runs(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(CheckpointError, match="file: is a file, not a folder of runs"):
         report_runs(tmp_path / "file")
 
 
-def test_a_long_log_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
+def test_a_long_log_takes_no_more_memory_than_a_short_one(tmp_path):
     trained = [event("train", step, seconds=0.1 * step) for step in range(20_000)]
     path = write(tmp_path, "net", START, *trained, BEST)
     report_runs(tmp_path)

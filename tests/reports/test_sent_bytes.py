@@ -30,7 +30,7 @@ def rows(split: str = "dense layers") -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_the_table_of_bytes_is_what_the_summary_counts(name: str) -> None:
+def test_the_table_of_bytes_is_what_the_summary_counts(name):
     config, layers = NETS[name]
     split = [f"layers.{layer}.parallel={{split: units}}" for layer in layers]
     told = [cells for each, cells in rows() if each == name]
@@ -47,7 +47,7 @@ def test_the_table_of_bytes_is_what_the_summary_counts(name: str) -> None:
         assert cells[1:6] == [f"{n / 1e6:.{digits}f}" for n in sent]
 
 
-def test_so_is_the_table_of_rows_that_are_split() -> None:
+def test_so_is_the_table_of_rows_that_are_split():
     for _, cells in rows("rows"):
         plain, banded = (
             summarize(load_config(name).config, Path(name), ranks=int(cells[0]))

@@ -14,7 +14,10 @@ from dnnstack.reports import summary as summarizing
 from dnnstack.reports.summary import NetworkSummary, summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.reports.units import bytes_text
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.sections import composition
+
+from ..support import composed
 
 # The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
 KIB, MIB = 1024, 1024**2
@@ -45,7 +48,7 @@ LECTURE_OUTPUTS = {
 
 
 @pytest.fixture(scope="module")
-def vgg() -> NetworkSummary:
+def vgg():
     return summarize(load_config("vgg16.yaml").config, Path("vgg16.yaml"))
 
 
@@ -57,7 +60,7 @@ def by_name(summary: NetworkSummary) -> dict[str, summarizing.Row]:
     return {row.name: row for row in summary.rows}
 
 
-def test_lenet_by_hand() -> None:
+def test_lenet_by_hand():
     summary = lenet()
     rows = by_name(summary)
     assert [row.name for row in summary.rows][:3] == ["input", "conv2d_1", "max_pool2d_1"]
@@ -78,7 +81,7 @@ def test_lenet_by_hand() -> None:
     assert summary.training.activations == sum(row.activation_bytes for row in summary.rows)
 
 
-def test_momentum_and_fusion_count() -> None:
+def test_momentum_and_fusion_count():
     plain = lenet("optimizer.momentum=0", "run.fusion=false")
     assert plain.training.optimizer == 0
     rows = by_name(plain)
@@ -88,7 +91,7 @@ def test_momentum_and_fusion_count() -> None:
     assert rows["conv2d_1"].forward_flops == by_name(lenet())["conv2d_1"].forward_flops
 
 
-def test_another_batch_size_scales_activations_alone() -> None:
+def test_another_batch_size_scales_activations_alone():
     one, many = lenet(batch_size=1), lenet(batch_size=256)
     assert (one.batch_size, many.batch_size) == (1, 256)
     assert (one.parameters, one.forward_flops) == (many.parameters, many.forward_flops)
@@ -106,23 +109,23 @@ def test_another_batch_size_scales_activations_alone() -> None:
         ("train.accumulate=7", "cannot be computed in 7 parts"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(override: str, reason: str) -> None:
+def test_what_cannot_be_trained_is_refused(override, reason):
     with pytest.raises((ConfigError, DatasetError), match=reason):
         lenet(override)
 
 
-def test_a_batch_to_look_at_may_be_larger_than_the_data_set() -> None:
+def test_a_batch_to_look_at_may_be_larger_than_the_data_set():
     assert lenet(batch_size=100_000).batch_size == 100_000
 
 
-def test_a_shape_error_names_the_file() -> None:
+def test_a_shape_error_names_the_file():
     text = "data: {dataset: mnist}\nlayers: [{dense: {units: 10}}]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     with pytest.raises(ShapeError, match=r"^flat\.yaml:2:10: layer 1 'dense_1'"):
         summarize(parse_config(text + rest, "flat.yaml"), Path("flat.yaml"))
 
 
-def test_vgg16(vgg: NetworkSummary) -> None:
+def test_vgg16(vgg):
     rows = by_name(vgg)
     assert vgg.parameters == 138_357_544
     assert bytes_text(rows["fc6"].weight_bytes) == "392 MiB"
@@ -134,7 +137,7 @@ def test_vgg16(vgg: NetworkSummary) -> None:
     assert vgg.training.total > 2**33
 
 
-def test_vgg16_is_the_lecture_s() -> None:
+def test_vgg16_is_the_lecture_s():
     config = load_config("vgg16.yaml").config
     rows = by_name(summarize(config, Path("vgg16.yaml"), batch_size=1))
     for name, wanted in LECTURE_WEIGHTS.items():
@@ -149,7 +152,7 @@ def test_vgg16_is_the_lecture_s() -> None:
     assert kept[: len(maps)] == [4 * prod(row.output_shape) for row in maps]
 
 
-def test_alexnet_has_the_parameters_of_the_paper() -> None:
+def test_alexnet_has_the_parameters_of_the_paper():
     summary = summarize(load_config("alexnet.yaml").config, Path("alexnet.yaml"))
     assert summary.parameters == 60_965_224
     assert by_name(summary)["conv1"].output_shape == (96, 55, 55)
@@ -165,12 +168,12 @@ def test_alexnet_has_the_parameters_of_the_paper() -> None:
         ("resnet18.yaml", 11_689_512),
     ],
 )
-def test_residual_nets(name: str, parameters: int) -> None:
+def test_residual_nets(name, parameters):
     summary = summarize(load_config(name).config, Path(name))
     assert summary.parameters == parameters
 
 
-def test_layers_of_composites_have_their_own_rows() -> None:
+def test_layers_of_composites_have_their_own_rows():
     summary = summarize(load_config("cifar10-resnet20.yaml").config, Path("x.yaml"), batch_size=1)
     rows = by_name(summary)
     block, inner = rows["residual_4"], rows["residual_4.conv2d_8"]
@@ -187,12 +190,12 @@ def test_layers_of_composites_have_their_own_rows() -> None:
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_packaged_configs_fit_80_columns(name: str) -> None:
+def test_packaged_configs_fit_80_columns(name):
     summary = summarize(load_config(name).config, Path(name))
     assert max(map(len, as_text(summary).splitlines())) <= 80
 
 
-def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> None:
+def test_the_text_has_every_figure_and_fits_80_columns(vgg):
     for summary in (vgg, lenet(), lenet(batch_size=4096)):
         text = as_text(summary)
         assert max(map(len, text.splitlines())) <= 80
@@ -207,7 +210,7 @@ def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> N
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 6), (60, 5), (50, 4), (40, 3)])
-def test_a_narrow_terminal_has_fewer_columns(vgg: NetworkSummary, width: int, columns: int) -> None:
+def test_a_narrow_terminal_has_fewer_columns(vgg, width, columns):
     lines = as_text(vgg, width).splitlines()
     head, rule = lines[2:4]
     heads = ["layer", "output", "parameters", "MFLOP", "weights", "activation"]
@@ -219,7 +222,7 @@ def test_a_narrow_terminal_has_fewer_columns(vgg: NetworkSummary, width: int, co
         assert any(line.startswith(f"{name}: ") for line in lines) == (columns >= number)
 
 
-def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary) -> None:
+def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg):
     plan = lenet().gpu
     assert plan.data >= 60_000 * 784
     assert set(plan.sections) == {"train", "evaluate"}
@@ -237,7 +240,7 @@ def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary
     assert vgg.to_json()["gpu_training_bytes"]["total"] == vgg.gpu.total
 
 
-def test_a_gpu_in_bf16_keeps_activations_in_two_bytes() -> None:
+def test_a_gpu_in_bf16_keeps_activations_in_two_bytes():
     config = "cifar10-resnet20.yaml"
     needs = [
         summarize(load_config(config, [f"run.precision={precision}"]).config, Path(config)).gpu
@@ -249,7 +252,7 @@ def test_a_gpu_in_bf16_keeps_activations_in_two_bytes() -> None:
         assert 0.5 <= half <= 0.53
 
 
-def test_what_no_gpu_can_index_has_no_figure() -> None:
+def test_what_no_gpu_can_index_has_no_figure():
     summary = lenet(batch_size=1_000_000)
     assert summary.gpu is None
     lines = as_text(summary).splitlines()
@@ -258,7 +261,7 @@ def test_what_no_gpu_can_index_has_no_figure() -> None:
     assert summary.to_json()["gpu_training_bytes"] is None
 
 
-def test_json_is_complete(vgg: NetworkSummary) -> None:
+def test_json_is_complete(vgg):
     shown = json.loads(json.dumps(vgg.to_json()))
     assert shown["layers"][1]["output_shape"] == [64, 224, 224]
     assert shown["training_step_bytes"]["total"] == vgg.training.total
@@ -282,17 +285,17 @@ def test_json_is_complete(vgg: NetworkSummary) -> None:
         (5000 * 1024**4, "5000 TiB"),
     ],
 )
-def test_bytes(count: int, text: str) -> None:
+def test_bytes(count, text):
     assert bytes_text(count) == text
 
 
-def test_memory_is_what_the_reference_holds() -> None:
+def test_memory_is_what_the_reference_holds():
     """Every array of a step, read back after it: none was forgotten, none counted twice."""
     config = load_config("lenet.yaml", ("run.fusion=false",)).config
     info = describe_data(config)
     network = build_network(config, info)
     scaling = preprocessing(config, info)
-    graph = network.train_graph(8, "train", 8, 1, 1, scaling, optimizer(config))
+    graph = composed.train_graph(network, 8, "train", 8, 1, 1, scaling, composition(config))
     executable = ReferenceBackend(1).compile({"train": graph}, Options(fusion=False))
     for tensor, values in network.initial_values(0).items():
         executable.write(tensor, values)
@@ -311,7 +314,7 @@ def test_memory_is_what_the_reference_holds() -> None:
     assert held == summarize(config, Path("lenet.yaml"), 8).training.total
 
 
-def test_a_batch_in_parts_takes_less_memory_for_the_same_work() -> None:
+def test_a_batch_in_parts_takes_less_memory_for_the_same_work():
     config = load_config("lenet.yaml", ["optimizer={type: adam, lr: 0.1}"]).config
     whole = summarize(config, Path("x.yaml"))
     config = load_config(

@@ -28,11 +28,10 @@ from dnnstack.training.assemble import (
     build_network,
     describe_data,
     preprocessing,
-    saved_tensors,
 )
 from dnnstack.training.augmentation import views_of
 from dnnstack.training.plan import make_plan
-from dnnstack.training.sections import samples_needed
+from dnnstack.training.sections import samples_needed, saved_tensors
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dnnstack.cli.main import main
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.many.group import create_group
 from dnnstack.many.journal import Journal, Trial
 from dnnstack.many.sweeping import begin_sweep
+from dnnstack.reports.plots import drawn
 from dnnstack.reports.sweep_plots import (
-    Scale,
     draw_sweep,
     front_figure,
+    importance_figure,
     parallel_figure,
     trials_figure,
+    validations_figure,
 )
-from dnnstack.reports.sweep_report import report_sweep
+from dnnstack.reports.sweep_report import SweepReport, report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
 from dnnstack.training.records.group import Group
+from PIL import Image
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 KIND = Dimension("schedule", values=("fixed", {"type": "poly", "power": 2}, None))
@@ -54,11 +60,11 @@ def sweep(folder: Path, objective: tuple[str, ...], count: int = 12) -> Path:
     return path
 
 
-def one_validation(path: Path) -> Path:
-    """The same sweep, whose trials were validated once."""
-    log = path / "trial-1" / "log.jsonl"
-    log.write_text(log.read_text("utf-8").splitlines()[0] + "\n", encoding="utf-8")
-    return path
+def axes_of(draw, report):
+    """The axes of a picture, which can be written, too."""
+    made = []
+    assert drawn(lambda: made.append(draw(report)) or made[0]).startswith(b"\x89PNG")
+    return made[0].axes
 
 
 def test_the_best_trials_and_what_matters(tmp_path: Path) -> None:
@@ -94,29 +100,131 @@ def test_two_objectives_have_a_front_and_pictures(tmp_path: Path) -> None:
     assert "(on the Pareto front); lr " in trial_line(found.search, found.best[0], True)
     assert set(found.importance) == {"accuracy", "seconds"}
     assert found.to_json()["best_config"] == str(path / "best.yaml")
-    drawn = draw_sweep(found, tmp_path / "plots")
-    names = ["trials.png", "parallel.png", "importance.png", "front.png"]
-    assert [each.name for each in drawn] == names
-    assert all(each.read_bytes().startswith(b"\x89PNG") for each in drawn)
-    for figure in (trials_figure, parallel_figure, front_figure):
-        assert figure(found).get_suptitle() == path.name
-    front = front_figure(found).axes[0]
-    assert [len(line.get_xdata()) for line in front.lines] == [10, 4, 4]
-    # A line through five axes for each complete trial; a key that a trial lacks is below its own.
-    lines = [line for line in parallel_figure(found).axes[0].lines if len(line.get_xdata()) == 5]
-    assert len(lines) == 10
-    assert sum(line.get_ydata()[2] < 0 for line in lines) == 6
-    parallel = parallel_figure(found).axes[0]
-    assert [text.get_text() for text in parallel.texts].count("unset") == 1
-    # An opaque box: no line is seen behind a text.
-    for axes in (parallel, front):
-        assert axes.texts
-        assert all(text.get_bbox_patch().get_alpha() is None for text in axes.texts)
-    assert len(trials_figure(found).axes) == 3
-    low, high = (axes := trials_figure(report_sweep(one_validation(path))).axes[-1]).get_xlim()
-    steps = [tick for tick in axes.get_xticks() if low <= tick <= high]
-    assert steps
-    assert all(step == round(step) for step in steps)
+    pictures = draw_sweep(found, tmp_path / "plots")
+    names = ["trials.png", "parallel.png", "validations.png", "importance.png", "front.png"]
+    assert [each.name for each in pictures] == names
+    assert all(each.read_bytes().startswith(b"\x89PNG") for each in pictures)
+    (front,) = axes_of(front_figure, found)
+    assert front.get_title() == path.name
+    assert (front.get_xlabel(), front.get_ylabel()) == ("accuracy", "seconds")
+    assert [len(each.get_offsets()) for each in front.collections] == [6, 4]
+    assert front.xaxis.get_major_formatter()(0.5) == "50%"
+    assert front.yaxis.get_major_formatter()(0.5) != "50%"
+
+
+def test_pictures_of_trials_and_their_keys(tmp_path: Path) -> None:
+    found = report_sweep(sweep(tmp_path, ("accuracy",)))
+    (trials,) = axes_of(trials_figure, found)
+    assert trials.get_ylabel() == "accuracy"
+    assert [line.get_drawstyle() for line in trials.lines] == ["steps-post"]
+    assert trials.yaxis.get_major_formatter()(0.125) == "12.5%"
+    points = trials.collections[0].get_offsets()
+    # The second was pruned, the last has not ended.
+    assert points[:, 0].tolist() == [1, *range(3, 12)]
+    assert points[:, 1].tolist() == [t.values[0] for t in found.trials if t.values]
+    parallel = axes_of(parallel_figure, found)
+    (lines,) = parallel[0].collections
+    assert len(lines.get_segments()) == 10
+    assert lines.get_cmap().name == "viridis_r"
+    labels = [label.get_text() for label in parallel[0].get_xticklabels()]
+    assert labels == ["accuracy", "lr", "power", "schedule"]
+    assert not any(axes.xaxis.get_gridlines()[0].get_visible() for axes in parallel)
+    assert all(axes.spines["right"].get_visible() for axes in parallel[1:])
+    boxes = [label.get_bbox_patch() for axes in parallel for label in axes.get_yticklabels()]
+    assert {box.get_facecolor() for box in boxes} == {(1.0, 1.0, 1.0, 1.0)}
+    words = {label.get_text() for axes in parallel[1:] for label in axes.get_yticklabels()}
+    assert {"fixed", "{type: poly, po…", "null", "None"} <= words
+    (shares,) = axes_of(importance_figure, found)
+    known = found.importance["accuracy"]
+    # The longest bar is the last one, which is above.
+    assert [bar.get_width() for bar in shares.patches] == sorted(known.values())
+    assert shares.get_yticklabels()[-1].get_text() == "lr"
+    assert shares.texts[-1].get_text() == f" {known['optimizer.lr']:.0%}"
+
+
+@pytest.mark.parametrize(("objective", "column"), [("accuracy", 0.5), ("loss", 1.0)])
+def test_validations_by_step(tmp_path: Path, objective: str, column: float) -> None:
+    found = report_sweep(sweep(tmp_path, (objective,)))
+    (axes,) = axes_of(validations_figure, found)
+    assert axes.get_ylabel() == f"{objective} on validation"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["trial-1"]
+    assert [[*map(list, line.get_data())] for line in axes.lines] == [[[10, 20], [column] * 2]]
+    many = {**found.validations, **{f"trial-{n}": ((1, 0.5, 1.0),) for n in range(1, 13)}}
+    (axes,) = axes_of(validations_figure, replace(found, validations=many))
+    best = [trial.name for trial in found.best[:5]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == best
+    # Each of the best has a colour of its own, above those of all others.
+    colours = {name: line.get_color() for name, line in zip(many, axes.lines, strict=True)}
+    assert len({colours[name] for name in best}) == 5
+    pale = {colours[name] for name in many if name not in best}
+    assert pale == {"#b8b8b8"}
+    assert not pale & {colours[name] for name in best}
+    assert [name for name, line in zip(many, axes.lines, strict=True) if line.zorder == 3] == [
+        trial.name for trial in found.trials if trial.name in best
+    ]
+    (axes,) = axes_of(validations_figure, replace(found, best=[]))
+    assert axes.get_legend() is None
+    assert (parallel := axes_of(parallel_figure, found)[0]).get_xticklabels()
+    assert parallel.collections[0].get_cmap().name == (
+        "viridis" if objective == "loss" else "viridis_r"
+    )
+
+
+def test_parallel_without_a_trial_that_has_all_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older versions of Optuna draw it: axes alone."""
+    from matplotlib import pyplot
+    from optuna.visualization import matplotlib as drawing
+
+    monkeypatch.setattr(drawing, "plot_parallel_coordinate", lambda *_, **__: pyplot.subplots()[1])
+    found = report_sweep(sweep(tmp_path, ("accuracy",)))
+    assert len(axes_of(parallel_figure, found)) == 1
+
+
+def test_long_keys_and_listed_numbers_in_parallel(tmp_path: Path) -> None:
+    """Every key has another text, and numbers of a list are in their order, not in that of use."""
+    keys = [f"layers.convolution_of_block_{n}.kernel_size" for n in range(3)]
+    search = Search(
+        (*(Dimension(key, values=(3, 5, 10**4000)) for key in keys), Dimension("n", values=(9, 5)))
+    )
+    trials = [
+        Trial(n, {**dict.fromkeys(keys, 3), "n": value}, "complete", (0.5,))
+        for n, value in enumerate((9, 5, 9))
+    ]
+    seen = {each.name: () for each in trials}
+    found = SweepReport(tmp_path, search, trials, trials[:1], {}, seen)
+    first, *others = axes_of(parallel_figure, found)
+    labels = [label.get_text() for label in first.get_xticklabels()]
+    assert len({*labels}) == 5
+    assert max(map(len, labels)) < 20
+    assert labels[1].startswith("1: convolution")
+    assert [label.get_text() for label in others[-1].get_yticklabels()] == ["5", "9"]
+
+
+NAMES = ("$x$_y", "\u6f22" * 40, "a\nb", *(f"a long name that ends with {n}" for n in (1, 2)))
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+@pytest.mark.parametrize("objective", [("accuracy",), ("loss", "seconds")])
+def test_names_and_equal_values_cannot_stop_a_picture(
+    tmp_path: Path, count: int, objective: tuple[str, ...]
+) -> None:
+    keys = [Dimension(f"layers.conv2d_{n}.filters", 1, 9, whole=True) for n in range(11)]
+    search = Search((Dimension("$a$", values=NAMES), *keys), objective, trials=count)
+    chosen = {each.key: 3 for each in keys}
+    trials = [
+        Trial(n, {**chosen, "$a$": NAMES[n % len(NAMES)]}, "complete", (0.5,) * len(objective))
+        for n in range(count)
+    ]
+    shares = {name: {"$a$": 1.0} for name in objective} if count == 12 else {}
+    path, seen = tmp_path / "a $weird name$", {each.name: () for each in trials}
+    pictures = draw_sweep(SweepReport(path, search, trials, trials[:1], shares, seen), tmp_path)
+    wanted = ["trials.png", "parallel.png", *["importance.png"] * bool(shares)]
+    assert [each.name for each in pictures] == wanted + ["front.png"] * (len(objective) - 1)
+    for each in pictures:
+        with Image.open(each) as picture:
+            assert max(picture.size) < 3000
 
 
 def test_heads_tell_keys_apart() -> None:
@@ -154,62 +262,32 @@ def test_every_key_is_told_in_a_narrow_terminal(tmp_path: Path, count: int) -> N
     assert line.startswith("trial-2: failed: one line; another; dense_1.units 1, dense_2.units 2")
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "step", "ticks"),
-    [
-        (32, 128, 32, ["32", "64", "96", "128"]),
-        (1, 3, 1, ["1", "2", "3"]),
-        (0.1, 0.7, 0.3, ["0.1", "0.4", "0.7"]),
-        (0.0, 1.0, 0.0, ["0", "0.25", "0.5", "0.75", "1"]),
-        # Round values between the ends, which are those of the search.
-        (0.2, 0.97, 0.0, ["0.2", "0.4", "0.6", "0.8", "0.97"]),
-        (8, 300, 4, ["8", "100", "200", "300"]),
-    ],
-)
-def test_ticks_are_values_that_a_trial_can_have(
-    low: float, high: float, step: float, ticks: list[str]
+@pytest.mark.parametrize("count", [3, 12])
+def test_trials_are_told_without_optuna(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scale = Scale.of_key(Dimension("layers.dense_1.units", low, high, step=step))
-    assert [text for _, text in scale.ticks()] == ticks
-    assert [scale.place(float(text)) for text in ticks] == pytest.approx(
-        [place for place, _ in scale.ticks()]
-    )
-
-
-def test_ticks_of_results_and_of_logarithms() -> None:
-    texts = [text for _, text in Scale.of_numbers("accuracy", [0.0835, 0.891, 0.4]).ticks()]
-    assert texts == ["8.35%", "25%", "50%", "75%", "89.10%"]
-    scale = Scale.of_key(Dimension("optimizer.lr", 0.001, 0.5, log=True))
-    assert [text for _, text in scale.ticks()] == ["0.001", "0.01", "0.1", "0.5"]
-    assert {text: place for place, text in scale.ticks()}["0.1"] == scale.place(0.1)
-    near = Scale.of_key(Dimension("optimizer.lr", 0.01, 0.3, log=True))
-    assert [text for _, text in near.ticks()] == ["0.01", "0.02", "0.05", "0.1", "0.2", "0.3"]
-
-
-def test_a_legend_tells_the_best_from_the_last(tmp_path: Path) -> None:
-    path = sweep(tmp_path, ("accuracy",), 3)
-    lines = [
-        {"event": "validation", "step": step, "accuracy": accuracy, "loss": 1.0}
-        for step, accuracy in ((10, 0.2), (20, 0.099), (30, 0.05))
-    ]
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    (path / "trial-1" / "log.jsonl").write_text(text, encoding="utf-8")
-    figure = trials_figure(report_sweep(path))
-    figure.draw_without_rendering()
-    axes = figure.axes[-1]
-    first, ring = (text.get_text() for text in axes.get_legend().get_texts())
-    assert first == "trial-1: best 10.00%, last 5.00%"
-    assert ring == "best accuracy"
-    (marked,) = [each for each in axes.lines if each.get_marker() == "o" and len(each.get_xdata())]
-    assert (list(marked.get_xdata()), list(marked.get_ydata())) == ([10], [0.2])
-    for axes in figure.axes:
-        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+    path = sweep(tmp_path, ("accuracy",), count)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["report", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (len(json.loads(out)["trials"]), json.loads(out)["importance"]) == (count, {})
+    assert main(["report", str(path)]) == 0
+    out, again = capsys.readouterr()
+    assert re.search("^trial-1 ", out, re.MULTILINE)
+    assert ("the importance of keys needs 10" in out) == (count < 10)
+    assert "drawn" not in out
+    told = "the importance of keys and the pictures need Optuna; install it with python3 -m pip"
+    assert err == again
+    assert told in err
+    assert err.count("\n") == 1
+    assert not [*path.glob("*.png")]
 
 
 def test_few_trials_and_none(tmp_path: Path) -> None:
     one = report_sweep(sweep(tmp_path / "one", ("accuracy",), 1))
     assert "the importance of keys needs 10 complete trials" in report_text(one)
-    assert [path.name for path in draw_sweep(one, tmp_path)] == ["trials.png", "parallel.png"]
+    names = ["trials.png", "parallel.png", "validations.png"]
+    assert [path.name for path in draw_sweep(one, tmp_path)] == names
     config = load_config("digits.yaml", [f"run.dir={tmp_path}"]).config
     none = report_sweep(begin_sweep(config, Search((RATE,))))
     assert report_text(none).endswith("digits-sweep: 0 trials, none")

@@ -8,7 +8,7 @@ from dnnstack.reports.tables import table
 ROWS = [("class", "count"), ("猫", 3), ("a\u0301ccent", 12), ("\U0001f415\U0001f415\U0001f415", 1)]
 
 
-def test_columns_are_aligned_by_what_is_shown() -> None:
+def test_columns_are_aligned_by_what_is_shown():
     lines = table(ROWS)
     assert lines[1:] == [
         "猫          3",
@@ -18,7 +18,7 @@ def test_columns_are_aligned_by_what_is_shown() -> None:
     assert {cells(line) for line in lines} == {13}
 
 
-def test_the_widest_names_are_cut_to_the_width() -> None:
+def test_the_widest_names_are_cut_to_the_width():
     rows = [("a" * 30, "1", "short"), ("b", "1234567", "猫" * 20)]
     lines = table(rows, "<><", 40, {0: 2, 2: 1})
     assert max(map(cells, lines)) <= 40
@@ -27,7 +27,7 @@ def test_the_widest_names_are_cut_to_the_width() -> None:
     assert table(rows, "<><")[0].startswith("a" * 30)
 
 
-def test_prose_goes_on_below_itself() -> None:
+def test_prose_goes_on_below_itself():
     rows = [("key", "value", "because it is the best that there is"), ("other", "x", "so")]
     assert table(rows, "<", 32, prose=True) == [
         "key    value  because it is the",

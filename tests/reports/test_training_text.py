@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.reports.training_text import epochs, of_epochs, one_epoch, summary
 
 from ..support.resuming import Make, _one_step_a_chunk, go  # noqa: F401
@@ -21,11 +20,11 @@ from ..support.resuming import Make, _one_step_a_chunk, go  # noqa: F401
         (0.0, 0.0, "0.00/0"),
     ],
 )
-def test_a_few_steps_are_no_0_epochs(epoch: float, total: float, shown: str) -> None:
+def test_a_few_steps_are_no_0_epochs(epoch, total, shown):
     assert of_epochs(epoch, total) == shown
 
 
-def test_an_epoch_alone() -> None:
+def test_an_epoch_alone():
     assert [one_epoch(count) for count in (0, 1, 0.25, 3 / 859)] == [
         "0.00",
         "1.00",
@@ -39,9 +38,7 @@ def test_an_epoch_alone() -> None:
     ("stop_at", "said"),
     [(6, "over the 64 pictures up to step 4"), (8, "over the last 64 pictures")],
 )
-def test_the_last_line_of_the_log_may_be_older_than_the_end(
-    tiny: Make, reference: Backend, stop_at: int, said: str
-) -> None:
+def test_the_last_line_of_the_log_may_be_older_than_the_end(tiny, reference, stop_at, said):
     done = go(tiny("train.log_every=4"), reference, stop_at)
     assert done.step == stop_at
     assert f"({said})\n" in summary(done)

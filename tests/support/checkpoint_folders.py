@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import Best, State
-from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import Best, State
+from dnnstack.training.records.formats.store import newest_checkpoint, write_checkpoint
 
 Save = Callable[..., Path]
 

@@ -30,8 +30,8 @@ from dnnstack.common import files
 from dnnstack.graph.ops import SgdUpdate
 from dnnstack.reports import plots
 from dnnstack.training import divergence, pace, trainer
-from dnnstack.training.loop import Loop
-from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.formats import store as checkpoint_store
+from dnnstack.training.reporter import Reporter
 from dnnstack.training.session import Session
 
 Call = Callable[..., Any]
@@ -45,7 +45,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "validation": (ReferenceExecutable, "run"),
     "before validation": (Session, "validate"),
     "saving": (checkpoint_store, "write_checkpoint"),
-    "end": (Loop, "_summary"),
+    "end": (Reporter, "_summary"),
 }
 SYSTEM_CALLS = ("open", "fdopen", "fsync", "replace", "close")
 

@@ -7,15 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 from dnnstack.backends.cuda.fused import first_conv
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import (
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardFilter,
-    Pool2d,
-    Pool2dBackward,
-)
 
 from .op_draft import Draft
 
@@ -52,17 +46,17 @@ class Drawn:
         x, w = draft.floats("x", *self.conv.x.shape), draft.floats("w", *self.conv.w.shape)
         b = draft.floats("b", filters)
         y, p = graph.tensor("y", (self.n, filters, rows, columns)), draft.out("p", *small)
-        graph.add(Conv2d(x=x, w=w, y=y, window=self.window, bias=b, activation=kind))
-        graph.add(Pool2d(x=y, y=p, window=halves, kind="max"))
+        graph.add(ops.Conv2d(x=x, w=w, y=y, window=self.window, bias=b, activation=kind))
+        graph.add(ops.Pool2d(x=y, y=p, window=halves, kind="max"))
         dp = draft.floats("dp", *small)
         if self.relu:
             masked = graph.tensor("masked", small)
-            graph.add(ActivationBackward(value=p, dy=dp, dx=masked, kind="relu"))
+            graph.add(ops.ActivationBackward(value=p, dy=dp, dx=masked, kind="relu"))
             dp = masked
         dy, dw = graph.tensor("dy", y.shape), draft.gradient("w", *w.shape)
         db = draft.gradient("b", filters)
-        graph.add(Pool2dBackward(x=y, y=p, dy=dp, dx=dy, window=halves, kind="max"))
-        graph.add(Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=self.window, bias_grad=db))
+        graph.add(ops.Pool2dBackward(x=y, y=p, dy=dp, dx=dy, window=halves, kind="max"))
+        graph.add(ops.Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=self.window, bias_grad=db))
         for value in draft.values.values():
             value.view(np.uint32)[...] &= 0xFFFF0000
         return draft, [p, dw, db]

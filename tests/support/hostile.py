@@ -6,9 +6,9 @@ import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.store import FOLDER, write_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.store import FOLDER, write_checkpoint
 
 # A title, a bell, an erased screen, a colour by C1, overrides of direction, DEL, a forged line.
 OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\x7f\u2028\u0085\x0b"

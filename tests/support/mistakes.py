@@ -8,23 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .stored import beside
+
 Prepare = Callable[[pytest.MonkeyPatch], object]
 
-TINY = """\
-data:
-  dataset: {strokes: {train_count: 480, test_count: 100}}
-  batch_size: 32
-  validation: 64
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2}
-"""
+TINY = beside(__file__, "mistakes_tiny.yaml")
 USAGE = 2
 
 
@@ -53,6 +41,29 @@ def config(content: str | bytes) -> Prepare:
     """``tiny.yaml`` with this content."""
     data = content.encode() if isinstance(content, str) else content
     return lambda patch: Path("tiny.yaml").write_bytes(data)
+
+
+def stored_mistakes(name: str) -> list[Mistake]:
+    """Those of a file beside this one, parted by empty lines.
+
+    A name, then lines by their first sign: "$" the command line, "-" and "+" what changes in
+    ``tiny.yaml``, "|" all of it, ">" a piece of the answer and "." its next line, "?" the status.
+    """
+    mistakes = []
+    for block in Path(__file__).with_name(name).read_text("utf-8").rstrip("\n").split("\n\n"):
+        title, *lines = block.split("\n")
+        found: dict[str, list[str]] = {sign: [] for sign in "$-+|>?"}
+        for line in lines:
+            sign, _, text = line.partition(" ")
+            if sign == ".":
+                found[">"][-1] += f"\n{text}"
+            else:
+                found[sign].append(text)
+        old, new, whole = ("\n".join(found[sign]) for sign in "-+|")
+        prepare = changed(old, new) if old else config(f"{whole}\n") if whole else None
+        (line,), status = found["$"], int(*found["?"] or [1])
+        mistakes.append(Mistake(title, line, tuple(found[">"]), status, prepare))
+    return mistakes
 
 
 TRAIN = "train --config tiny.yaml --device numpy"

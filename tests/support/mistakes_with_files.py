@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from .mistakes import EVAL, PREDICT, TRAIN, Mistake, Prepare
+from .mistakes import EVAL, PREDICT, TRAIN, Mistake, Prepare, stored_mistakes
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
 ON_MNIST = f"{TRAIN} --set data.dataset=mnist --set data.validation=10 --data-dir data"
@@ -99,6 +99,7 @@ def heic(patch: pytest.MonkeyPatch) -> None:
 
 
 FILES = [
+    *stored_mistakes("mistakes_with_files.txt"),
     Mistake(
         "missing data, offline",
         f"{ON_MNIST} --offline",
@@ -165,38 +166,12 @@ FILES = [
         ("has 60 pictures, but ", "has 50 labels: ", "download both again"),
         prepare=mnist(train_labels=gzip.compress(idx((50,), bytes(50)))),
     ),
-    Mistake(
-        "a file as data folder",
-        f"{ON_MNIST[:-4]} tiny.yaml",
-        ("tiny.yaml: is not a folder; name the folder that contains 'mnist'",),
-    ),
-    # Runs and checkpoints.
     Mistake("no run yet", EVAL, ("runs: no run yet; dnnstack train --config",), prepare=no_run),
     Mistake(
         "no run to recognise with",
         f"{PREDICT} 5.png",
         ("runs: no run yet; dnnstack train --config digits.yaml creates one",),
         prepare=no_run,
-    ),
-    Mistake(
-        "a run that does not exist",
-        f"{EVAL} --run tinny",
-        ("tinny: no such run; did you mean 'tiny'? Runs in runs: tiny",),
-    ),
-    Mistake(
-        "a run without a name",
-        f"{EVAL} --run ''",
-        ("the name of the run is empty; runs in runs: tiny",),
-    ),
-    Mistake(
-        "nothing to resume",
-        f"{TRAIN} --set name=other --resume",
-        ("runs: no run of 'other' to resume; start one without --resume", "runs in runs: tiny"),
-    ),
-    Mistake(
-        "resume of a run that does not exist",
-        f"{TRAIN} --resume elsewhere/tiny --runs-dir elsewhere",
-        ("elsewhere/tiny: no such run and no other in elsewhere; dnnstack train",),
     ),
     Mistake(
         "a run without manifests",
@@ -217,16 +192,6 @@ FILES = [
         prepare=samples(b"no list"),
     ),
     Mistake(
-        "another network's checkpoint",
-        f"{TRAIN} --set layers.dense.units=10 --set layers.conv2d.filters=5 --resume",
-        (
-            CHECKPOINT,
-            "filters: 4 -> 5",
-            "undo these changes, take the run's own config (--config runs/tiny/config.yaml), "
-            "or start a new run without --resume",
-        ),
-    ),
-    Mistake(
         "flipped byte",
         f"{EVAL} --checkpoint {CHECKPOINT}",
         (
@@ -242,33 +207,9 @@ FILES = [
         prepare=checkpoint(lambda data: data.__delitem__(slice(-10, None))),
     ),
     Mistake(
-        "something else as checkpoint",
-        f"{EVAL} --checkpoint tiny.yaml",
-        ("tiny.yaml: is damaged, or is not a checkpoint of dnnstack: it does not begin like",),
-    ),
-    Mistake(
-        "a checkpoint that does not exist",
-        f"{EVAL} --checkpoint step-9.safetensors",
-        ("step-9.safetensors: no such file; a run's checkpoints are in its folder",),
-    ),
-    Mistake(
-        "a folder as checkpoint",
-        f"{EVAL} --checkpoint runs/tiny/checkpoints",
-        ("checkpoints: is a folder, but not that of a run; name a run or a .safetensors file",),
-    ),
-    Mistake(
         "unknown data set to evaluate on",
         f"{EVAL} --data mnits",
         ("unknown dataset 'mnits'; did you mean 'mnist'? Known: cifar10, ",),
-    ),
-    # Pictures.
-    Mistake(
-        "not a picture", f"{PREDICT} tiny.yaml", ("tiny.yaml: is not a picture of a known", "PNG")
-    ),
-    Mistake(
-        "a file in the place of a run",
-        f"{EVAL} --run tiny.yaml",
-        ("tiny.yaml: is a file; name a checkpoint with --checkpoint",),
     ),
     Mistake(
         "a HEIC picture without its reader",
@@ -276,7 +217,6 @@ FILES = [
         ("5.jpg: is one of the HEIC pictures (", "pip install 'dnnstack[heic]' reads them)"),
         prepare=heic,
     ),
-    Mistake("no such picture", f"{PREDICT} 5.png", ("5.png: no such file",)),
     Mistake(
         "giant picture",
         f"{PREDICT} giant.png",

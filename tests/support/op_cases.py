@@ -9,25 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Shape
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    Activation,
-    ActivationBackward,
-    Advance,
-    BiasAdd,
-    BiasGrad,
-    ClipByNorm,
-    GatherBatch,
-    GlobalNorm,
-    MatMul,
-    Reshape,
-    Scale,
-    SgdUpdate,
-    Softmax,
-    SoftmaxBackward,
-)
 
 from . import (
     op_cases_augment,
@@ -70,7 +53,7 @@ def matmul(
     b = d.floats("b", *((n, k) if turn_b else (k, n)), role="parameter")
     d.length = k
     d.graph.add(
-        MatMul(
+        ops.MatMul(
             a=a,
             b=b,
             c=d.out("c", m, n),
@@ -87,7 +70,7 @@ def matmul_bias_grad(d: Draft, n: int, units: int, inputs: int) -> None:
     dy, x = d.floats("dy", n, units), d.floats("x", n, inputs)
     d.length = n
     dw, db = d.gradient("w", units, inputs), d.gradient("b", units)
-    d.graph.add(MatMul(a=dy, transpose_a=True, b=x, c=dw, bias_grad=db))
+    d.graph.add(ops.MatMul(a=dy, transpose_a=True, b=x, c=dw, bias_grad=db))
 
 
 for turn_a in (False, True):
@@ -95,7 +78,7 @@ for turn_a in (False, True):
         case(f"matmul-{turn_a:d}{turn_b:d}", matmul, 5, 7, 33, turn_a, turn_b, False, None)
 case("matmul-1x1", matmul, 1, 1, 1, False, True, True, None)
 case("matmul-bias", matmul, 17, 10, 50, False, True, True, None)
-for activation in ACTIVATIONS:
+for activation in ops.ACTIVATIONS:
     case(f"matmul-bias-{activation}", matmul, 6, 11, 9, False, True, True, activation)
 case("matmul-relu", matmul, 6, 11, 9, False, True, False, "relu")
 case("matmul-bias_grad", matmul_bias_grad, 19, 10, 12)
@@ -103,12 +86,12 @@ case("matmul-bias_grad", matmul_bias_grad, 19, 10, 12)
 
 def bias_add(d: Draft, *shape: int) -> None:
     x, b = d.floats("x", *shape), d.floats("b", shape[1], role="parameter")
-    d.graph.add(BiasAdd(x=x, b=b, y=d.out("y", *shape)))
+    d.graph.add(ops.BiasAdd(x=x, b=b, y=d.out("y", *shape)))
 
 
 def bias_grad(d: Draft, *shape: int) -> None:
     d.length = int(np.prod(shape)) // shape[1]
-    d.graph.add(BiasGrad(dy=d.floats("dy", *shape), db=d.gradient("b", shape[1])))
+    d.graph.add(ops.BiasGrad(dy=d.floats("dy", *shape), db=d.gradient("b", shape[1])))
 
 
 for shape in ((4, 6), (2, 3, 5, 4), (1, 1), (3, 20, 1, 1)):
@@ -123,19 +106,19 @@ EXTREMES = (-1e4, -100.0, -30.0, -9.0, -1e-3, -0.0, 0.0, 1e-3, 9.0, 30.0, 100.0,
 
 def activate(d: Draft, kind: str, extreme: bool, *shape: int) -> None:
     x = d.given("x", np.array([EXTREMES], np.float32)) if extreme else d.floats("x", *shape)
-    d.graph.add(Activation(x=x, y=d.out("y", *x.shape), kind=kind, alpha=ALPHA.get(kind, 0.0)))
+    d.graph.add(ops.Activation(x=x, y=d.out("y", *x.shape), kind=kind, alpha=ALPHA.get(kind, 0.0)))
 
 
 def activate_backward(d: Draft, kind: str, extreme: bool, *shape: int) -> None:
     """The value is forward's output where the derivative follows from it: made by forward."""
     x = d.given("x", np.array([EXTREMES], np.float32)) if extreme else d.floats("x", *shape)
     value = x
-    if kind in FROM_OUTPUT:
+    if kind in ops.FROM_OUTPUT:
         value = d.out("y", *x.shape)
-        d.graph.add(Activation(x=x, y=value, kind=kind, alpha=ALPHA.get(kind, 0.0)))
+        d.graph.add(ops.Activation(x=x, y=value, kind=kind, alpha=ALPHA.get(kind, 0.0)))
     dy, dx = d.floats("dy", *x.shape), d.out("dx", *x.shape)
     d.graph.add(
-        ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=ALPHA.get(kind, 0.0))
+        ops.ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=ALPHA.get(kind, 0.0))
     )
 
 
@@ -143,12 +126,12 @@ def activated_bias_grad(d: Draft, *shape: int) -> None:
     """A bias's gradient behind an activation's, which may sum on the way."""
     d.length = int(np.prod(shape)) // shape[1]
     value, dy, dx = d.floats("value", *shape), d.floats("dy", *shape), d.out("dx", *shape)
-    d.graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind="leaky_relu", alpha=0.25))
-    d.graph.add(BiasGrad(dy=dx, db=d.gradient("b", shape[1])))
+    d.graph.add(ops.ActivationBackward(value=value, dy=dy, dx=dx, kind="leaky_relu", alpha=0.25))
+    d.graph.add(ops.BiasGrad(dy=dx, db=d.gradient("b", shape[1])))
 
 
 case("bias_grad-activated", activated_bias_grad, 70, 12)
-for activation in ACTIVATIONS:
+for activation in ops.ACTIVATIONS:
     for shape in ((3, 7), (2, 3, 5, 4), (2, 16, 4, 4)):
         case(f"activation-{activation}-{shape}", activate, activation, False, *shape)
         case(
@@ -163,7 +146,7 @@ for activation in ACTIVATIONS:
 
 
 def reshape(d: Draft, before: Shape, after: Shape) -> None:
-    d.graph.add(Reshape(x=d.floats("x", *before), y=d.out("y", *after)))
+    d.graph.add(ops.Reshape(x=d.floats("x", *before), y=d.out("y", *after)))
 
 
 case("reshape-flatten", reshape, (3, 4, 2, 5), (3, 40))
@@ -171,7 +154,7 @@ case("reshape-unflatten", reshape, (3, 16), (3, 16, 1, 1))
 
 
 def scale(d: Draft, *shape: int) -> None:
-    d.graph.add(Scale(x=d.floats("x", *shape), y=d.out("y", *shape), factor=-0.3))
+    d.graph.add(ops.Scale(x=d.floats("x", *shape), y=d.out("y", *shape), factor=-0.3))
 
 
 for shape in ((3, 7), (2, 16, 4, 4)):
@@ -180,19 +163,19 @@ for shape in ((3, 7), (2, 16, 4, 4)):
 
 def softmax(d: Draft, log: bool, *shape: int) -> None:
     d.length = shape[1]
-    d.graph.add(Softmax(x=d.floats("x", *shape), y=d.out("y", *shape), log=log))
+    d.graph.add(ops.Softmax(x=d.floats("x", *shape), y=d.out("y", *shape), log=log))
 
 
 def softmax_backward(d: Draft, log: bool, *shape: int) -> None:
     d.length = shape[1]
     p = probabilities(d, shape)
     y, dy = d.given("y", np.log(p) if log else p), d.floats("dy", *shape)
-    d.graph.add(SoftmaxBackward(y=y, dy=dy, dx=d.out("dx", *shape), log=log))
+    d.graph.add(ops.SoftmaxBackward(y=y, dy=dy, dx=d.out("dx", *shape), log=log))
 
 
 def large_scores(d: Draft, log: bool) -> None:
     x = d.given("x", np.array([[1e4, 0.0, -1e4], [88.0, 89.0, 90.0]], np.float32))
-    d.graph.add(Softmax(x=x, y=d.out("y", 2, 3), log=log))
+    d.graph.add(ops.Softmax(x=x, y=d.out("y", 2, 3), log=log))
 
 
 for log in (False, True):
@@ -216,7 +199,7 @@ def gather_batch(
         order[n * (step % steps) + 1] = -1
         order[n * (step % steps) + 3] = -1
     d.graph.add(
-        GatherBatch(
+        ops.GatherBatch(
             images=d.given("images", pictures, "data"),
             labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
             order=d.given("order", order, "data"),
@@ -240,11 +223,7 @@ case("gather_batch-line", gather_batch, 3, 1, False, 1, 6)
 
 
 def update(
-    d: Draft,
-    decay: Sequence[float],
-    momentum: float,
-    nesterov: bool,
-    clip: float | None = None,
+    d: Draft, decay: Sequence[float], momentum: float, nesterov: bool, clip: float | None = None
 ) -> None:
     """Several steps of the whole update, over parameters of different shape and weight decay."""
     shapes: list[Shape] = [(3, 2, 2, 3), (3,), (4, 5), (4,)]
@@ -259,10 +238,10 @@ def update(
     d.length = sum(p.size for p in parameters)
     if clip is not None:
         norm = d.out("norm", 1)
-        d.graph.add(GlobalNorm(gradients=gradients, norm=norm))
-        d.graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=clip))
+        d.graph.add(ops.GlobalNorm(gradients=gradients, norm=norm))
+        d.graph.add(ops.ClipByNorm(norm=norm, gradients=gradients, max_norm=clip))
     d.graph.add(
-        SgdUpdate(
+        ops.SgdUpdate(
             gradients=gradients,
             rates=rates,
             step=step,
@@ -273,7 +252,7 @@ def update(
             nesterov=nesterov,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
     if not momentum:
         for buffer in buffers:
             del d.values[buffer], d.graph.results[buffer.name]
@@ -289,7 +268,7 @@ case("update-not_clipped", update, NO_DECAY, 0.0, False, 1e6)
 
 
 def advance(d: Draft) -> None:
-    d.graph.add(Advance(step=d.given("step", np.array([41], np.int64), "state")))
+    d.graph.add(ops.Advance(step=d.given("step", np.array([41], np.int64), "state")))
 
 
 case("advance", advance)

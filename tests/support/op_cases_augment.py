@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Augmentation,
@@ -20,15 +21,6 @@ from dnnstack.graph.augmentations import (
     augmentation_keys,
 )
 from dnnstack.graph.graph import Shape
-from dnnstack.graph.ops import (
-    AverageViews,
-    ChangePixels,
-    GatherAugmented,
-    LeastSure,
-    View,
-    Views,
-    share_of,
-)
 from numpy.typing import NDArray
 
 from .op_draft import Draft, case
@@ -48,7 +40,7 @@ def gather_augmented(
     if any(each.interpolates for each in augment):
         d.length = INTERPOLATED
     d.graph.add(
-        GatherAugmented(
+        ops.GatherAugmented(
             images=d.given("images", pictures, "data"),
             labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
             order=d.given("order", order, "data"),
@@ -104,7 +96,7 @@ class Invert(OwnAugmentation):
 
 def change_pixels(d: Draft, *shape: int) -> None:
     d.graph.add(
-        ChangePixels(
+        ops.ChangePixels(
             x=d.floats("x", *shape),
             step=d.given("step", np.array([3], np.int64), "state"),
             y=d.out("y", *shape),
@@ -121,27 +113,27 @@ case("change_pixels-grey", change_pixels, 5, 1, 2, 2)
 
 
 def views(d: Draft, *shape: int) -> None:
-    chosen = (View(), View(True), View(False, -1, 1), View(True, 1, 1))
+    chosen = (ops.View(), ops.View(True), ops.View(False, -1, 1), ops.View(True, 1, 1))
     y = d.out("y", len(chosen) * shape[0], *shape[1:])
-    d.graph.add(Views(x=d.floats("x", *shape), y=y, views=chosen))
+    d.graph.add(ops.Views(x=d.floats("x", *shape), y=y, views=chosen))
 
 
 def average_views(d: Draft, weights: tuple[float, ...], *shape: int) -> None:
     x = d.floats("x", len(weights) * shape[0], *shape[1:])
-    d.graph.add(AverageViews(x=x, y=d.out("y", *shape), weights=weights))
+    d.graph.add(ops.AverageViews(x=x, y=d.out("y", *shape), weights=weights))
 
 
 def views_of_rows(d: Draft, rows: list[int], *shape: int) -> None:
-    chosen = (View(), View(True, -1, 1))
+    chosen = (ops.View(), ops.View(True, -1, 1))
     y = d.out("y", len(chosen) * len(rows), *shape[1:])
     given = d.given("rows", np.array(rows, np.int32))
-    d.graph.add(Views(x=d.floats("x", *shape), rows=given, y=y, views=chosen))
+    d.graph.add(ops.Views(x=d.floats("x", *shape), rows=given, y=y, views=chosen))
 
 
 def average_of_rows(d: Draft, weights: tuple[float, ...], place: list[int], classes: int) -> None:
     count, shape = max(place) + 1, (len(place), classes)
     d.graph.add(
-        AverageViews(
+        ops.AverageViews(
             x=d.floats("x", len(weights) * count, classes),
             scores=d.floats("scores", *shape),
             place=d.given("place", np.array(place, np.int32)),
@@ -154,11 +146,11 @@ def average_of_rows(d: Draft, weights: tuple[float, ...], place: list[int], clas
 def least_sure(d: Draft, scores: list[list[float]], target: list[int], share: float) -> None:
     n = len(scores)
     d.graph.add(
-        LeastSure(
+        ops.LeastSure(
             scores=d.given("scores", np.array(scores, np.float32)),
             target=d.given("target", np.array(target, np.int32)),
             place=d.out("place", n, dtype="int32"),
-            rows=d.out("rows", share_of(n, share), dtype="int32"),
+            rows=d.out("rows", ops.share_of(n, share), dtype="int32"),
             share=share,
         )
     )

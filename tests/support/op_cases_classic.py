@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.graph.ops import (
-    ChannelScale,
-    ChannelScaleBackward,
-    Col2im,
-    ConnectFilters,
-    ConnectFiltersBackward,
-    Heaviside,
-    Im2col,
-    Pad2d,
-    Pad2dBackward,
-    Rbf,
-    RbfBackward,
-)
+from dnnstack.graph import ops
 from dnnstack.layers.connections import LENET5
 
 from .op_cases_windows import CONVOLUTIONS, Geometry
@@ -32,7 +20,7 @@ def columns_of(g: Geometry) -> tuple[int, int]:
 
 def im2col(d: Draft, g: Geometry) -> None:
     d.graph.add(
-        Im2col(
+        ops.Im2col(
             x=d.floats("x", *g.picture), columns=d.out("columns", *columns_of(g)), window=g.window
         )
     )
@@ -41,7 +29,7 @@ def im2col(d: Draft, g: Geometry) -> None:
 def col2im(d: Draft, g: Geometry) -> None:
     d.length = g.window.area
     d.graph.add(
-        Col2im(
+        ops.Col2im(
             columns=d.floats("columns", *columns_of(g)), x=d.out("x", *g.picture), window=g.window
         )
     )
@@ -61,10 +49,10 @@ def pad2d(d: Draft, padding: tuple[int, int, int, int], value: float, backward: 
     inner, outer = (2, 3, 4, 5), (2, 3, 4 + top + bottom, 5 + left + right)
     if backward:
         dy, dx = d.floats("dy", *outer), d.out("dx", *inner)
-        d.graph.add(Pad2dBackward(dy=dy, dx=dx, padding=padding))
+        d.graph.add(ops.Pad2dBackward(dy=dy, dx=dx, padding=padding))
     else:
         x, y = d.floats("x", *inner), d.out("y", *outer)
-        d.graph.add(Pad2d(x=x, y=y, padding=padding, value=value))
+        d.graph.add(ops.Pad2d(x=x, y=y, padding=padding, value=value))
 
 
 for backward in (False, True):
@@ -77,14 +65,14 @@ for backward in (False, True):
 
 def channel_scale(d: Draft, factor: float, *shape: int) -> None:
     x, s = d.floats("x", *shape), d.floats("s", shape[1], role="parameter")
-    d.graph.add(ChannelScale(x=x, s=s, y=d.out("y", *shape), factor=factor))
+    d.graph.add(ops.ChannelScale(x=x, s=s, y=d.out("y", *shape), factor=factor))
 
 
 def channel_scale_backward(d: Draft, factor: float, *shape: int) -> None:
     x, s = d.floats("x", *shape), d.floats("s", shape[1], role="parameter")
     d.length = int(np.prod(shape)) // shape[1]
     d.graph.add(
-        ChannelScaleBackward(
+        ops.ChannelScaleBackward(
             x=x,
             s=s,
             dy=d.floats("dy", *shape),
@@ -113,11 +101,11 @@ def connect(d: Draft, name: str, backward: bool) -> None:
     kernel = shape[2:]
     if backward:
         filters, weights = d.floats("dfilters", *shape), d.gradient("w", len(pairs), *kernel)
-        d.graph.add(ConnectFiltersBackward(dfilters=filters, dweights=weights, pairs=pairs))
+        d.graph.add(ops.ConnectFiltersBackward(dfilters=filters, dweights=weights, pairs=pairs))
     else:
         weights = d.floats("w", len(pairs), *kernel, role="parameter")
         filters = d.out("filters", *shape)
-        d.graph.add(ConnectFilters(weights=weights, filters=filters, pairs=pairs))
+        d.graph.add(ops.ConnectFilters(weights=weights, filters=filters, pairs=pairs))
 
 
 for name in CONNECTIONS:
@@ -132,9 +120,9 @@ def rbf(d: Draft, n: int, inputs: int, classes: int, backward: bool) -> None:
     x = d.floats("x", n, inputs)
     if backward:
         dy, dx = d.floats("dy", n, classes), d.out("dx", n, inputs)
-        d.graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=centres))
+        d.graph.add(ops.RbfBackward(x=x, dy=dy, dx=dx, centres=centres))
     else:
-        d.graph.add(Rbf(x=x, y=d.out("y", n, classes), centres=centres))
+        d.graph.add(ops.Rbf(x=x, y=d.out("y", n, classes), centres=centres))
 
 
 for backward in (False, True):
@@ -143,7 +131,7 @@ for backward in (False, True):
 
 
 def heaviside(d: Draft, *shape: int) -> None:
-    d.graph.add(Heaviside(x=d.floats("x", *shape), y=d.out("y", *shape)))
+    d.graph.add(ops.Heaviside(x=d.floats("x", *shape), y=d.out("y", *shape)))
 
 
 case("heaviside-flat", heaviside, 5, 3)

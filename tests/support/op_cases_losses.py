@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from dnnstack.backends.base import Array
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Shape, Tensor
-from dnnstack.graph.ops import (
-    Metrics,
-    Reduction,
-    RowFormula,
-    RowLoss,
-    RowLossBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
 from dnnstack.layers.losses.rbf_map import MapCriterion
 
 from .formulas import VARIANTS
@@ -35,7 +27,7 @@ def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
 
 
 # Samples, classes, which are masked, how the losses are united.
-ROWS: tuple[tuple[str, int, int, str, Reduction], ...] = (
+ROWS: tuple[tuple[str, int, int, str, ops.Reduction], ...] = (
     ("plain", 6, 10, "none", "mean"),
     ("masked", 7, 5, "some", "mean"),
     ("sum", 7, 5, "some", "sum"),
@@ -45,20 +37,26 @@ ROWS: tuple[tuple[str, int, int, str, Reduction], ...] = (
 
 
 def row_loss(
-    d: Draft, f: RowFormula, n: int, k: int, masks: str, reduction: Reduction, backward: bool
+    d: Draft,
+    f: ops.RowFormula,
+    n: int,
+    k: int,
+    masks: str,
+    reduction: ops.Reduction,
+    backward: bool,
 ) -> None:
     d.length = n * k
     p = probabilities(d, (n, k))
     x = {"scores": d.drawn((n, k)), "p": p, "log_p": np.log(p)}[f.of]
     rest = {"x": d.given("x", x), "target": targets(d, n, k, masks), "reduction": reduction}
     if backward:
-        d.graph.add(RowLossBackward(**rest, dx=d.out("dx", n, k), formula=f))
+        d.graph.add(ops.RowLossBackward(**rest, dx=d.out("dx", n, k), formula=f))
     else:
-        d.graph.add(RowLoss(**rest, loss=d.out("loss", 1), formula=f))
+        d.graph.add(ops.RowLoss(**rest, loss=d.out("loss", 1), formula=f))
 
 
 def softmax_cross_entropy(
-    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
+    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: ops.Reduction, backward: bool
 ) -> None:
     d.length = n * k
     rest = {"label_smoothing": smoothing, "reduction": reduction}
@@ -67,10 +65,10 @@ def softmax_cross_entropy(
         p = probabilities(d, (n, k)).astype(np.float64)
         log_p = d.given("log_p", np.log(p).astype(np.float32))
         dx = d.out("dx", n, k)
-        d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx, **rest))
+        d.graph.add(ops.SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx, **rest))
     else:
         x, log_p, loss = d.floats("x", n, k), d.out("log_p", n, k), d.out("loss", 1)
-        d.graph.add(SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss, **rest))
+        d.graph.add(ops.SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss, **rest))
 
 
 for backward in (False, True):
@@ -84,12 +82,14 @@ for backward in (False, True):
         case(f"softmax_cross_entropy{end}-{title}", softmax_cross_entropy, *given)
 
 
-def metrics(d: Draft, masks: str, reduction: Reduction) -> None:
+def metrics(d: Draft, masks: str, reduction: ops.Reduction) -> None:
     n, k = 9, 4
     scores, target = d.floats("scores", n, k), targets(d, n, k, masks)
     loss = d.given("loss", np.array([0.7], np.float32))
     sums = d.given("sums", np.array([10.5, 3.0, 20.0]), "state")
-    d.graph.add(Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction))
+    d.graph.add(
+        ops.Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction)
+    )
 
 
 case("metrics-mean", metrics, "none", "mean")
@@ -103,9 +103,9 @@ def map_far_away(d: Draft, backward: bool) -> None:
     x = d.given("x", np.array([[-400.0, -120.0, -90.0], [-1e4, -2e4, -3e4]], np.float32))
     target, formula = d.given("target", np.array([1, 2], np.int32)), MapCriterion(20.0)
     if backward:
-        d.graph.add(RowLossBackward(x=x, target=target, dx=d.out("dx", 2, 3), formula=formula))
+        d.graph.add(ops.RowLossBackward(x=x, target=target, dx=d.out("dx", 2, 3), formula=formula))
     else:
-        d.graph.add(RowLoss(x=x, target=target, loss=d.out("loss", 1), formula=formula))
+        d.graph.add(ops.RowLoss(x=x, target=target, loss=d.out("loss", 1), formula=formula))
 
 
 case("map-far_away", map_far_away, False)

@@ -6,23 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BatchNormInferenceBackward,
-    DivisiveNorm,
-    DivisiveNormBackward,
-    KeepStatistics,
-    Lrn,
-    LrnBackward,
-    MoveStatistics,
-    Reshape,
-    Scale,
-)
 
 from .op_cases_combine import laid_out
 from .op_draft import ALPHA, Draft, case
@@ -39,7 +24,7 @@ def affine(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tenso
 
 def forward(
     d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None, part: bool = False
-) -> tuple[BatchNorm, Tensor]:
+) -> tuple[ops.BatchNorm, Tensor]:
     x = d.floats("x", *shape)
     d.length = x.size // shape[1]
     return norm_of(d, x, scale, shift, kind, part), x
@@ -47,7 +32,7 @@ def forward(
 
 def norm_of(
     d: Draft, x: Tensor, scale: bool, shift: bool, kind: str | None, part: bool = False
-) -> BatchNorm:
+) -> ops.BatchNorm:
     shape, channels = x.shape, x.shape[1]
     left: dict[str, Tensor] = {}
     if part:
@@ -56,7 +41,7 @@ def norm_of(
         left["running_mean"] = d.given("running_mean", d.drawn((channels,)), "state")
         positive = np.abs(d.drawn((channels,))) + 0.5
         left["running_var"] = d.given("running_var", positive, "state")
-    op = BatchNorm(
+    op = ops.BatchNorm(
         x=x,
         y=d.out("y", *shape),
         mean=d.out("mean", channels),
@@ -87,13 +72,13 @@ def batch_norm_of_a_part(
     kept = d.given("kept", d.drawn((3, 2 * shape[1])), "state")
     step = d.given("step", np.array([4], np.int64), "state")
     values = (op.mean, op.var)
-    d.graph.add(KeepStatistics(values=values, step=step, kept=kept, parts=3))
+    d.graph.add(ops.KeepStatistics(values=values, step=step, kept=kept, parts=3))
     running = (
         d.given("running_mean", d.drawn((shape[1],)), "state"),
         d.given("running_var", np.abs(d.drawn((shape[1],))) + 0.5, "state"),
     )
     rule = {"momentum": (0.1, 0.3), "weight": (0.1, 0.35)}
-    d.graph.add(MoveStatistics(kept=kept, running=running, **rule))
+    d.graph.add(ops.MoveStatistics(kept=kept, running=running, **rule))
 
 
 def batch_norm_inference(
@@ -101,7 +86,7 @@ def batch_norm_inference(
 ) -> None:
     x, channels = d.floats("x", *shape), shape[1]
     d.graph.add(
-        BatchNormInference(
+        ops.BatchNormInference(
             x=x,
             y=d.out("y", *shape),
             running_mean=d.given("running_mean", d.drawn((channels,)), "state"),
@@ -121,9 +106,9 @@ def outputs(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tens
     }
 
 
-def activated(op: BatchNorm, kind: str | None) -> dict[str, Any]:
+def activated(op: ops.BatchNorm, kind: str | None) -> dict[str, Any]:
     """What backward needs of forward's activation."""
-    needed = {"y": op.y} if kind in FROM_OUTPUT else {"bias": op.bias} if kind else {}
+    needed = {"y": op.y} if kind in ops.FROM_OUTPUT else {"bias": op.bias} if kind else {}
     return {**needed, "activation": kind, "activation_alpha": op.activation_alpha}
 
 
@@ -133,7 +118,7 @@ def batch_norm_both(
     """Backward beside its forward, as in training."""
     op, x = forward(d, shape, scale, shift, kind)
     d.graph.add(
-        BatchNormBackward(
+        ops.BatchNormBackward(
             x=x,
             dy=d.floats("dy", *shape),
             mean=op.mean,
@@ -154,11 +139,11 @@ def batch_norm_backward(
     channels = shape[1]
     x = d.floats("x", *shape)
     d.length = x.size // channels
-    reads_bias = kind is not None and kind not in FROM_OUTPUT
+    reads_bias = kind is not None and kind not in ops.FROM_OUTPUT
     # No activation has an output beyond the ends of 1.7159 tanh, where a kernel may say anything.
-    y = d.given("y", np.clip(d.drawn(shape), -1.7, 1.7)) if kind in FROM_OUTPUT else None
+    y = d.given("y", np.clip(d.drawn(shape), -1.7, 1.7)) if kind in ops.FROM_OUTPUT else None
     d.graph.add(
-        BatchNormBackward(
+        ops.BatchNormBackward(
             x=x,
             dy=d.floats("dy", *shape),
             mean=d.floats("mean", channels),
@@ -193,7 +178,7 @@ for describe in (*DESCRIBED, batch_norm_backward):
         case(named, describe, (3, 16, 4, 4), scale, shift, None)
         for kind in ("relu", "gelu"):
             case(f"{named}-{kind}", describe, (3, 16, 4, 4), scale, shift, kind)
-    for kind in ACTIVATIONS:
+    for kind in ops.ACTIVATIONS:
         if kind != "relu":
             case(f"{describe.__name__}-picture-{kind}", describe, (3, 5, 4, 6), True, True, kind)
 
@@ -201,7 +186,7 @@ for describe in (*DESCRIBED, batch_norm_backward):
 def frozen_backward(d: Draft, shape: Sequence[int], scale: bool) -> None:
     channels = shape[1]
     d.graph.add(
-        BatchNormInferenceBackward(
+        ops.BatchNormInferenceBackward(
             dy=d.floats("dy", *shape),
             dx=d.out("dx", *shape),
             running_var=d.given("running_var", np.abs(d.drawn((channels,))), "state"),
@@ -216,8 +201,8 @@ def frozen_between(d: Draft, channels: int) -> None:
     dy = laid_out(d, "behind", channels)
     dx = d.out("dx", *dy.shape)
     var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
-    d.graph.add(BatchNormInferenceBackward(dy=dy, dx=dx, running_var=var, eps=1e-2))
-    d.graph.add(Scale(x=dy, y=d.out("twice", *dy.shape), factor=2.0))
+    d.graph.add(ops.BatchNormInferenceBackward(dy=dy, dx=dx, running_var=var, eps=1e-2))
+    d.graph.add(ops.Scale(x=dy, y=d.out("twice", *dy.shape), factor=2.0))
 
 
 for shape_name, shape in SHAPES.items():
@@ -236,7 +221,7 @@ def after_convolution(d: Draft, channels: int, kind: str | None) -> None:
     op = norm_of(d, x, True, True, kind)
     dy = laid_out(d, "behind", channels)
     d.graph.add(
-        BatchNormBackward(
+        ops.BatchNormBackward(
             x=x,
             dy=dy,
             mean=op.mean,
@@ -254,7 +239,7 @@ def after_flattening(d: Draft, channels: int) -> None:
     """Rows that a convolution's pictures became, whose order on a device may be another."""
     x = laid_out(d, "before", channels)
     rows = d.out("rows", x.shape[0], x.size // x.shape[0])
-    d.graph.add(Reshape(x=x, y=rows))
+    d.graph.add(ops.Reshape(x=x, y=rows))
     # Two rows a column: they come close to each other, and their distance loses digits.
     d.length = 1000
     norm_of(d, rows, True, True, None)
@@ -280,15 +265,17 @@ NUMBERS: dict[str, dict[str, Any]] = {
 }
 
 
-def local(d: Draft, kind: type[Lrn | DivisiveNorm], shape: Sequence[int], numbers: str) -> None:
+def local(
+    d: Draft, kind: type[ops.Lrn | ops.DivisiveNorm], shape: Sequence[int], numbers: str
+) -> None:
     x, y = d.floats("x", *shape), d.out("y", *shape)
     d.graph.add(kind(x=x, y=y, **NUMBERS[numbers]))
 
 
 def local_both(
     d: Draft,
-    kind: type[Lrn | DivisiveNorm],
-    back: type[LrnBackward | DivisiveNormBackward],
+    kind: type[ops.Lrn | ops.DivisiveNorm],
+    back: type[ops.LrnBackward | ops.DivisiveNormBackward],
     shape: Sequence[int],
     numbers: str,
     alone: bool,
@@ -307,10 +294,10 @@ def local_both(
 
 def local_twice(
     d: Draft,
-    kind: type[Lrn | DivisiveNorm],
-    back: type[LrnBackward | DivisiveNormBackward],
+    kind: type[ops.Lrn | ops.DivisiveNorm],
+    back: type[ops.LrnBackward | ops.DivisiveNormBackward],
     shape: Sequence[int],
-    first: type[Lrn | DivisiveNorm],
+    first: type[ops.Lrn | ops.DivisiveNorm],
 ) -> None:
     """A normalisation of what another, with other numbers, gave: both read that."""
     # What is rounded in between goes through the derivative of the other.
@@ -321,39 +308,39 @@ def local_twice(
     d.graph.add(kind(x=y, y=z, **NUMBERS["wide"]))
     dy, dx = d.out("dy", *shape), d.out("dx", *shape)
     d.graph.add(back(x=y, y=z, dy=dz, dx=dy, **NUMBERS["wide"]))
-    both = {Lrn: LrnBackward, DivisiveNorm: DivisiveNormBackward}
+    both = {ops.Lrn: ops.LrnBackward, ops.DivisiveNorm: ops.DivisiveNormBackward}
     d.graph.add(both[first](x=x, y=y, dy=dy, dx=dx, **NUMBERS["strong"]))
 
 
 def _normalised(
-    kind: type[Lrn | DivisiveNorm], x: Any, size: int, alpha: float, beta: float, k: float
+    kind: type[ops.Lrn | ops.DivisiveNorm], x: Any, size: int, alpha: float, beta: float, k: float
 ) -> Any:
     """The formula, written out once more: sums over windows by loops."""
     squares, reach = np.square(x, dtype=np.float64), size // 2
     total = np.zeros_like(squares)
     _, channels, height, width = x.shape
     for c, i, j in np.ndindex(channels, height, width):
-        if kind is Lrn:
+        if kind is ops.Lrn:
             near = squares[:, max(c - reach, 0) : c + reach + 1, i, j].sum(1)
         else:
             rows = slice(max(i - reach, 0), i + reach + 1)
             near = squares[:, c, rows, max(j - reach, 0) : j + reach + 1].sum((1, 2))
         total[:, c, i, j] = near
-    window = size if kind is Lrn else size**2
+    window = size if kind is ops.Lrn else size**2
     return (x / (k + alpha / window * total) ** beta).astype(np.float32)
 
 
 PICTURES = {"grey": (2, 1, 5, 4), "colour": (2, 3, 4, 7), "blocks": (2, 32, 4, 6)}
-for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
+for kind, back in ((ops.Lrn, ops.LrnBackward), (ops.DivisiveNorm, ops.DivisiveNormBackward)):
     for shape_name, shape in PICTURES.items():
         for numbers in NUMBERS:
             named = f"{kind.__name__}-{shape_name}-{numbers}"
             case(named, local, kind, shape, numbers)
             case(f"{named}-both", local_both, kind, back, shape, numbers, False)
             case(f"{named}-backward", local_both, kind, back, shape, numbers, True)
-        for first in (Lrn, DivisiveNorm):
+        for first in (ops.Lrn, ops.DivisiveNorm):
             named = f"{kind.__name__}-{shape_name}-after_{first.__name__}"
             case(named, local_twice, kind, back, shape, first)
-    for first in (Lrn, DivisiveNorm):
+    for first in (ops.Lrn, ops.DivisiveNorm):
         named = f"{kind.__name__}-1x1-after_{first.__name__}"
         case(named, local_twice, kind, back, (3, 4, 1, 1), first)

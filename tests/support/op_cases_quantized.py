@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Shape, Tensor
-from dnnstack.graph.ops import (
-    Pool2d,
-    Quantization,
-    Quantize,
-    QuantizedConv2d,
-    QuantizedMatMul,
-    Reshape,
-)
 
 from .op_cases_windows import CONVOLUTIONS, Geometry
 from .op_draft import Draft, case
 
 # Not a simple fraction: no quotient lies just between two integers.
-FINE, SIGNED = Quantization(0.01713, False), Quantization(0.0237, True)
+FINE, SIGNED = ops.Quantization(0.01713, False), ops.Quantization(0.0237, True)
 
 
-def _quantized(d: Draft, shape: Shape, to: Quantization) -> Tensor:
+def _quantized(d: Draft, shape: Shape, to: ops.Quantization) -> Tensor:
     """Integers on the way from floats."""
     x = d.floats("x", *shape)
-    return d.graph.add(Quantize(x=x, q=d.out("q", *shape), to=to))
+    return d.graph.add(ops.Quantize(x=x, q=d.out("q", *shape), to=to))
 
 
 def _channels(d: Draft, count: int, norm: bool) -> dict[str, Tensor]:
@@ -39,13 +32,18 @@ def _channels(d: Draft, count: int, norm: bool) -> dict[str, Tensor]:
 
 
 def conv2d(
-    d: Draft, g: Geometry, given: Quantization, to: Quantization | None, norm: bool, relu: bool
+    d: Draft,
+    g: Geometry,
+    given: ops.Quantization,
+    to: ops.Quantization | None,
+    norm: bool,
+    relu: bool,
 ) -> None:
     x = _quantized(d, g.picture, given)
     w, y = d.floats("w", *g.weights, role="parameter"), d.out("y", *g.output(g.filters))
     channels = _channels(d, g.filters, norm)
     eps = 1e-5 if norm else 0.0
-    product = QuantizedConv2d(
+    product = ops.QuantizedConv2d(
         x=x, w=w, y=y, given=given, to=to, window=g.window, groups=g.groups, relu=relu, eps=eps,
         **channels,
     )  # fmt: skip
@@ -54,14 +52,14 @@ def conv2d(
         n, c, h, width = y.shape
         window = Window((2, 2), (2, 2))
         pooled = d.out("pooled", n, c, *window.output(h, width))
-        d.graph.add(Pool2d(x=y, y=pooled, window=window, kind="max"))
-        d.graph.add(Reshape(x=pooled, y=d.out("flat", n, pooled.size // n)))
+        d.graph.add(ops.Pool2d(x=y, y=pooled, window=window, kind="max"))
+        d.graph.add(ops.Reshape(x=pooled, y=d.out("flat", n, pooled.size // n)))
 
 
-def matmul(d: Draft, given: Quantization, to: Quantization | None, relu: bool) -> None:
+def matmul(d: Draft, given: ops.Quantization, to: ops.Quantization | None, relu: bool) -> None:
     x, w = _quantized(d, (5, 33), given), d.floats("w", 7, 33, role="parameter")
     d.graph.add(
-        QuantizedMatMul(
+        ops.QuantizedMatMul(
             x=x, w=w, y=d.out("y", 5, 7), given=given, to=to, relu=relu, **_channels(d, 7, False)
         )
     )

@@ -5,17 +5,8 @@ from __future__ import annotations
 from itertools import chain
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Shape, Tensor
-from dnnstack.graph.ops import (
-    Accumulate,
-    AdamUpdate,
-    Advance,
-    Average,
-    ElementwiseUpdate,
-    Mask,
-    MuonUpdate,
-    SgdUpdate,
-)
 
 from .op_draft import Draft, case
 from .update_formulas import FORMULAS
@@ -40,7 +31,7 @@ def sgd_in_groups(d: Draft, momentum: float, nesterov: bool, decay: tuple[float,
     rates, step = clock(d, 9.0, 0.01, 0.003, 0.02)
     d.steps, d.length = 3, 100
     d.graph.add(
-        SgdUpdate(
+        ops.SgdUpdate(
             gradients=several(d, "g", SHAPES, "input"),
             rates=rates,
             step=step,
@@ -52,7 +43,7 @@ def sgd_in_groups(d: Draft, momentum: float, nesterov: bool, decay: tuple[float,
             nesterov=nesterov,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 for rule in ((0.0, False), (0.9, False), (0.9, True)):
@@ -68,7 +59,7 @@ def adam(d: Draft, decay: tuple[float, ...], decoupled: bool, factors: tuple[flo
     for tensor in squares:
         d.values[tensor] = np.abs(d.values[tensor])
     d.graph.add(
-        AdamUpdate(
+        ops.AdamUpdate(
             gradients=several(d, "g", SHAPES, "input"),
             rates=rates,
             step=step,
@@ -84,7 +75,7 @@ def adam(d: Draft, decay: tuple[float, ...], decoupled: bool, factors: tuple[flo
             decoupled=decoupled,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 case("adam", adam, NONE, False, ())
@@ -102,7 +93,7 @@ def elementwise(d: Draft, name: str, decay: tuple[float, ...], factors: tuple[fl
         for i, tensor in enumerate(kind):
             d.values[tensor] = np.abs(d.values[tensor]) * (i != 2)
     d.graph.add(
-        ElementwiseUpdate(
+        ops.ElementwiseUpdate(
             gradients=several(d, "g", SHAPES, "input"),
             rates=rates,
             step=step,
@@ -114,7 +105,7 @@ def elementwise(d: Draft, name: str, decay: tuple[float, ...], factors: tuple[fl
             formula=formula,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 for name in FORMULAS:
@@ -130,7 +121,7 @@ def muon(d: Draft, nesterov: bool, rescale: bool, decay: float) -> None:
     # Errors grow with the products and with the slope of the iteration at small singular values.
     d.length = 30_000
     d.graph.add(
-        MuonUpdate(
+        ops.MuonUpdate(
             gradients=several(d, "g", shapes, "input"),
             rates=rates,
             step=step,
@@ -144,7 +135,7 @@ def muon(d: Draft, nesterov: bool, rescale: bool, decay: float) -> None:
             rescale=rescale,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 case("muon", muon, False, False, 0.0)
@@ -162,7 +153,7 @@ def average(d: Draft, pull: bool) -> None:
     d.steps = 3
     rates = d.given("rates", np.full(3, 0.1, np.float32), "data")
     d.graph.add(
-        SgdUpdate(
+        ops.SgdUpdate(
             gradients=several(d, "g", SHAPES, "input"),
             rates=rates,
             step=step,
@@ -172,7 +163,7 @@ def average(d: Draft, pull: bool) -> None:
         )
     )
     d.graph.add(
-        Average(
+        ops.Average(
             decays=d.given("decays", np.array([0.9, -1.0, 0.3], np.float32), "data"),
             step=step,
             averages=several(d, "average/p", shapes, "state"),
@@ -180,7 +171,7 @@ def average(d: Draft, pull: bool) -> None:
             pull=pull,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 case("average", average, False)
@@ -195,10 +186,10 @@ def mask(d: Draft) -> None:
     for tensor in masks:
         d.values[tensor] = (d.values[tensor] > 0).astype(np.float32)
     summed = several(d, "sum", SHAPES, "state")
-    d.graph.add(Accumulate(gradients=gradients, step=step, sums=summed, parts=1))
-    d.graph.add(Mask(masks=masks, values=(summed[0], *summed[2:])))
+    d.graph.add(ops.Accumulate(gradients=gradients, step=step, sums=summed, parts=1))
+    d.graph.add(ops.Mask(masks=masks, values=(summed[0], *summed[2:])))
     d.graph.add(
-        SgdUpdate(
+        ops.SgdUpdate(
             gradients=summed,
             rates=rates,
             step=step,
@@ -207,8 +198,8 @@ def mask(d: Draft) -> None:
             weight_decay=MIXED,
         )
     )
-    d.graph.add(Mask(masks=masks, values=(parameters[0], *parameters[2:])))
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Mask(masks=masks, values=(parameters[0], *parameters[2:])))
+    d.graph.add(ops.Advance(step=step))
 
 
 case("mask", mask)
@@ -218,10 +209,10 @@ def accumulate(d: Draft, parts: int, start: int, scale: float) -> None:
     """Three parts of a batch from part ``start`` on, each with the same gradients."""
     step = d.given("part", np.array([start], np.int64), "state")
     d.steps = 3
-    further = range(1, Accumulate.levels(parts))
+    further = range(1, ops.Accumulate.levels(parts))
     pending = [several(d, f"sum{level}.", SHAPES, "state") for level in further]
     d.graph.add(
-        Accumulate(
+        ops.Accumulate(
             gradients=several(d, "g", SHAPES, "input"),
             step=step,
             sums=several(d, "sum", SHAPES, "state"),
@@ -230,7 +221,7 @@ def accumulate(d: Draft, parts: int, start: int, scale: float) -> None:
             scale=scale,
         )
     )
-    d.graph.add(Advance(step=step))
+    d.graph.add(ops.Advance(step=step))
 
 
 case("accumulate-first", accumulate, 4, 4, 0.25)

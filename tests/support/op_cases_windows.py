@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Shape
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Pool2d,
-    Pool2dBackward,
-    PoolKind,
-)
 
 from .op_draft import ALPHA, Draft, case
 
@@ -64,7 +56,7 @@ def conv2d(d: Draft, g: Geometry, bias: bool, f: str | None) -> None:
     x, w = d.floats("x", *g.picture), d.floats("w", *g.weights, role="parameter")
     d.length = int(np.prod(g.weights[1:]))
     d.graph.add(
-        Conv2d(
+        ops.Conv2d(
             x=x,
             w=w,
             y=d.out("y", *g.output(g.filters)),
@@ -81,7 +73,7 @@ def conv2d_backward_data(d: Draft, g: Geometry) -> None:
     dy, w = d.floats("dy", *g.output(g.filters)), d.floats("w", *g.weights, role="parameter")
     d.length = g.filters // g.groups * g.window.area
     dx = d.out("dx", *g.picture)
-    d.graph.add(Conv2dBackwardData(dy=dy, w=w, dx=dx, window=g.window, groups=g.groups))
+    d.graph.add(ops.Conv2dBackwardData(dy=dy, w=w, dx=dx, window=g.window, groups=g.groups))
 
 
 def conv2d_backward_filter(d: Draft, g: Geometry, bias_grad: bool) -> None:
@@ -90,7 +82,7 @@ def conv2d_backward_filter(d: Draft, g: Geometry, bias_grad: bool) -> None:
     db = d.gradient("b", g.filters) if bias_grad else None
     d.length = dy.size // g.filters
     d.graph.add(
-        Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=g.window, groups=g.groups, bias_grad=db)
+        ops.Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=g.window, groups=g.groups, bias_grad=db)
     )
 
 
@@ -101,7 +93,7 @@ for name, geometry in CONVOLUTIONS.items():
     case(f"conv2d_backward_data-{name}", conv2d_backward_data, geometry)
     case(f"conv2d_backward_filter-{name}", conv2d_backward_filter, geometry, False)
     case(f"conv2d_backward_filter-{name}-bias", conv2d_backward_filter, geometry, True)
-for activation in ACTIVATIONS:
+for activation in ops.ACTIVATIONS:
     case(f"conv2d-bias-{activation}", conv2d, CONVOLUTIONS["one_channel"], True, activation)
 case("conv2d-tanh", conv2d, CONVOLUTIONS["wide"], False, "tanh")
 
@@ -125,21 +117,21 @@ POOLS = {
 }
 
 
-def pool2d(d: Draft, g: Geometry, kind: PoolKind) -> None:
+def pool2d(d: Draft, g: Geometry, kind: ops.PoolKind) -> None:
     d.length = g.window.area
     x, y = d.floats("x", *g.picture), d.out("y", *g.output(g.picture[1]))
-    d.graph.add(Pool2d(x=x, y=y, window=g.window, kind=kind))
+    d.graph.add(ops.Pool2d(x=x, y=y, window=g.window, kind=kind))
 
 
-def pool2d_backward(d: Draft, g: Geometry, kind: PoolKind) -> None:
+def pool2d_backward(d: Draft, g: Geometry, kind: ops.PoolKind) -> None:
     """Max-pooling's backward follows its forward: the two share a workspace in some libraries."""
     d.length = g.window.area
     dy, dx = d.floats("dy", *g.output(g.picture[1])), d.out("dx", *g.picture)
     x = y = None
     if kind == "max":
         x, y = d.floats("x", *g.picture), d.out("y", *g.output(g.picture[1]))
-        d.graph.add(Pool2d(x=x, y=y, window=g.window, kind=kind))
-    d.graph.add(Pool2dBackward(x=x, y=y, dy=dy, dx=dx, window=g.window, kind=kind))
+        d.graph.add(ops.Pool2d(x=x, y=y, window=g.window, kind=kind))
+    d.graph.add(ops.Pool2dBackward(x=x, y=y, dy=dy, dx=dx, window=g.window, kind=kind))
 
 
 for name, geometry in POOLS.items():
@@ -153,11 +145,11 @@ def activated_in_blocks(d: Draft, kind: str) -> None:
     x, w = d.floats("x", 2, 8, 5, 4), d.floats("w", 20, 8, 1, 1, role="parameter")
     y, alpha = d.out("y", 2, 20, 5, 4), ALPHA.get(kind, 0.0)
     window = Window((1, 1))
-    d.graph.add(Conv2d(x=x, w=w, y=y, window=window, activation=kind, activation_alpha=alpha))
+    d.graph.add(ops.Conv2d(x=x, w=w, y=y, window=window, activation=kind, activation_alpha=alpha))
     v = d.floats("v", 9, 20, 1, 1, role="parameter")
-    d.graph.add(Conv2d(x=y, w=v, y=d.out("z", 2, 9, 5, 4), window=window))
+    d.graph.add(ops.Conv2d(x=y, w=v, y=d.out("z", 2, 9, 5, 4), window=window))
     d.length = 160
 
 
-for activation in ACTIVATIONS:
+for activation in ops.ACTIVATIONS:
     case(f"conv2d-blocks-{activation}", activated_in_blocks, activation)

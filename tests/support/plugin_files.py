@@ -14,43 +14,15 @@ from dnnstack.configs import plugins as known
 from dnnstack.configs.schema import datasets, extended, layers, pictures, training
 from dnnstack.plugins import loading
 
+from .stored import beside
+
 PLUGINS = sorted((Path(__file__).parent / "plugins").glob("*.py"))
 SWISH = next(path for path in PLUGINS if path.name == "swish.py")
 MODULES = (datasets, layers, pictures, training)
 # All kinds of plugins in one training, which takes a fraction of a second.
-EVERYTHING = """
-name: everything
-seed: 3
-data:
-  dataset: {stripes: {count: 160, size: 10}}
-  batch_size: 16
-  evaluation_batch_size: 12
-  validation: 32
-  augment: [random_flip, contrast: {strength: 0.3}]
-layers:
-  - conv2d: {filters: 4, kernel_size: 3}
-  - swish: {beta: 1.5}
-  - flatten
-  - dense: {units: 2}
-  - softmax
-loss: log_cosh
-optimizer: {type: sign_sgd, lr: 0.01}
-schedule: {type: triangle, period: 7}
-train: {max_steps: 20, log_every: 4}
-checkpoint: {every_steps: 1000, best: false}
-"""
+EVERYTHING = "\n" + beside(__file__, "plugin_files_everything.yaml")
 # A training with a plugin beside it.
-CONFIG = """\
-plugins: trap.py
-data:
-  dataset: {strokes: {train_count: 120, test_count: 40}}
-  batch_size: 32
-layers: [flatten, dense: {units: 10}, softmax]
-optimizer: {type: sgd, lr: 0.1}
-schedule: flat
-train: {max_steps: 4}
-run: {device: numpy}
-"""
+CONFIG = beside(__file__, "plugin_files_config.yaml")
 # A plugin that leaves a file behind if it is run.
 TRAP = """
 from pathlib import Path

@@ -17,36 +17,13 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.training.ranks.world import check_mpi, launcher
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+
+from .stored import beside
 
 LIMIT = 280
 """Seconds for a training; one takes five on two quiet cores."""
-NET = """
-seed: 7
-data:
-  dataset: {strokes: {train_count: 240, test_count: 30}}
-  batch_size: 24
-  evaluation_batch_size: 9
-  validation: 48
-  augment: [{random_crop: {padding: 3}}, random_flip, {cutout: {size: 4}}]
-layers:
-  - avg_pool2d: {pool_size: 2}
-  - conv2d: {filters: 6, kernel_size: 3}
-  - batch_norm
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 24}
-  - batch_norm
-  - relu
-  - dropout: {rate: 0.3}
-  - dense: {units: 10}
-  - softmax
-loss: cross_entropy
-train: {max_steps: 14, log_every: 3, validate_every_epochs: 1, accumulate: 4}
-checkpoint: {every_steps: 5, keep: 5}
-run: {device: cpu, threads: 1, tune: false}
-"""
+NET = "\n" + beside(__file__, "ranks_net.yaml")
 SGD = """
 optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01, clip_norm: 0.5,
   ema: {decay: 0.8}}

@@ -12,9 +12,9 @@ from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.training import pace
 from dnnstack.training.listener import Listener, Progress, Started, Summary
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
+from dnnstack.training.records.formats.run_log import CSV, LOG
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import CSV, LOG
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -13,9 +13,10 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.state import Best, State
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.state import Best, State
 
+from .stored import beside
 from .trainings import Counting
 
 __all__ = [
@@ -31,25 +32,7 @@ __all__ = [
     "tiny",
 ]
 
-TINY = """
-name: tiny
-seed: 7
-data:
-  dataset: {strokes: {train_count: 200, test_count: 20}}
-  batch_size: 16
-  evaluation_batch_size: 12
-  validation: 32
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.05}
-train: {max_steps: 25, log_every: 4}
-checkpoint: {every_steps: 1000, best: false}
-"""
+TINY = "\n" + beside(__file__, "training_fixtures_tiny.yaml")
 
 
 @pytest.fixture(autouse=True, scope="session")

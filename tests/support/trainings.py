@@ -13,7 +13,7 @@ from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train

@@ -10,7 +10,7 @@ from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import DatasetInfo
 from dnnstack.optimizers.groups import Assigned
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.training.assemble import assigned, build_network
 from dnnstack.training.plan import Plan, make_plan
 
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), tuple("0123456789"), 50_000, 10_000)
@@ -20,12 +20,12 @@ BOTH = ("cifar10-airbench.yaml", "cifar10-airbench-muon.yaml")
 def recipe(name: str) -> tuple[RunConfig, Plan, dict[str, Assigned]]:
     """Config, plan, and how each parameter that is trained is updated."""
     config = load_config(name).config
-    found = optimizer(config).assigned(build_network(config, CIFAR).parameters())
+    found = assigned(config, build_network(config, CIFAR))
     return config, make_plan(config, 50_000), {one.parameter.tensor.name: one for one in found}
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_the_network(name: str) -> None:
+def test_the_network(name):
     found = summarize(load_config(name).config, Path(name))
     assert found.parameters == 1_972_792
     assert found.forward_flops == pytest.approx(0.236e9, rel=0.01)
@@ -46,7 +46,7 @@ def test_the_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_what_stays_as_it_is(name: str) -> None:
+def test_what_stays_as_it_is(name):
     """The whitening filters and the factors of the normalisation."""
     config, _, trained = recipe(name)
     every = {p.tensor.name for p in build_network(config, CIFAR).parameters()}
@@ -55,7 +55,7 @@ def test_what_stays_as_it_is(name: str) -> None:
     assert {n for n, one in trained.items() if one.group.freeze_after == 3} == {"whitening.bias"}
 
 
-def test_rates_and_decays_of_airbench94() -> None:
+def test_rates_and_decays_of_airbench94():
     _, plan, trained = recipe("cifar10-airbench.yaml")
     assert (plan.steps_per_epoch, plan.total_steps) == (48, 476)
     k = 1024 * (1 + 1 / (1 - 0.85))
@@ -75,7 +75,7 @@ def test_rates_and_decays_of_airbench94() -> None:
     np.testing.assert_allclose(decays[meets][:-1], want[meets][:-1], rtol=1e-5)
 
 
-def test_rates_and_decays_with_muon() -> None:
+def test_rates_and_decays_with_muon():
     _, plan, trained = recipe("cifar10-airbench-muon.yaml")
     assert (plan.steps_per_epoch, plan.total_steps) == (25, 200)
     t = np.arange(200)

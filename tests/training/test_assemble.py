@@ -13,15 +13,15 @@ from dnnstack.datasets import DatasetInfo, describe
 from dnnstack.graph.ops import CrossEntropy
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.assemble import (
+    assigned,
     build_network,
     describe_data,
     load_data,
-    optimizer,
     preprocessing,
 )
+from dnnstack.training.sections import Composition, composition
 
 MNIST = describe("mnist")
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
@@ -32,7 +32,7 @@ def config(layers: str, more: str = "", data: str = "{dataset: mnist}"):
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_every_packaged_config_gives_a_network(name: str) -> None:
+def test_every_packaged_config_gives_a_network(name):
     loaded = load_config(name)
     info = describe_data(loaded.config)
     network = build_network(loaded.config, info, loaded.path)
@@ -52,7 +52,7 @@ SHORTCUT_FIRST = """
   - dense: {units: 10}"""
 
 
-def test_a_body_is_counted_before_its_shortcut_whichever_is_written_first() -> None:
+def test_a_body_is_counted_before_its_shortcut_whichever_is_written_first():
     made = config(SHORTCUT_FIRST)
     shapes = {p.tensor.name: p.tensor.shape for p in build_network(made, MNIST).parameters()}
     assert shapes["residual_1.conv2d_2.weight"] == (6, 4, 3, 3)
@@ -67,7 +67,7 @@ def test_a_body_is_counted_before_its_shortcut_whichever_is_written_first() -> N
     assert shapes.keys() - found == {"residual_1.conv2d_3.bias"}
 
 
-def test_options_reach_their_layer() -> None:
+def test_options_reach_their_layer():
     made = config(
         """
   - conv2d: {filters: 6, kernel_size: [3, 5], stride: 2, padding: same, groups: 1, name: first}
@@ -91,7 +91,7 @@ def test_options_reach_their_layer() -> None:
     assert network.layers[4].op_kind == "gelu_tanh"
 
 
-def test_initialisers_with_their_numbers() -> None:
+def test_initialisers_with_their_numbers():
     made = config(
         "[flatten, {dense: {units: 10, kernel_initializer: {normal: {mean: 3.0, std: 0.5}}, "
         "bias_initializer: {constant: {value: 0.75}}}}]"
@@ -107,7 +107,7 @@ def test_initialisers_with_their_numbers() -> None:
     assert 0.12 < np.abs(drawn).max() <= 0.125
 
 
-def test_loss_and_optimizer() -> None:
+def test_loss_and_optimizer():
     smooth = config(
         "[flatten, {dense: {units: 10}}]", "loss: {type: cross_entropy, label_smoothing: 0.1}\n"
     )
@@ -121,13 +121,13 @@ def test_loss_and_optimizer() -> None:
         "optimizer: {type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
         "weight_decay_on: weights, clip_norm: 5.0}\n"
     )
-    found = optimizer(parse_config(text, "x.yaml"))
-    assert found == Optimizer(
-        Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights", clip_norm=5.0)
+    found = composition(parse_config(text, "x.yaml"))
+    assert found == Composition(
+        Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights"), clip_norm=5.0
     )
 
 
-def test_a_missing_flatten_names_the_layer_and_where_it_is_written() -> None:
+def test_a_missing_flatten_names_the_layer_and_where_it_is_written():
     made = config("[{conv2d: {filters: 2, kernel_size: 3}}, {dense: {units: 10}}]")
     with pytest.raises(ShapeError) as caught:
         build_network(made, describe_data(made), Path("some/net.yaml"))
@@ -137,7 +137,7 @@ def test_a_missing_flatten_names_the_layer_and_where_it_is_written() -> None:
     )
 
 
-def test_the_wrong_number_of_classes_is_told() -> None:
+def test_the_wrong_number_of_classes_is_told():
     made = config("[flatten, {dense: {units: 7}}]")
     with pytest.raises(ShapeError, match="10 classes"):
         build_network(made, describe_data(made))
@@ -146,7 +146,7 @@ def test_the_wrong_number_of_classes_is_told() -> None:
 COLOUR = DatasetInfo("colours", (3, 8, 8), ("a", "b"), None, None)
 
 
-def test_preprocessing_one_number_serves_all_channels() -> None:
+def test_preprocessing_one_number_serves_all_channels():
     made = config(
         "[flatten]", data="{dataset: mnist, normalize: {mean: 0.5, std: [0.25, 0.5, 1.0]}}"
     )
@@ -163,27 +163,27 @@ def test_preprocessing_one_number_serves_all_channels() -> None:
         ("{std: [0.1, 0.2]}", "data.normalize.std: has 2 numbers"),
     ],
 )
-def test_normalize_with_the_wrong_number_of_channels(normalize: str, wanted: str) -> None:
+def test_normalize_with_the_wrong_number_of_channels(normalize, wanted):
     made = config("[flatten]", data=f"{{dataset: mnist, normalize: {normalize}}}")
     with pytest.raises(ConfigError, match="3 channels; give one number, or 3") as caught:
         preprocessing(made, COLOUR)
     assert wanted in str(caught.value)
 
 
-def test_options_reach_the_data_set() -> None:
+def test_options_reach_the_data_set():
     made = config("[flatten]", data="{dataset: {strokes: {train_count: 30, test_count: 12}}}")
     assert describe_data(made).train_count == 30
     assert len(load_data(made, "test", Path("unused"))) == 12
 
 
-def test_the_coefficient_of_a_subsampling_is_a_scale_and_does_not_decay_with_weights() -> None:
+def test_the_coefficient_of_a_subsampling_is_a_scale_and_does_not_decay_with_weights():
     made = parse_config(
         "data: {dataset: mnist}\nlayers: [scaled_subsampling, flatten, dense: {units: 10}]\n"
         "optimizer: {type: sgd, lr: 0.1, weight_decay: 0.5, weight_decay_on: weights,\n"
         "            groups: [{kind: scale, lr_factor: 3}]}\ntrain: {epochs: 1}\n",
         "x.yaml",
     )
-    found = optimizer(made).assigned(build_network(made, MNIST).parameters())
+    found = assigned(made, build_network(made, MNIST))
     assert {one.parameter.tensor.name: (one.lr_factor, one.weight_decay) for one in found} == {
         "scaled_subsampling_1.weight": (3.0, 0.0),
         "scaled_subsampling_1.bias": (1.0, 0.0),
@@ -192,7 +192,7 @@ def test_the_coefficient_of_a_subsampling_is_a_scale_and_does_not_decay_with_wei
     }
 
 
-def test_softmax_is_over_a_flat_input() -> None:
+def test_softmax_is_over_a_flat_input():
     made = config("[softmax, flatten, dense: {units: 10}]")
     with pytest.raises(ShapeError, match=r"'softmax_1' .* expects a flat input, got \(1, 28, 28\)"):
         build_network(made, MNIST)

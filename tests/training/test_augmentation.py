@@ -23,6 +23,7 @@ from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 
+from ..support import composed
 from ..support.augmented import MEASURED, OPTIONS, Tiny, with_session
 from ..support.trainings import end_of
 
@@ -177,7 +178,8 @@ def test_the_seed_is_no_business_of_tuning(tiny: Tiny) -> None:
         config = tiny(AUGMENT, *overrides)
         network = build_network(config, describe("strokes", options=OPTIONS))
         scaling = preprocessing(config, describe("strokes", options=OPTIONS))
-        graph = network.train_graph(
+        graph = composed.train_graph(
+            network,
             4,
             "train",
             8,

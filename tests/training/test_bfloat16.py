@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.reports.explain import explain
 from dnnstack.reports.explain_text import as_text
 from dnnstack.training.listener import Listener, Progress
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 
@@ -44,16 +43,14 @@ class Ear(Listener):
 
 
 @pytest.fixture(autouse=True)
-def _bfloat16(onednn: Backend) -> None:
+def _bfloat16(onednn):
     from dnnstack.backends.onednn.library import library
 
     if not library().has_bfloat16():
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
 
 
-def test_a_resume_changes_no_bit(
-    tiny: Make, onednn: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_changes_no_bit(tiny, onednn, monkeypatch):
     monkeypatch.setattr("dnnstack.training.pace.CHUNK_SECONDS", 0.0)
     config = tiny(*OVERRIDES)
     whole = train(config, onednn, NOWHERE)
@@ -73,7 +70,7 @@ def test_a_resume_changes_no_bit(
         assert array.tobytes() == other.arrays[name].tobytes(), name
 
 
-def test_explain_shows_types_and_casts(tiny: Make, onednn: Backend) -> None:
+def test_explain_shows_types_and_casts(tiny, onednn):
     text = as_text(explain(tiny("run.precision=bf16"), Path("tiny.yaml"), onednn, False, print))
     lines = text.splitlines()
     assert any("dnnl_convolution_forward" in line for line in lines)

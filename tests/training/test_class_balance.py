@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.datasets import ImageSet, balanced_order
@@ -26,7 +25,7 @@ def weights(config: RunConfig) -> tuple[float, ...]:
     return class_weights(config, DATA, EVERY)
 
 
-def test_balanced_weights_make_classes_equal(tiny: Tiny) -> None:
+def test_balanced_weights_make_classes_equal(tiny):
     found = weights(tiny("loss={type: cross_entropy, class_weights: balanced}"))
     np.testing.assert_allclose(found, [100 / 30, 100 / 180, 100 / 90])
     # The mean weight of a sample is 1.
@@ -41,7 +40,7 @@ def test_balanced_weights_make_classes_equal(tiny: Tiny) -> None:
     assert weights(tiny()) == ()
 
 
-def test_weights_by_place_and_by_name(tiny: Tiny) -> None:
+def test_weights_by_place_and_by_name(tiny):
     assert weights(tiny("loss.class_weights=[1, 2.5, 0]")) == (1.0, 2.5, 0.0)
     config = tiny('loss.class_weights={"no: many # of [these]": 3, 猫: 0.5}')
     assert weights(config) == (1.0, 3.0, 0.5)
@@ -57,7 +56,7 @@ def test_weights_by_place_and_by_name(tiny: Tiny) -> None:
         ("loss.class_weights=balanced", r"would count rare classes twice"),
     ],
 )
-def test_weights_that_do_not_fit(tiny: Tiny, override: str, message: str) -> None:
+def test_weights_that_do_not_fit(tiny, override, message):
     with pytest.raises(ConfigError, match=r"^loss\.class_weights: .*" + message):
         weights(tiny(override, "data.balance=true"))
 
@@ -65,16 +64,16 @@ def test_weights_that_do_not_fit(tiny: Tiny, override: str, message: str) -> Non
 @pytest.mark.parametrize(
     "value", ["even", "3", "[]", "{}", "[1, -1]", "[0, 0]", "{a: x}", "[1e7]", "true"]
 )
-def test_what_is_no_weight(tiny: Tiny, value: str) -> None:
+def test_what_is_no_weight(tiny, value):
     with pytest.raises(ConfigError, match=r"loss\.class_weights: expected "):
         tiny(f"loss.class_weights={value}")
 
 
-def test_a_balance_that_is_off_is_none(tiny: Tiny) -> None:
+def test_a_balance_that_is_off_is_none(tiny):
     assert effective_yaml(tiny("data.balance=false")) == effective_yaml(tiny())
 
 
-def test_a_weight_multiplies_the_loss_of_its_samples(tiny: Tiny, backend: Backend) -> None:
+def test_a_weight_multiplies_the_loss_of_its_samples(tiny, backend):
     """In training; the mean is over the samples, and an evaluation has no weights."""
 
     def losses(*overrides: str) -> tuple[float, float]:
@@ -105,7 +104,7 @@ def drawn(epoch: int, batch: int = 9) -> np.ndarray:
     return balanced_order(EVERY, LABELS, 3, epoch, batch)
 
 
-def test_every_class_is_drawn_equally_often() -> None:
+def test_every_class_is_drawn_equally_often():
     assert len(drawn(0)) == 99
     assert np.bincount(LABELS[drawn(0)]).tolist() == [33, 33, 33]
     assert sorted(np.bincount(LABELS[drawn(0, 10)]).tolist()) == [33, 33, 34]
@@ -116,25 +115,25 @@ def test_every_class_is_drawn_equally_often() -> None:
     assert (counts > 0).mean() > 0.9
 
 
-def test_all_samples_of_a_class_are_drawn_equally_often() -> None:
+def test_all_samples_of_a_class_are_drawn_equally_often():
     times = np.bincount(np.concatenate([drawn(epoch, 10) for epoch in range(30)]), minlength=100)
     for label in range(3):
         own = times[label == LABELS]
         assert own.max() - own.min() <= 1, label
 
 
-def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+def test_the_order_is_a_function_of_seed_and_epoch():
     np.testing.assert_array_equal(drawn(4), drawn(4))
     assert (drawn(4) != drawn(5)).mean() > 0.9
     assert (balanced_order(EVERY, LABELS, 4, 4, 9) != drawn(4)).mean() > 0.9
 
 
-def test_a_class_that_is_not_trained_on_is_left_out() -> None:
+def test_a_class_that_is_not_trained_on_is_left_out():
     order = balanced_order(EVERY[10:], LABELS, 3, 0, 9)
     assert np.bincount(LABELS[order]).tolist() == [0, 45, 45]
 
 
-def test_training_draws_in_this_order(tiny: Tiny, backend: Backend) -> None:
+def test_training_draws_in_this_order(tiny, backend):
     def use(session: Session) -> None:
         labels = session.setup.data.labels
         order = session.orders.of(1)

@@ -13,8 +13,8 @@ from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.rate_tables import make_schedule
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -46,7 +46,7 @@ def arrays(done: Summary) -> dict[str, np.ndarray]:
     return newest_checkpoint(done.run / "checkpoints").arrays
 
 
-def test_lenet5_has_the_parameters_of_the_paper(tmp_path: Path) -> None:
+def test_lenet5_has_the_parameters_of_the_paper(tmp_path):
     config = lenet5(tmp_path)
     network = build_network(config, describe_data(config))
     counts = {
@@ -69,7 +69,7 @@ def test_lenet5_has_the_parameters_of_the_paper(tmp_path: Path) -> None:
     ]
 
 
-def test_lenet5_sees_what_the_paper_says(tmp_path: Path) -> None:
+def test_lenet5_sees_what_the_paper_says(tmp_path):
     """Background -0.1, ink 1.175, and the border added is background."""
     config = lenet5(tmp_path)
     scaling = preprocessing(config, describe_data(config))
@@ -78,7 +78,7 @@ def test_lenet5_sees_what_the_paper_says(tmp_path: Path) -> None:
     assert build_network(config, describe_data(config)).layers[0].value == -0.1
 
 
-def test_lenet5_follows_the_schedule_of_the_paper(tmp_path: Path) -> None:
+def test_lenet5_follows_the_schedule_of_the_paper(tmp_path):
     """0.0005 for two passes, 0.0002 for three, 0.0001 for three, 0.00005 for four, then 0.00001."""
     config = load_config("lenet5-1998.yaml").config
     rates = make_schedule(config.schedule).table(0.0005, Length(200, 10))
@@ -89,9 +89,7 @@ def test_lenet5_follows_the_schedule_of_the_paper(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overrides", [(), ("layers.c3.algorithm=im2col", "data.batch_size=8")])
-def test_a_resume_changes_no_bit(
-    tmp_path: Path, backend: Backend, overrides: tuple[str, ...]
-) -> None:
+def test_a_resume_changes_no_bit(tmp_path, backend, overrides):
     momentum = "optimizer={type: sgd, lr: 0.0002, momentum: 0.9, weight_decay: 0.001}"
     config = lenet5(tmp_path, momentum, *overrides)
     whole = go(config, backend)
@@ -105,9 +103,7 @@ def test_a_resume_changes_no_bit(
         np.testing.assert_array_equal(got[name], array, err_msg=name)
 
 
-def test_fused_or_not_and_unrolled_or_not_it_learns_the_same(
-    tmp_path: Path, backend: Backend
-) -> None:
+def test_fused_or_not_and_unrolled_or_not_it_learns_the_same(tmp_path, backend):
     first, *others = (
         arrays(go(lenet5(tmp_path, "data.batch_size=8", *overrides), backend))
         for overrides in ((), ("run.fusion=false",), ("layers.c3.algorithm=im2col",))
@@ -118,7 +114,7 @@ def test_fused_or_not_and_unrolled_or_not_it_learns_the_same(
 
 
 @pytest.mark.parametrize("loss", ["{type: rbf_map, j: 10}", "{type: rbf_map, competition: false}"])
-def test_lenet5_learns(tmp_path: Path, onednn: Backend, loss: str) -> None:
+def test_lenet5_learns(tmp_path, onednn, loss):
     length = "train={max_steps: 400, log_every: 100}"
     rate = ("data.batch_size=8", "optimizer.lr=0.004", "data.validation=40")
     done = go(lenet5(tmp_path, length, *rate, f"loss={loss}"), onednn)
@@ -135,9 +131,7 @@ def test_lenet5_learns(tmp_path: Path, onednn: Backend, loss: str) -> None:
         ("perceptron", 0.1, ", heaviside", 0.9),
     ],
 )
-def test_each_loss_learns_digits(
-    tiny: Make, backend: Backend, loss: str, rate: float, last: str, accuracy: float
-) -> None:
+def test_each_loss_learns_digits(tiny, backend, loss, rate, last, accuracy):
     """One dense layer on 200 drawn digits, where guessing finds a tenth."""
     rates = (f"optimizer.lr={rate}", f"loss={loss}", "data.validation=0")
     layers = f"layers=[flatten, dense: {{units: 10}}{last}]"
@@ -146,7 +140,7 @@ def test_each_loss_learns_digits(
     assert done.training.accuracy > accuracy
 
 
-def test_squared_distance_learns_to_be_near(tiny: Make, backend: Backend) -> None:
+def test_squared_distance_learns_to_be_near(tiny, backend):
     """Always between 4 and 5 costs 8.25 on average over ten digits; learning makes it less."""
     rates = ("optimizer.lr=0.3", "loss=squared_distance", "data.validation=0")
     layers = "layers=[flatten, dense: {units: 10}, softmax]"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
-from pathlib import Path
 
 import pytest
 from dnnstack.backends.base import Executable, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
@@ -40,12 +38,7 @@ class Recorder(ReferenceBackend):
         (("data.residency=device", "run.fusion=false"), Options(fusion=False, residency="device")),
     ],
 )
-def test_options_of_the_training(
-    tiny: Callable[..., RunConfig],
-    tmp_path: Path,
-    overrides: tuple[str, ...],
-    wanted: Options,
-) -> None:
+def test_options_of_the_training(tiny, tmp_path, overrides, wanted):
     config = tiny(*overrides)
     info = describe_data(config)
     data = load_data(config, "train", tmp_path)

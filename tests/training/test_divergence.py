@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import NonFiniteError
@@ -17,12 +16,13 @@ from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Best, Metrics, Snapshot
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import Best
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
-from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
+
+from ..support.resuming import Ear
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
@@ -31,14 +31,6 @@ ROLLBACK = (
     "checkpoint={every_steps: 6, keep: 9, best: false}",
     "train.log_every=4",
 )
-
-
-class Ear(Listener):
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
@@ -50,7 +42,7 @@ def folder_of(config: RunConfig) -> Path:
 
 
 @pytest.fixture
-def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def spoil(monkeypatch):
     """Make an operation of the reference give one bad value in its result at a step."""
 
     def call(
@@ -93,16 +85,14 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture(params=[True, False], ids=["looks at every chunk", "looks only where it must"])
-def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def looks(request, monkeypatch):
     monkeypatch.setattr(divergence, "_SHARE", 1e9 if request.param else 1e-9)
     return
 
 
 @pytest.mark.parametrize(("value", "step"), [(np.nan, 14), (np.inf, 14), (np.nan, 12)])
 @pytest.mark.usefixtures("looks")
-def test_a_bad_gradient_is_named_and_never_saved(
-    tiny: Make, reference: Backend, spoil: Callable[..., None], value: float, step: int
-) -> None:
+def test_a_bad_gradient_is_named_and_never_saved(tiny, reference, spoil, value, step):
     # Step 12 is saved at once; its loss knows nothing of the gradient.
     spoil(Conv2dBackwardFilter, value, step - 1, "conv2d_1")
     config = tiny("checkpoint={every_steps: 6, keep: 9, best: false}", "train.log_every=9")
@@ -127,9 +117,7 @@ def test_a_bad_gradient_is_named_and_never_saved(
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_bad_value_of_the_forward_pass(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_a_bad_value_of_the_forward_pass(tiny, reference, spoil):
     spoil(MatMul, np.inf, 3, "dense_1")
     with pytest.raises(NonFiniteError) as caught:
         train(tiny(), reference, NOWHERE)
@@ -141,13 +129,7 @@ def test_a_bad_value_of_the_forward_pass(
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "rollback"])
-def test_a_stop_at_the_bad_step(
-    tiny: Make,
-    reference: Backend,
-    spoil: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    on_nan: str,
-) -> None:
+def test_a_stop_at_the_bad_step(tiny, reference, spoil, monkeypatch, on_nan):
     """Nobody has looked at the parameters yet when a signal wants them saved."""
     monkeypatch.setattr(divergence, "_SHARE", 1e-9)
     monkeypatch.setattr("dnnstack.training.pace.CHUNK_SECONDS", 0.0)
@@ -173,9 +155,7 @@ def test_a_stop_at_the_bad_step(
     assert (newest.state.step, newest.state.rollbacks) == (6, int(on_nan == "rollback"))
 
 
-def test_a_validation_alone_can_diverge(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_a_validation_alone_can_diverge(tiny, reference, spoil):
     # Step 2 of the section that evaluates is its third batch of 12.
     spoil(MatMul, np.nan, 2, "dense_1", inside="evaluate")
     config = tiny("checkpoint.every_steps=5")
@@ -186,7 +166,7 @@ def test_a_validation_alone_can_diverge(
     assert checkpoint_steps(folder_of(config)) == [5]
 
 
-def test_every_backend_names_the_layer(tiny: Make, backend: Backend) -> None:
+def test_every_backend_names_the_layer(tiny, backend):
     config = tiny("optimizer.lr=1e30")
     with pytest.raises(NonFiniteError) as caught:
         train(config, backend, NOWHERE)
@@ -197,7 +177,7 @@ def test_every_backend_names_the_layer(tiny: Make, backend: Backend) -> None:
     assert checkpoint_steps(folder_of(config)) == []
 
 
-def test_an_update_that_overflows(tiny: Make, reference: Backend) -> None:
+def test_an_update_that_overflows(tiny, reference):
     """The loss of the step is still that of the fresh network; the weights are not finite."""
     config = tiny("optimizer.lr=1e38", "optimizer.weight_decay=1e38", "checkpoint.every_steps=1")
     with pytest.raises(NonFiniteError, match=r"step 1: SgdUpdate of layer 'conv2d_1' \(update\)"):
@@ -205,9 +185,7 @@ def test_an_update_that_overflows(tiny: Make, reference: Backend) -> None:
     assert checkpoint_steps(folder_of(config)) == []
 
 
-def test_where_the_reference_stays_finite_the_device_itself_is_asked(
-    tiny: Make, onednn: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_reference_stays_finite_the_device_itself_is_asked(tiny, onednn, monkeypatch):
     """A value that only the device computes so: here because the repetition is kept from it."""
     real = Session.repeat
 
@@ -221,16 +199,14 @@ def test_where_the_reference_stays_finite_the_device_itself_is_asked(
         train(tiny("optimizer.lr=1e25"), onednn, NOWHERE)
 
 
-def test_what_does_not_come_again_is_reported_all_the_same(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_come_again_is_reported_all_the_same(tiny, reference, monkeypatch):
     monkeypatch.setattr(divergence.Watch, "find", lambda self, stop: None)
     with pytest.raises(NonFiniteError, match=r"between step . and .: loss or parameters are not"):
         train(tiny("optimizer.lr=1e30"), reference, NOWHERE)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-def test_a_bad_start(tiny: Make, reference: Backend) -> None:
+def test_a_bad_start(tiny, reference):
     layers = "layers=[flatten, {dense: {units: 10, kernel_initializer: {normal: {std: 1e38}}}}]"
     with pytest.raises(
         NonFiniteError, match=r"'dense_1\.weight' .* initialiser of layer 'dense_1'"
@@ -239,9 +215,7 @@ def test_a_bad_start(tiny: Make, reference: Backend) -> None:
 
 
 @pytest.mark.usefixtures("looks")
-def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(tiny, reference, spoil):
     spoil(Conv2dBackwardFilter, np.nan, 13, "conv2d_1", rate_above=0.03)
     config = tiny(*ROLLBACK, "optimizer.momentum=0.9")
     ear = Ear()
@@ -267,15 +241,13 @@ def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(
 
 
 def divergence_state(path: Path) -> tuple[float, int]:
-    from dnnstack.training.records.checkpoint import read_checkpoint
+    from dnnstack.training.records.formats.checkpoint import read_checkpoint
 
     state = read_checkpoint(path).state
     return state.rate_factor, state.rollbacks
 
 
-def test_a_resume_goes_on_with_the_lower_rate(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_a_resume_goes_on_with_the_lower_rate(tiny, reference, spoil):
     spoil(Conv2dBackwardFilter, np.nan, 13, "conv2d_1", rate_above=0.03)
     whole = train(tiny(*ROLLBACK), reference, NOWHERE)
     half = train(tiny(*ROLLBACK, "train.max_steps=19"), reference, NOWHERE)
@@ -291,9 +263,7 @@ def test_a_resume_goes_on_with_the_lower_rate(
     assert other.tobytes() != one.arrays["dense_1.weight"].tobytes()
 
 
-def test_without_a_checkpoint_it_goes_back_to_the_start(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_without_a_checkpoint_it_goes_back_to_the_start(tiny, reference, spoil):
     spoil(Conv2dBackwardFilter, np.nan, 3, "conv2d_1", rate_above=0.03)
     done = train(tiny(*ROLLBACK), reference, NOWHERE)
     plain = train(tiny("optimizer.lr=0.025"), reference, NOWHERE)
@@ -303,9 +273,7 @@ def test_without_a_checkpoint_it_goes_back_to_the_start(
     assert (done.run / "metrics.csv").read_text() == (plain.run / "metrics.csv").read_text()
 
 
-def test_three_rollbacks_are_enough(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_three_rollbacks_are_enough(tiny, reference, spoil):
     spoil(Conv2dBackwardFilter, np.nan, 13, "conv2d_1")
     config = tiny(*ROLLBACK)
     with pytest.raises(NonFiniteError, match=r"gave up after 3 rollbacks; lower optimizer\.lr"):
@@ -323,9 +291,7 @@ def test_three_rollbacks_are_enough(
     assert factors() == [0.5, 0.25, 0.125]
 
 
-def test_momentum_and_best_go_back_too(
-    tiny: Make, reference: Backend, spoil: Callable[..., None]
-) -> None:
+def test_momentum_and_best_go_back_too(tiny, reference, spoil):
     """After the rollback all is as in a training that was resumed there with half the rate."""
     more = (*ROLLBACK, "optimizer.momentum=0.9")
     spoil(Conv2dBackwardFilter, np.nan, 10, "conv2d_1", rate_above=0.03)
@@ -350,9 +316,7 @@ def test_momentum_and_best_go_back_too(
     assert one.state.best == two.state.best
 
 
-def test_the_best_of_a_given_up_attempt_is_forgotten(
-    tiny: Make, reference: Backend, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_of_a_given_up_attempt_is_forgotten(tiny, reference, spoil, monkeypatch):
     def validate(self: Session, stop_requested: Any) -> Metrics:
         return Metrics(1.0, 31 if self.rates[0] > 0.03 else 7, 32)
 
@@ -363,7 +327,7 @@ def test_the_best_of_a_given_up_attempt_is_forgotten(
     assert newest_checkpoint(done.run / "checkpoints").state.unimproved == 2
 
 
-def test_looking_takes_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_takes_a_hundredth_of_the_time(monkeypatch):
     now, looks = [0.0], []
 
     class Slow:

@@ -13,40 +13,16 @@ from dnnstack.configs import RunConfig
 from dnnstack.layers.build import LAYERS
 from dnnstack.layers.losses import LOSSES
 from dnnstack.optimizers import RULES
-from dnnstack.training.session import Snapshot
+from dnnstack.training.records.formats.state import Snapshot
 
 from ..support.declared import least_options
+from ..support.stored import beside
 from ..support.trainings import session_of
 
 Make = Callable[..., RunConfig]
 
 # On 28x28 pixels. Nothing here makes a value that is hard to tell from 0, but for dropout.
-LAYERS_BEFORE = """
-- pad2d: {padding: 1, value: -0.2}
-- conv2d: {filters: 4, kernel_size: 3, stride: 2, use_bias: false}
-- batch_norm
-- relu
-- max_pool2d: {pool_size: 3, stride: 2, ceil_mode: true}
-- lrn: {alpha: 0.5}
-- conv2d: {filters: 4, kernel_size: 2, algorithm: im2col}
-- leaky_relu
-- conv2d: {filters: 4, kernel_size: 2, connections: [[0], [1, 2], [3], [0, 3]]}
-- lcn: {alpha: 0.5}
-- elu
-- concat:
-    branches:
-      - [{conv2d: {filters: 3, kernel_size: 3, padding: same}}, silu, dropout]
-      - [{residual: {body: [{conv2d: {filters: 4, kernel_size: 1}}, softplus]}}]
-      - [{residual: {body: [{conv2d: {filters: 5, kernel_size: 1}}], shortcut: projection}}, gelu]
-- residual: {body: [{conv2d: {filters: 14, kernel_size: 1}}, sigmoid], shortcut: padding}
-- scaled_subsampling: {pool_size: 2, stride: 1, pooling: average}
-- scaled_tanh
-- avg_pool2d: {pool_size: 2, stride: 1, ceil_mode: true}
-- sequential:
-    layers:
-      - scale: {factor: 0.5}
-      - tanh
-"""
+LAYERS_BEFORE = "\n" + beside(__file__, "every_kind_layers_before.yaml")
 ENDS = {
     "scores": "[flatten, {dense: {units: 10}}]",
     "means": "[global_avg_pool2d, {dense: {units: 10}}, softmax]",
@@ -103,12 +79,12 @@ def kinds(models: Iterable[Any]) -> set[str]:
     return found
 
 
-def test_nothing_is_left_out(tiny: Make) -> None:
+def test_nothing_is_left_out(tiny):
     assert set().union(*(kinds(config_of(tiny, loss).layers) for loss in TRAINED)) == set(LAYERS)
 
 
 @pytest.mark.parametrize("loss", TRAINED)
-def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, loss: str) -> None:
+def test_a_resume_changes_no_bit(tiny, backend, loss):
     want, got, kept = resumed(config_of(tiny, loss), backend)
     assert ("batch_norm_1.running_var" in want.arrays) == (loss != "perceptron")
     for name, array in want.arrays.items():
@@ -116,16 +92,14 @@ def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, loss: str) -> Non
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_resume_changes_no_bit_of_any_optimizer(tiny: Make, backend: Backend, rule: str) -> None:
+def test_a_resume_changes_no_bit_of_any_optimizer(tiny, backend, rule):
     want, _, kept = resumed(config_with(tiny, rule), backend)
     for name, array in want.arrays.items():
         assert (array != kept.arrays[name]).any(), name
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_optimizer_does_the_same_on_both_backends(
-    tiny: Make, reference: Backend, onednn: Backend, rule: str
-) -> None:
+def test_every_optimizer_does_the_same_on_both_backends(tiny, reference, onednn, rule):
     config = config_with(tiny, rule)
     ends = []
     for backend in (reference, onednn):
@@ -173,7 +147,7 @@ def resumed(config: RunConfig, backend: Backend) -> tuple[Snapshot, Snapshot, Sn
 
 
 @pytest.mark.parametrize("loss", TRAINED)
-def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str) -> None:
+def test_fused_or_not_it_learns_the_same(tiny, backend, loss):
     ends = []
     for fusion in ("true", "false"):
         session = session_of(config_of(tiny, loss, f"run.fusion={fusion}"), backend)
@@ -189,9 +163,7 @@ def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str
         )
 
 
-def test_fused_or_not_scores_far_apart_cost_and_teach_the_same(
-    tiny: Make, backend: Backend
-) -> None:
+def test_fused_or_not_scores_far_apart_cost_and_teach_the_same(tiny, backend):
     """The loss is the logarithm of probabilities that no float holds, and its gradient stays."""
     ends = []
     for fusion in ("true", "false"):

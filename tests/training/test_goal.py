@@ -14,11 +14,10 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
+from dnnstack.training.records.formats.state import Metrics, State
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import State
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 
@@ -52,7 +51,7 @@ def go(
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def planned(monkeypatch):
     """Validations, each 10 steps, with a tenth more right each time and a falling loss."""
 
     def validate(self: Session, stop_requested: Callable[[], bool]) -> Metrics | None:
@@ -72,7 +71,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
         ("accuracy: 0.99", None),
     ],
 )
-def test_it_ends_at_the_goal(tiny: Make, reference: Backend, goal: str, step: int | None) -> None:
+def test_it_ends_at_the_goal(tiny, reference, goal, step):
     done = go(tiny(LONG + f", goal: {{{goal}}}}}"), reference)
     assert (done.state, done.goal) == ("finished", step is not None)
     assert (done.step, done.early) == (step or 95, step is not None)
@@ -82,14 +81,14 @@ def test_it_ends_at_the_goal(tiny: Make, reference: Backend, goal: str, step: in
 
 
 @pytest.mark.usefixtures("planned")
-def test_without_a_goal_nothing_is_said_of_one(tiny: Make, reference: Backend) -> None:
+def test_without_a_goal_nothing_is_said_of_one(tiny, reference):
     done = go(tiny(LONG + "}"), reference)
     assert done.goal is None
     assert "goal" not in (done.run / "log.jsonl").read_text()
 
 
 @pytest.mark.usefixtures("planned")
-def test_a_reached_goal_stays_reached(tiny: Make, reference: Backend) -> None:
+def test_a_reached_goal_stays_reached(tiny, reference):
     config = tiny(LONG + ", goal: {accuracy: 0.3}}")
     done = go(config, reference)
     ear = Ear()
@@ -102,7 +101,7 @@ def test_a_reached_goal_stays_reached(tiny: Make, reference: Backend) -> None:
 
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("stop_at", [3, 29, 31])
-def test_a_goal_survives_a_resume(tiny: Make, reference: Backend, stop_at: int) -> None:
+def test_a_goal_survives_a_resume(tiny, reference, stop_at):
     config = tiny(LONG + ", goal: {accuracy: 0.4}}")
     whole = go(config, reference)
     first = go(config, reference, ear=Ear(stop_at))
@@ -121,9 +120,7 @@ def table(targets: str, *overrides: str) -> RunConfig:
 
 @pytest.mark.parametrize("targets", [NAND, "[0,0,0,1]", "[0,1,1,1]", "[1,0,0,0]", "[0,0,1,0]"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_perceptron_learns_what_a_line_separates(
-    tmp_path: Path, backend: Backend, targets: str, seed: int
-) -> None:
+def test_the_perceptron_learns_what_a_line_separates(tmp_path, backend, targets, seed):
     done = go(table(targets, f"run.dir={tmp_path}", f"seed={seed}"), backend)
     assert (done.goal, done.early) == (True, True)
     assert done.training is not None
@@ -135,7 +132,7 @@ def test_the_perceptron_learns_what_a_line_separates(
     np.testing.assert_array_equal(fires, np.stack([wanted == 0, wanted == 1], 1))
 
 
-def test_rosenblatts_rule(tmp_path: Path, backend: Backend) -> None:
+def test_rosenblatts_rule(tmp_path, backend):
     """Whole numbers throughout: each mistake adds or subtracts the input, here times 1."""
     done = go(table(NAND, f"run.dir={tmp_path}"), backend)
     for array in newest_checkpoint(done.run / "checkpoints").arrays.values():
@@ -144,15 +141,13 @@ def test_rosenblatts_rule(tmp_path: Path, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("targets", [XOR, "[1,0,0,1]"])
-def test_it_never_converges_on_what_no_line_separates(
-    tmp_path: Path, reference: Backend, targets: str
-) -> None:
+def test_it_never_converges_on_what_no_line_separates(tmp_path, reference, targets):
     done = go(table(targets, f"run.dir={tmp_path}"), reference)
     assert (done.state, done.goal, done.early) == ("finished", False, False)
     assert done.step == done.total_steps == 400
 
 
-def test_a_part_of_a_pass_is_no_convergence(tmp_path: Path, reference: Backend) -> None:
+def test_a_part_of_a_pass_is_no_convergence(tmp_path, reference):
     """Training that ends within a pass: one or two samples in a row may well be right."""
     for steps in range(21, 40):
         length = f"train={{max_steps: {steps}, log_every: 4, goal: {{loss: 0}}}}"
@@ -160,7 +155,7 @@ def test_a_part_of_a_pass_is_no_convergence(tmp_path: Path, reference: Backend) 
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_a_hidden_layer_learns_xor(tmp_path: Path, backend: Backend, seed: int) -> None:
+def test_a_hidden_layer_learns_xor(tmp_path, backend, seed):
     config = load_config("mlp-xor.yaml", [f"run.dir={tmp_path}", f"seed={seed}"]).config
     done = go(config, backend)
     assert done.goal
@@ -168,7 +163,7 @@ def test_a_hidden_layer_learns_xor(tmp_path: Path, backend: Backend, seed: int) 
     assert done.training.accuracy == 1.0
 
 
-def test_a_pass_through_all_samples_is_what_counts(tmp_path: Path, reference: Backend) -> None:
+def test_a_pass_through_all_samples_is_what_counts(tmp_path, reference):
     """Three of four right in a row are no convergence: a line of the log must cover an epoch."""
     config = table(NAND, f"run.dir={tmp_path}", "train.log_every=3")
     with pytest.raises(
@@ -178,14 +173,14 @@ def test_a_pass_through_all_samples_is_what_counts(tmp_path: Path, reference: Ba
     make_plan(table(NAND, "train.log_every=3", "data.validation=1"), 4)
 
 
-def test_a_goal_says_what_to_reach(tiny: Make) -> None:
+def test_a_goal_says_what_to_reach(tiny):
     with pytest.raises(ConfigError, match=r"train\.goal: required: accuracy or loss"):
         tiny("train.goal={}")
     with pytest.raises(ConfigError, match=r"train\.goal\.accuracy: expected a number of at most 1"):
         tiny("train.goal={accuracy: 99}")
 
 
-def test_the_state_carries_it(state: State) -> None:
+def test_the_state_carries_it(state):
     config = parse_config(
         "data: {dataset: strokes}\nlayers: [flatten, dense: {units: 10}]\n"
         "optimizer: {type: sgd, lr: 1}\ntrain: {epochs: 1, goal: {accuracy: 0.5, loss: 1}}\n",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +10,20 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support import composed
 from ..support.golden import golden_nets
 from ..support.golden.golden_nets import NETS
+from ..support.opened import opened
 
 LOSSES_OF = json.loads(
     (Path(__file__).parents[1] / "support" / "golden" / "losses.json").read_text()
 )["losses"]
-
-
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    try:
-        return OneDnnBackend(2)
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": lambda: ReferenceBackend(1), "cpu": onednn}
 
 
 def specified(layers: list[tuple[str, dict[str, Any]]]) -> list[LayerSpec]:
@@ -59,7 +47,8 @@ def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[floa
     loss = LOSSES[net.loss](**smoothing)
     network = Network(build_layers(specs, net.picture), loss, net.picture, golden_nets.CLASSES)
     channels = net.picture[0]
-    graph = network.train_graph(
+    graph = composed.train_graph(
+        network,
         golden_nets.BATCH,
         "golden",
         golden_nets.COUNT,
@@ -90,19 +79,19 @@ def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[floa
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("name", NETS)
-def test_float64(name: str, fusion: bool) -> None:
+def test_float64(name, fusion):
     got = train(NETS[name], ReferenceBackend(1), Options("fp64", fusion=fusion))
     np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-12)
 
 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_float32(backend: str, name: str, fusion: bool) -> None:
-    got = train(NETS[name], BACKENDS[backend](), Options(fusion=fusion, tune=False))
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_float32(backend, name, fusion):
+    got = train(NETS[name], opened(backend, 2), Options(fusion=fusion, tune=False))
     np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-5)
 
 
-def test_tuned_layouts() -> None:
-    got = train(NETS["lenet"], onednn(), Options())
+def test_tuned_layouts():
+    got = train(NETS["lenet"], opened("cpu", 2), Options())
     np.testing.assert_allclose(got, LOSSES_OF["lenet"], rtol=1e-5)

@@ -10,7 +10,7 @@ from dnnstack.common.errors import DatasetError, Interrupted
 from dnnstack.training.interrupt import check, interruptible
 
 
-def test_the_result_and_the_error_are_those_of_the_work() -> None:
+def test_the_result_and_the_error_are_those_of_the_work():
     assert interruptible(lambda: 7, lambda: False) == 7
 
     def fail() -> None:
@@ -20,7 +20,7 @@ def test_the_result_and_the_error_are_those_of_the_work() -> None:
         interruptible(fail, lambda: False)
 
 
-def test_a_stop_does_not_wait_for_the_work() -> None:
+def test_a_stop_does_not_wait_for_the_work():
     go = threading.Event()
     began = time.perf_counter()
     with pytest.raises(Interrupted, match="nothing to save"):
@@ -29,7 +29,7 @@ def test_a_stop_does_not_wait_for_the_work() -> None:
     go.set()
 
 
-def test_check() -> None:
+def test_check():
     check(lambda: False)
     with pytest.raises(Interrupted):
         check(lambda: True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.datasets import describe, load, split_validation
 from dnnstack.reports.training_text import beginning
 from dnnstack.training import pixel_statistics
@@ -17,11 +16,11 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 
-from ..support.augmented import MEASURED, OPTIONS, Tiny
+from ..support.augmented import MEASURED, OPTIONS
 from ..support.trainings import end_of
 
 
-def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: Backend) -> None:
+def test_normalisation_is_measured_on_what_is_trained_on(tiny, reference):
     config = tiny(MEASURED, "run.device=numpy")
     provenance = end_of(train(config, reference, Path("unused"))).provenance
     data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
@@ -35,7 +34,7 @@ def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: 
     assert (seen.mean(), seen.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
 
 
-def test_what_was_measured_is_told(tiny: Tiny, reference: Backend) -> None:
+def test_what_was_measured_is_told(tiny, reference):
     told: list[Started] = []
 
     class Told(Listener):
@@ -56,9 +55,7 @@ def test_what_was_measured_is_told(tiny: Tiny, reference: Backend) -> None:
     assert not [each for each in beginning(told[2]) if each.startswith("normalize")]
 
 
-def test_a_resume_takes_the_measured_values_of_the_checkpoint(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_takes_the_measured_values_of_the_checkpoint(tiny, reference, monkeypatch):
     from dnnstack.training import trainer
 
     config = tiny(MEASURED, "run.device=numpy", "train.max_steps=3")
@@ -74,7 +71,7 @@ def test_a_resume_takes_the_measured_values_of_the_checkpoint(
     assert end_of(first).provenance.preprocessing == end_of(second).provenance.preprocessing
 
 
-def test_a_channel_that_never_changes_is_only_shifted(tiny: Tiny) -> None:
+def test_a_channel_that_never_changes_is_only_shifted(tiny):
     info = describe("strokes", options=OPTIONS)
     scaling = preprocessing(tiny(MEASURED), info, ((0.5,), (0.0,)))
     assert scaling == Preprocessing.standardize((0.5,), (1.0,))
@@ -82,14 +79,14 @@ def test_a_channel_that_never_changes_is_only_shifted(tiny: Tiny) -> None:
     assert preprocessing(tiny(MEASURED), info) == Preprocessing((1 / 255,), (-0.0,))
 
 
-def test_the_mean_pixel() -> None:
+def test_the_mean_pixel():
     scaling = Preprocessing.standardize((0.4914, 0.0, 2.0), (0.25, 1.0, 0.3))
     assert mean_pixel(scaling) == (125, 0, 255)
     near = scaling(np.array(mean_pixel(scaling), np.uint8)[:, None, None])
     assert abs(near[0, 0, 0]) < 0.5 / 255 / 0.25 + 1e-6
 
 
-def test_pictures_that_nobody_can_change_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_that_nobody_can_change_are_measured_once(monkeypatch):
     counted: list[int] = []
     measured = pixel_statistics._measured
 

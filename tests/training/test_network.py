@@ -7,15 +7,8 @@ import pytest
 from dnnstack.backends.base import Executable
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError, ShapeError
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import (
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    MatMul,
-    RowLoss,
-    Softmax,
-    SoftmaxBackward,
-)
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.loss import Loss
@@ -23,6 +16,8 @@ from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+
+from ..support import composed
 
 PICTURE, CLASSES = (1, 6, 6), 3
 PLAIN = Preprocessing((1 / 255,), (0.0,))
@@ -48,13 +43,13 @@ def network(specs: list[LayerSpec], loss: Loss | None = None) -> Network:
 
 def train_graph(net: Network, batch_size: int = 4, count: int = 8) -> Graph:
     steps = count // batch_size
-    return net.train_graph(batch_size, "toy", count, steps, 10, PLAIN, Sgd())
+    return composed.train_graph(net, batch_size, "toy", count, steps, 10, PLAIN, Sgd())
 
 
 # ---------------------------------------------------------------- building
 
 
-def test_a_softmax_that_other_layers_follow_is_doubted() -> None:
+def test_a_softmax_that_other_layers_follow_is_doubted():
     assert list(network(STACK).doubts()) == []
     inner = spec("sequential", layers=[spec("dense", units=CLASSES), spec("softmax")])
     assert list(network([spec("flatten"), inner]).doubts()) == []
@@ -69,7 +64,7 @@ def test_a_softmax_that_other_layers_follow_is_doubted() -> None:
         ]
 
 
-def test_layers_are_named_by_type_and_number() -> None:
+def test_layers_are_named_by_type_and_number():
     specs = [spec("relu"), spec("conv2d", filters=1, kernel_size=1), spec("relu"), spec("flatten")]
     assert [layer.name for layer in build_layers(specs, PICTURE)] == [
         "relu_1",
@@ -79,13 +74,13 @@ def test_layers_are_named_by_type_and_number() -> None:
     ]
 
 
-def test_a_named_layer_counts_too() -> None:
+def test_a_named_layer_counts_too():
     specs = [spec("flatten"), spec("dense", "hidden", units=4), spec("dense", units=3)]
     names = [layer.name for layer in build_layers(specs, PICTURE)]
     assert names == ["flatten_1", "hidden", "dense_2"]
 
 
-def test_names_used_twice() -> None:
+def test_names_used_twice():
     specs = [spec("relu", "a"), spec("flatten", "a")]
     message = r"layer 2 'a' \(flatten\): another layer has this name; give one of them another"
     with pytest.raises(ConfigError, match=message):
@@ -94,7 +89,7 @@ def test_names_used_twice() -> None:
         build_layers([spec("relu", "relu_2"), spec("relu")], PICTURE)
 
 
-def test_wrong_geometry_names_layer_and_fix() -> None:
+def test_wrong_geometry_names_layer_and_fix():
     specs = [spec("conv2d", filters=50, kernel_size=3), spec("relu"), spec("dense", units=3)]
     message = (
         r"layer 3 'dense_1' \(dense\): expects a flat input, got \(50, 4, 4\); "
@@ -104,12 +99,12 @@ def test_wrong_geometry_names_layer_and_fix() -> None:
         build_layers(specs, PICTURE)
 
 
-def test_shapes_follow_from_layer_to_layer() -> None:
+def test_shapes_follow_from_layer_to_layer():
     shapes = [layer.output_shape for layer in build_layers(STACK, PICTURE)]
     assert shapes == [(2, 4, 4), (2, 4, 4), (2, 2, 2), (8,), (3,), (3,)]
 
 
-def test_scores_must_fit_the_classes() -> None:
+def test_scores_must_fit_the_classes():
     with pytest.raises(ShapeError, match=r"the last layer gives \(8,\), the data has 3 classes"):
         network(STACK[:4])
     with pytest.raises(ShapeError, match=r"gives \(1, 6, 6\), the data has 3 classes"):
@@ -119,7 +114,7 @@ def test_scores_must_fit_the_classes() -> None:
 # ---------------------------------------------------------------- initial values
 
 
-def test_initial_values_depend_on_seed_and_own_name_alone() -> None:
+def test_initial_values_depend_on_seed_and_own_name_alone():
     net = network(STACK)
     first, again, other = (net.initial_values(seed) for seed in (1, 1, 2))
     longer = network([spec("relu"), *STACK]).initial_values(1)
@@ -137,7 +132,7 @@ def test_initial_values_depend_on_seed_and_own_name_alone() -> None:
         assert np.array_equal(value, other[tensor]) == (not drawn)
 
 
-def test_two_layers_of_one_shape_start_differently() -> None:
+def test_two_layers_of_one_shape_start_differently():
     specs = [spec("flatten"), spec("dense", units=36), spec("dense", units=36)]
     net = network([*specs, spec("dense", units=3)])
     values = list(net.initial_values(1).values())
@@ -147,7 +142,7 @@ def test_two_layers_of_one_shape_start_differently() -> None:
 # ---------------------------------------------------------------- graphs
 
 
-def test_results_by_name() -> None:
+def test_results_by_name():
     net = network(STACK)
     train = {"images", "labels", "order", "step", "x", "target", "scores", "loss", "sums"}
     assert set(train_graph(net).results) == train | {"rates"}
@@ -156,16 +151,16 @@ def test_results_by_name() -> None:
     assert set(net.infer_graph(1).results) == {"x", "scores", "probabilities"}
 
 
-def test_nothing_is_computed_for_the_input() -> None:
+def test_nothing_is_computed_for_the_input():
     """Nobody needs the gradient of the pictures: the first layer has none of the data."""
     kinds = [type(op) for op in train_graph(network(STACK)).ops]
-    assert Conv2dBackwardFilter in kinds
-    assert Conv2dBackwardData not in kinds
+    assert ops.Conv2dBackwardFilter in kinds
+    assert ops.Conv2dBackwardData not in kinds
     dense = network([spec("flatten"), spec("dense", units=CLASSES)])
-    assert sum(isinstance(op, MatMul) for op in train_graph(dense).ops) == 2
+    assert sum(isinstance(op, ops.MatMul) for op in train_graph(dense).ops) == 2
 
 
-def test_sections_share_what_they_should() -> None:
+def test_sections_share_what_they_should():
     net = network(STACK)
     train, evaluate = train_graph(net), net.evaluate_graph(2, "toy", 8, 4, PLAIN)
     parameters = {p.tensor for p in net.parameters()}
@@ -177,29 +172,29 @@ def test_sections_share_what_they_should() -> None:
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_softmax_is_applied_once(softmax: bool) -> None:
+def test_softmax_is_applied_once(softmax):
     """A final softmax layer is the loss's own: the same operations with it and without."""
     net = network(STACK if softmax else STACK[:-1])
     graph = train_graph(net)
-    assert sum(isinstance(op, Softmax) for op in graph.ops) == 1
-    assert sum(isinstance(op, SoftmaxBackward) for op in graph.ops) == 1
+    assert sum(isinstance(op, ops.Softmax) for op in graph.ops) == 1
+    assert sum(isinstance(op, ops.SoftmaxBackward) for op in graph.ops) == 1
     assert graph["scores"].name == "dense_1.y"
     infer = net.infer_graph(2)
-    assert sum(isinstance(op, Softmax) for op in infer.ops) == 1
+    assert sum(isinstance(op, ops.Softmax) for op in infer.ops) == 1
     assert infer.ops[-1].origin[0].layer == ("softmax_1" if softmax else "loss")
 
 
-def test_squared_error_of_a_softmax_goes_through_it() -> None:
+def test_squared_error_of_a_softmax_goes_through_it():
     net = network(STACK, MeanSquaredErrorLoss())
     graph = train_graph(net)
     assert graph["scores"].name == "softmax_1.y"
-    assert sum(isinstance(op, SoftmaxBackward) for op in graph.ops) == 1
-    assert [op.name for op in graph.ops if isinstance(op, RowLoss)] == ["MeanSquaredError"]
+    assert sum(isinstance(op, ops.SoftmaxBackward) for op in graph.ops) == 1
+    assert [op.name for op in graph.ops if isinstance(op, ops.RowLoss)] == ["MeanSquaredError"]
     infer = net.infer_graph(2)
     assert infer["probabilities"] == infer["scores"]
 
 
-def test_every_operation_says_for_whom_it_works() -> None:
+def test_every_operation_says_for_whom_it_works():
     origins = {op.origin[0] for op in train_graph(network(STACK)).ops}
     named = {f"{origin.layer}/{origin.phase}" for origin in origins}
     assert named >= {
@@ -213,7 +208,7 @@ def test_every_operation_says_for_whom_it_works() -> None:
     assert not any(name.startswith("/") for name in named)
 
 
-def test_preprocessing() -> None:
+def test_preprocessing():
     pixels = Preprocessing.standardize((0.5, 0.25), (0.25, 0.5))
     np.testing.assert_allclose(np.array(pixels.scale) * 255 + pixels.shift, [2.0, 1.5])
     np.testing.assert_allclose(pixels.shift, [-2.0, -0.5])
@@ -236,7 +231,7 @@ def loaded(net: Network, graphs: dict[str, Graph], images: np.ndarray) -> Execut
 IMAGES = np.random.default_rng(0).integers(0, 256, (7, *PICTURE)).astype(np.uint8)
 
 
-def test_evaluation_counts_every_sample_once() -> None:
+def test_evaluation_counts_every_sample_once():
     """Seven samples in batches of three: the last one is padded with masked samples."""
     net = network(STACK)
     evaluate, infer = net.evaluate_graph(3, "toy", 7, 3, PLAIN), net.infer_graph(7)
@@ -254,9 +249,9 @@ def test_evaluation_counts_every_sample_once() -> None:
     assert total == pytest.approx(-np.log(p[np.arange(7), labels]).sum(), rel=1e-5)
 
 
-def test_training_learns_four_pictures_by_heart() -> None:
+def test_training_learns_four_pictures_by_heart():
     net = network([STACK[0], spec("tanh"), *STACK[2:]])
-    graph = net.train_graph(4, "toy", 4, 1, 300, PLAIN, Sgd(momentum=0.9))
+    graph = composed.train_graph(net, 4, "toy", 4, 1, 300, PLAIN, Sgd(momentum=0.9))
     executable = loaded(net, {"train": graph}, IMAGES[:4])
     executable.write(graph["order"], np.arange(4, dtype=np.int32))
     executable.write(graph["rates"], np.full(300, 0.1, np.float32))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.common.errors import LibraryError
 from dnnstack.configs import RunConfig
@@ -75,9 +74,7 @@ def lines(run: Path) -> list[str]:
     return [f"{line['event']} {line['step']}" for line in found]
 
 
-def test_a_line_is_written_while_the_next_steps_run(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_is_written_while_the_next_steps_run(tiny, reference, monkeypatch):
     late = Late(monkeypatch)
     train(tiny(), reference, NOWHERE, listener=Ear(late.events))
     at = late.events.index("logged 4")
@@ -85,9 +82,7 @@ def test_a_line_is_written_while_the_next_steps_run(
     assert late.events[at + 1].startswith("done train")
 
 
-def test_the_results_are_the_same(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_results_are_the_same(tiny, reference, monkeypatch):
     first = train(tiny("name=first"), reference, NOWHERE)
     with monkeypatch.context() as patched:
         Late(patched)
@@ -101,8 +96,8 @@ def test_the_results_are_the_same(
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_what_was_known_before_an_error_is_in_the_log(
-    at_once: bool, tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    at_once, tiny, reference, monkeypatch, tmp_path
+):
     """The line of step 8 waits when the steps behind it fail."""
     Late(monkeypatch, 8, at_once)
     with pytest.raises(LibraryError):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import Downloads, load, registry
@@ -19,44 +17,22 @@ from dnnstack.reports.data_samples import save_samples
 from dnnstack.reports.data_text import as_text
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import describe_data, preprocessing
-from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.forward import Forward
-from dnnstack.training.predict import Prediction, predict
-from dnnstack.training.records.trained import Trained, find_trained
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.predict import Prediction, predict
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 
+from ..support.stored import beside
+
 COLOURS = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
-FOLDER = """
-data:
-  dataset: {image_folder: {train: paint, test: unseen, size: [6, 9]}}
-  batch_size: 4
-  validation: 6
-layers:
-  - flatten
-  - dense: {units: 3}
-optimizer: {type: sgd, lr: 0.5}
-train: {epochs: 20}
-run: {device: numpy}
-checkpoint: {every_epochs: 1000, best: false}
-"""
-TABLE = """
-data:
-  dataset: {table: {inputs: [[0, -1], [0, 1], [1, -1], [1, 1]], targets: [1, 1, 1, 0]}}
-  batch_size: 4
-  validation: 0
-layers:
-  - flatten
-  - dense: {units: 2}
-optimizer: {type: sgd, lr: 1.0}
-train: {epochs: 200}
-run: {device: numpy}
-checkpoint: {every_epochs: 1000, best: false}
-"""
+FOLDER = "\n" + beside(__file__, "own_data_folder.yaml")
+TABLE = "\n" + beside(__file__, "own_data_table.yaml")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """Pictures in three colours and many sizes, with something bright at their left border."""
     draw = np.random.default_rng(1)
     for part, count in (("paint", 12), ("unseen", 4)):
@@ -76,7 +52,7 @@ def parsed(text: str, folder: Path, *overrides: str) -> RunConfig:
 
 
 @pytest.fixture
-def learn(tmp_path: Path, reference: Backend) -> Callable[..., Trained]:
+def learn(tmp_path, reference):
     """Train a config and find what came of it."""
 
     def run(text: str, *overrides: str) -> Trained:
@@ -88,9 +64,7 @@ def learn(tmp_path: Path, reference: Backend) -> Callable[..., Trained]:
 
 
 @pytest.mark.parametrize("fit", ["crop", "resize"])
-def test_a_net_of_ones_own_pictures(
-    root: Path, learn: Callable[..., Trained], reference: Backend, fit: str
-) -> None:
+def test_a_net_of_ones_own_pictures(root, learn, reference, fit):
     where = "data.dataset={image_folder: {train: paint, test: unseen, size: [6, 9], fit: %s}}"
     trained = learn(FOLDER, where % fit)
     assert trained.classes == ("blue", "green", "red")
@@ -110,9 +84,7 @@ def test_a_net_of_ones_own_pictures(
     assert same == (fit == "resize")
 
 
-def test_digits_from_a_folder_are_not_sought_on_a_page(
-    tmp_path: Path, learn: Callable[..., Trained], reference: Backend
-) -> None:
+def test_digits_from_a_folder_are_not_sought_on_a_page(tmp_path, learn, reference):
     draw = np.random.default_rng(2)
     for name in "0123456789":
         (tmp_path / "data" / "d" / name).mkdir(parents=True)
@@ -135,11 +107,8 @@ def _options(trained: Trained) -> dict[str, object]:
 
 
 def test_a_net_of_colour_photographs_answers_with_their_names(
-    tmp_path: Path,
-    learn: Callable[..., Trained],
-    reference: Backend,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, learn, reference, monkeypatch
+):
     """A small CIFAR-10 whose ten classes are ten brightnesses of red, and blue where it is dark."""
     draw = np.random.default_rng(3)
     folder = tmp_path / "data" / CIFAR_10.folder
@@ -176,7 +145,7 @@ def test_a_net_of_colour_photographs_answers_with_their_names(
     assert found[0].preprocessing == ("centre_crop", "scale")
 
 
-def test_the_report_and_the_sheet_of_a_folder(root: Path, tmp_path: Path) -> None:
+def test_the_report_and_the_sheet_of_a_folder(root, tmp_path):
     config = parsed(FOLDER, tmp_path)
     found = report(config, root)
     text = as_text(found)
@@ -192,7 +161,7 @@ def test_the_report_and_the_sheet_of_a_folder(root: Path, tmp_path: Path) -> Non
         assert sheet.width > 100
 
 
-def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path: Path) -> None:
+def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path):
     where = "data.dataset={image_folder: {train: nowhere, size: 224, classes: 1000}}"
     config = parsed(FOLDER, tmp_path, where, "layers.dense_1.units=1000")
     found = summarize(config, Path("own.yaml"))
@@ -202,9 +171,7 @@ def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path: Path) -
         summarize(parsed(FOLDER, tmp_path, "data.dataset.image_folder.train=nowhere"), Path("x"))
 
 
-def test_a_bad_picture_stops_training_or_is_named(
-    root: Path, learn: Callable[..., Trained], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_picture_stops_training_or_is_named(root, learn, caplog):
     (root / "paint" / "red" / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(DatasetError, match=r"red/torn\.png: .* on_error: skip"):
         learn(FOLDER)
@@ -214,9 +181,7 @@ def test_a_bad_picture_stops_training_or_is_named(
     assert "red/torn.png is left out" in warned[0]
 
 
-def test_a_table_is_learned(
-    tmp_path: Path, learn: Callable[..., Trained], reference: Backend
-) -> None:
+def test_a_table_is_learned(tmp_path, learn, reference):
     trained = learn(TABLE)
     images, index = load_part(trained, "test", tmp_path)
     found = evaluate(trained, reference, images, index, "test")
@@ -225,7 +190,7 @@ def test_a_table_is_learned(
         next(predict(Forward(trained, reference), [tmp_path / "5.png"], 1))
 
 
-def test_values_of_a_table_are_normalized_as_they_are_written(tmp_path: Path) -> None:
+def test_values_of_a_table_are_normalized_as_they_are_written(tmp_path):
     config = parsed(TABLE, tmp_path)
     info = describe_data(config)
     pixels = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
@@ -259,9 +224,7 @@ def test_values_of_a_table_are_normalized_as_they_are_written(tmp_path: Path) ->
         ("inputs: [[0, 1e9]], targets: [0]", "expected a list of numbers, none beyond 1e6"),
     ],
 )
-def test_mistakes_in_a_table_are_shown_with_their_place(
-    tmp_path: Path, change: str, message: str
-) -> None:
+def test_mistakes_in_a_table_are_shown_with_their_place(tmp_path, change, message):
     inputs = "" if "inputs" in change else "inputs: [[0, 0], [0, 1], [1, 0], [1, 1]], "
     with pytest.raises(ConfigError, match=message):
         parsed(TABLE, tmp_path, f"data.dataset={{table: {{{inputs}{change}}}}}")

@@ -13,22 +13,15 @@ from dnnstack.common.errors import CheckpointError, DatasetError, Warned
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.training.own_samples import Chosen, choose
-from dnnstack.training.records.provenance import Provenance
-from dnnstack.training.records.samples import SAMPLES, Samples, write_samples
+from dnnstack.training.records.formats.provenance import Provenance
+from dnnstack.training.records.formats.samples import SAMPLES, Samples, write_samples
 from dnnstack.training.splits import divide, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-TEXT = """
-name: own
-data:
-  dataset: {image_folder: {train: pics, size: 4}}
-  batch_size: 4
-  validation: 0.25
-layers: [flatten, {dense: {units: 3}}]
-optimizer: {type: sgd, lr: 0.5}
-train: {epochs: 2}
-"""
+from ..support.stored import beside
+
+TEXT = "\n" + beside(__file__, "own_samples_text.yaml")
 CONFIG = settled(parse_config(TEXT, "own.yaml"))
 Row = tuple[str, str]
 """The class and the content of a sample, which has a name."""
@@ -122,9 +115,7 @@ def change(rows: Rows, kind: str, choice: int, fresh: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 99)), max_size=8))
-def test_a_run_goes_on_with_its_own_samples_alone(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int]]
-) -> None:
+def test_a_run_goes_on_with_its_own_samples_alone(tmp_path_factory, changes):
     before = plain()
     run = Begun(tmp_path_factory.mktemp("run"), image_set(before))
     after = dict(before)
@@ -157,7 +148,7 @@ def test_a_run_goes_on_with_its_own_samples_alone(
     assert any(isinstance(text, Warned) for text in run.said) == (there != left)
 
 
-def test_samples_that_are_all_there_are_taken_as_they_were(tmp_path: Path) -> None:
+def test_samples_that_are_all_there_are_taken_as_they_were(tmp_path):
     before = plain()
     run = Begun(tmp_path, image_set(before))
     assert run.chosen.whole
@@ -175,7 +166,7 @@ def test_samples_that_are_all_there_are_taken_as_they_were(tmp_path: Path) -> No
     assert "2 added: a/000, c/9" in run.said[0]
 
 
-def test_a_class_that_is_renamed_is_told(tmp_path: Path) -> None:
+def test_a_class_that_is_renamed_is_told(tmp_path):
     run = Begun(tmp_path, image_set(plain()))
     after = {n.replace("c", "A"): (label.replace("c", "A"), x) for n, (label, x) in plain().items()}
     with pytest.raises(CheckpointError) as refused:
@@ -192,7 +183,7 @@ def test_a_class_that_is_renamed_is_told(tmp_path: Path) -> None:
         run.goes_on(image_set(gone), accept=True)
 
 
-def test_the_classes_of_a_run_are_found_by_name(tmp_path: Path) -> None:
+def test_the_classes_of_a_run_are_found_by_name(tmp_path):
     run = Begun(tmp_path, image_set(plain()))
     turned = image_set(plain(), ("c", "a", "b"))
     found = run.goes_on(turned)
@@ -207,7 +198,7 @@ def _names(run: Begun, part: int) -> set[str]:
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_without_its_list_a_run_goes_on_with_equal_data_alone(tmp_path: Path, other: bool) -> None:
+def test_without_its_list_a_run_goes_on_with_equal_data_alone(tmp_path, other):
     images = image_set(plain())
     run = Begun(tmp_path, images)
     (run.run / SAMPLES).unlink()
@@ -227,7 +218,7 @@ def test_without_its_list_a_run_goes_on_with_equal_data_alone(tmp_path: Path, ot
         run.goes_on(images)
 
 
-def test_a_run_of_before_keeps_its_split_and_gets_a_list(tmp_path: Path) -> None:
+def test_a_run_of_before_keeps_its_split_and_gets_a_list(tmp_path):
     images = image_set(plain())
     run = Begun(tmp_path, images)
     (run.run / SAMPLES).unlink()
@@ -262,12 +253,7 @@ def test_a_run_of_before_keeps_its_split_and_gets_a_list(tmp_path: Path) -> None
     st.integers(1, 5),
     st.sampled_from([0.25, 0.5, 6]),
 )
-def test_what_was_trained_on_is_never_validated_on(
-    tmp_path_factory: pytest.TempPathFactory,
-    changes: list[tuple[str, int]],
-    seed: int,
-    validation: float,
-) -> None:
+def test_what_was_trained_on_is_never_validated_on(tmp_path_factory, changes, seed, validation):
     """Along a chain of three runs, each begun from the one before, on data that change."""
     rows, trained, names = plain(), set[str](), set[str]()
     ancestor = None
@@ -307,7 +293,7 @@ def test_what_was_trained_on_is_never_validated_on(
             change(rows, kind, choice, fresh + 10 * generation)
 
 
-def test_what_an_ancestor_of_an_ancestor_was_trained_on_is_known(tmp_path: Path) -> None:
+def test_what_an_ancestor_of_an_ancestor_was_trained_on_is_known(tmp_path):
     """Also where the run between has not seen it."""
     first = Begun(tmp_path / "first", image_set(plain()))
     own = plain(first=100, classes="ab")
@@ -326,7 +312,7 @@ def test_what_an_ancestor_of_an_ancestor_was_trained_on_is_known(tmp_path: Path)
     assert "data.validation: 2 samples, not 5: all others" in first.said[-1]
 
 
-def test_other_pictures_of_the_same_names_may_validate(tmp_path: Path) -> None:
+def test_other_pictures_of_the_same_names_may_validate(tmp_path):
     """Names say something in the same folder alone; contents do everywhere."""
     run = Begun(tmp_path, image_set(plain()))
     elsewhere = settled(parse_config(TEXT.replace("pics", "others"), "own.yaml"))
@@ -351,7 +337,7 @@ def test_other_pictures_of_the_same_names_may_validate(tmp_path: Path) -> None:
     assert held
 
 
-def test_a_fold_leaves_out_what_was_trained_on() -> None:
+def test_a_fold_leaves_out_what_was_trained_on():
     """Whatever data.validation says, which has no effect on folds."""
     fold = "validation: 0\n  fold: {count: 3, index: 2}"
     config = parse_config(TEXT.replace("validation: 0.25", fold), "own.yaml")

@@ -11,10 +11,9 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.training.listener import Listener, Progress, Summary
-from dnnstack.training.metrics import Metrics
+from dnnstack.training.records.formats.state import Best, Metrics, State
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import Best, State
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 

@@ -12,12 +12,10 @@ from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import ConfigError, NonFiniteError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
-from dnnstack.training.assemble import (
-    optimizer,
-)
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.assemble import groups_of, rule_of
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
 from ..support.trainings import NOWHERE, end_of, go, session_of
@@ -234,8 +232,8 @@ def test_rollback_restores_all_state(
     ],
 )
 def test_optimizers_of_configs(tiny: Make, text: str, name: str, groups: int) -> None:
-    found = optimizer(tiny(f"optimizer={text}"))
-    assert (found.name, len(found.groups)) == (name, groups)
+    config = tiny(f"optimizer={text}")
+    assert (rule_of(config).kind, len(groups_of(config))) == (name, groups)
 
 
 # ---------------------------------------------------------------- running statistics

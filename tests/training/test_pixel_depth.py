@@ -18,27 +18,19 @@ from dnnstack.datasets import ImageSet
 from dnnstack.datasets.integer_pixels import Depth
 from dnnstack.many.ensemble import check_members
 from dnnstack.training.assemble import load_data
-from dnnstack.training.compressed.file import read_compressed, save_compressed
-from dnnstack.training.evaluate import load_part
-from dnnstack.training.forward import Forward
-from dnnstack.training.predict import Prediction, predict, preparation
-from dnnstack.training.records.provenance import Provenance
+from dnnstack.training.inference.evaluate import load_part
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.predict import Prediction, predict, preparation
+from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.records.formats.dnnz import read_compressed, save_compressed
+from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 
-CONFIG = """
-data:
-  dataset: {image_folder: {train: pics, test: tests, size: 4, mode: grey}}
-  batch_size: 4
-  validation: 0
-layers: [flatten, {dense: {units: 2}}]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 2}
-run: {device: numpy}
-checkpoint: {every_epochs: 1, best: false}
-"""
+from ..support.stored import beside
+
+CONFIG = "\n" + beside(__file__, "pixel_depth_config.yaml")
 
 
 def paint(root: Path, most: int, begin: int = 0) -> None:

@@ -16,13 +16,16 @@ from dnnstack.graph.ops import Dropout, SgdUpdate
 from dnnstack.reports.summary import summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
-from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener, Progress, Started, Summary
 from dnnstack.training.network import Network
-from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained
+from dnnstack.training.sections import composition
 from dnnstack.training.trainer import train
+
+from ..support import composed
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
@@ -73,12 +76,12 @@ class Ear(Listener):
 
 
 @pytest.fixture(autouse=True)
-def _one_step_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_step_a_chunk(monkeypatch):
     monkeypatch.setattr(pace, "CHUNK_SECONDS", 0.0)
 
 
 @pytest.fixture
-def normed(tmp_path: Path) -> Make:
+def normed(tmp_path):
     def make(*overrides: str) -> RunConfig:
         where = f"run.dir={tmp_path / 'runs'}"
         return parse_config(NORMED, "normed.yaml", [where, *overrides])
@@ -100,7 +103,7 @@ def end_of(summary: Summary) -> Checkpoint:
 
 
 @pytest.mark.parametrize("split", [1, 13])
-def test_a_resume_changes_no_bit(normed: Make, backend: Backend, split: int) -> None:
+def test_a_resume_changes_no_bit(normed, backend, split):
     whole = end_of(go(normed(), backend))
     half = go(normed(), backend, stop_at=split)
     assert half.step == split
@@ -111,7 +114,7 @@ def test_a_resume_changes_no_bit(normed: Make, backend: Backend, split: int) -> 
         assert array.tobytes() == done.arrays[name].tobytes(), name
 
 
-def test_without_the_statistics_a_resume_would_differ(normed: Make, backend: Backend) -> None:
+def test_without_the_statistics_a_resume_would_differ(normed, backend):
     """They move: what is saved is neither where they start nor where another step leaves them."""
     ends = [end_of(go(normed(f"train.max_steps={steps}"), backend)) for steps in (1, 2)]
     for name in STATISTICS:
@@ -121,31 +124,29 @@ def test_without_the_statistics_a_resume_would_differ(normed: Make, backend: Bac
         assert (first != second).any(), name
 
 
-def test_both_backends_train_alike(normed: Make, reference: Backend, onednn: Backend) -> None:
+def test_both_backends_train_alike(normed, reference, onednn):
     """The masks of dropout are the same ones, or no step would be like the other's."""
     ends = [end_of(go(normed("train.max_steps=3"), b)) for b in (reference, onednn)]
     for name, value in ends[0].arrays.items():
         np.testing.assert_allclose(ends[1].arrays[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_the_seed_of_the_config_keys_dropout(
-    normed: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_seed_of_the_config_keys_dropout(normed, reference, monkeypatch):
     graphs: list[Graph] = []
-    original = Network.train_graph
+    original = Network.plain_graph
 
     def spy(network: Network, *arguments: Any, **options: Any) -> Graph:
         graphs.append(original(network, *arguments, **options))
         return graphs[-1]
 
-    monkeypatch.setattr(Network, "train_graph", spy)
+    monkeypatch.setattr(Network, "plain_graph", spy)
     go(normed("train.max_steps=1", "seed=9"), reference)
     keys = [op.key for op in graphs[0].ops if isinstance(op, Dropout)]
     assert keys == [random.key(9, "dropout", f"dropout_{n}") for n in (1, 2)]
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-def test_a_batch_in_parts_drops_the_same(normed: Make, backend: Backend, parts: int) -> None:
+def test_a_batch_in_parts_drops_the_same(normed, backend, parts):
     """Without batch norm, which sees one part at a time, the sums of the parts are the whole."""
     stack = "layers=[flatten, dropout, dense: {units: 8}, relu, dropout, dense: {units: 10}]"
     short = (stack, "train.max_steps=4")
@@ -155,7 +156,7 @@ def test_a_batch_in_parts_drops_the_same(normed: Make, backend: Backend, parts: 
         np.testing.assert_allclose(split.arrays[name], whole.arrays[name], rtol=1e-4, atol=1e-6)
 
 
-def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: Backend) -> None:
+def test_a_checkpoint_alone_evaluates_by_its_statistics(normed, backend):
     trained = Trained.of(end_of(go(normed(), backend)))
     graph = trained.network.infer_graph(4)
     x = np.random.default_rng(1).standard_normal((4, *trained.input_shape)).astype(np.float32)
@@ -173,12 +174,12 @@ def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: B
     np.testing.assert_allclose(scores(x)[0], scores(alone)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
+def test_sections_share_the_statistics(normed, backend):
     """What training has just moved is what the evaluation beside it normalises by."""
     config = normed()
     info = describe_data(config)
     network, scaling = build_network(config, info), preprocessing(config, info)
-    train = network.train_graph(4, "train", 8, 2, 2, scaling, optimizer(config), seed=1)
+    train = composed.train_graph(network, 4, "train", 8, 2, 2, scaling, composition(config), seed=1)
     evaluate, infer = network.evaluate_graph(4, "train", 8, 2, scaling), network.infer_graph(4)
     both = backend.compile({"train": train, "evaluate": evaluate})
     draw = np.random.default_rng(3)
@@ -202,13 +203,15 @@ def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
     alone.close()
 
 
-def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
+def test_weight_decay_on_weights_spares_batch_norm(normed):
     for on, spared in (("weights", True), ("all", False)):
         config = normed(f"optimizer.weight_decay_on={on}")
         info = describe_data(config)
         network = build_network(config, info)
-        rule = optimizer(config)
-        graph = network.train_graph(4, "train", 4, 1, 1, preprocessing(config, info), rule)
+        rule = composition(config)
+        graph = composed.train_graph(
+            network, 4, "train", 4, 1, 1, preprocessing(config, info), rule
+        )
         update = next(op for op in graph.ops if isinstance(op, SgdUpdate))
         decays = zip(update.parameters, update.weight_decay, strict=True)
         found = {p.name for p, decay in decays if not decay}
@@ -217,7 +220,7 @@ def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
         assert found == (names | biases if spared else set())
 
 
-def test_the_summary_counts_statistics_apart(normed: Make) -> None:
+def test_the_summary_counts_statistics_apart(normed):
     summary = summarize(normed(), Path("normed.yaml"))
     rows = {row.name: row for row in summary.rows}
     assert (rows["batch_norm_1"].parameters, rows["batch_norm_1"].statistics) == (8, 8)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.training.listener import Listener
@@ -21,7 +19,7 @@ from ..support.training_fixtures import TINY
 Make = Callable[..., RunConfig]
 
 
-def test_counts(tiny: Make) -> None:
+def test_counts(tiny):
     plan = make_plan(tiny(), 200)
     assert (len(plan.train), len(plan.validation)) == (168, 32)
     assert sorted([*plan.train, *plan.validation]) == list(range(200))
@@ -29,11 +27,11 @@ def test_counts(tiny: Make) -> None:
     assert plan.rates.shape == (25,)
 
 
-def test_length_in_epochs(tiny: Make) -> None:
+def test_length_in_epochs(tiny):
     assert make_plan(tiny("train={epochs: 2.5}"), 200).total_steps == 25
 
 
-def test_the_evaluation_batch_is_no_larger_than_the_set(tiny: Make) -> None:
+def test_the_evaluation_batch_is_no_larger_than_the_set(tiny):
     assert make_plan(tiny("data.evaluation_batch_size=500"), 200).evaluation_batch_size == 32
     assert make_plan(tiny("data.validation=0"), 200).evaluation_batch_size == 1
 
@@ -46,7 +44,7 @@ def _stops(config: RunConfig) -> list[int]:
     return steps[1:]
 
 
-def test_stops_where_something_is_due_or_an_epoch_ends(tiny: Make) -> None:
+def test_stops_where_something_is_due_or_an_epoch_ends(tiny):
     config = tiny(
         "train={max_steps: 25, log_every: 8, validate_every_epochs: 3}",
         "checkpoint={every_steps: 7}",
@@ -54,7 +52,7 @@ def test_stops_where_something_is_due_or_an_epoch_ends(tiny: Make) -> None:
     assert _stops(config) == [7, 8, 10, 14, 16, 20, 21, 24, 25]
 
 
-def test_what_is_due(tiny: Make) -> None:
+def test_what_is_due(tiny):
     plan = make_plan(tiny("train.validate_every_epochs=2", "checkpoint={every_epochs: 1}"), 200)
     steps = range(1, 26)
     assert [s for s in steps if plan.log_due(s)] == [4, 8, 12, 16, 20, 24]
@@ -64,7 +62,7 @@ def test_what_is_due(tiny: Make) -> None:
     assert not any(plan.validation_due(s) for s in steps)
 
 
-def test_snapshots_are_due_where_cycles_end(tiny: Make) -> None:
+def test_snapshots_are_due_where_cycles_end(tiny):
     wanted = ("checkpoint={every_steps: 10, snapshots: true}", "train={max_steps: 25}")
     config = tiny("schedule={type: cosine_restarts, length: 4, multiplier: 2}", *wanted)
     plan = make_plan(config, 200)
@@ -79,7 +77,7 @@ def test_snapshots_are_due_where_cycles_end(tiny: Make) -> None:
 
 @pytest.mark.parametrize("count", [200, 1000, 9000])
 @pytest.mark.parametrize("steps", [1, 3, 19, 20, 25, 100, 101, 150, 1000, 5000])
-def test_a_log_of_any_run_has_enough_lines(tiny: Make, count: int, steps: int) -> None:
+def test_a_log_of_any_run_has_enough_lines(tiny, count, steps):
     """Without ``log_every``: 20 lines or one for each step, one in each epoch, 100 steps apart."""
     plan = make_plan(tiny(f"train={{max_steps: {steps}}}"), count)
     due = [step for step in range(1, steps + 1) if plan.log_due(step)]
@@ -91,25 +89,25 @@ def test_a_log_of_any_run_has_enough_lines(tiny: Make, count: int, steps: int) -
     }
 
 
-def test_long_runs_have_a_line_for_a_hundred_steps(tiny: Make) -> None:
+def test_long_runs_have_a_line_for_a_hundred_steps(tiny):
     assert make_plan(tiny("train={max_steps: 5000}"), 9000).log_every == 100
     assert make_plan(tiny("train={max_steps: 5000}"), 200).log_every == 10
     assert make_plan(tiny("train={max_steps: 100}"), 9000).log_every == 5
     assert make_plan(tiny("train={max_steps: 100, log_every: 70}"), 9000).log_every == 70
 
 
-def test_a_goal_that_is_measured_in_the_log_has_epochs_as_its_lines(tiny: Make) -> None:
+def test_a_goal_that_is_measured_in_the_log_has_epochs_as_its_lines(tiny):
     goal = "train={max_steps: 50, goal: {accuracy: 1.0}}"
     assert make_plan(tiny(goal, "data.validation=0"), 200).log_every == 12
     assert make_plan(tiny(goal), 200).log_every == 2
 
 
-def test_a_batch_larger_than_the_set(tiny: Make) -> None:
+def test_a_batch_larger_than_the_set(tiny):
     with pytest.raises(DatasetError, match=r"data\.batch_size: 169 is more than the 168"):
         make_plan(tiny("data.batch_size=169"), 200)
 
 
-def test_a_milestone_beyond_the_end(tiny: Make) -> None:
+def test_a_milestone_beyond_the_end(tiny):
     with pytest.raises(ConfigError, match="step 30 is never reached, training ends after 25"):
         make_plan(tiny("schedule={type: multistep, milestones: [5, 30]}"), 200)
 
@@ -117,7 +115,7 @@ def test_a_milestone_beyond_the_end(tiny: Make) -> None:
 _MULTISTEP = "schedule: {type: multistep, milestones: [5, 30], gamma: 0.5}"
 
 
-def test_a_milestone_beyond_a_length_given_by_an_override_is_a_notice(tiny: Make) -> None:
+def test_a_milestone_beyond_a_length_given_by_an_override_is_a_notice(tiny):
     """A config is tried for a few steps, and its schedule, that of the file, is not wrong."""
     text = TINY.replace("optimizer:", f"{_MULTISTEP}\noptimizer:")
     longer = parse_config(text.replace("25", "50"), "tiny.yaml")
@@ -137,9 +135,7 @@ def test_a_milestone_beyond_a_length_given_by_an_override_is_a_notice(tiny: Make
         make_plan(parse_config(text, "tiny.yaml", ["train.max_steps=20", given]), 200)
 
 
-def test_a_shortened_run_can_be_resumed_from_its_own_config(
-    tmp_path: Path, reference: Backend
-) -> None:
+def test_a_shortened_run_can_be_resumed_from_its_own_config(tmp_path, reference):
     """That one does not know any more who gave its length."""
     text = TINY.replace("optimizer:", f"{_MULTISTEP}\noptimizer:")
     config = parse_config(text, "t.yaml", ["train.max_steps=20", f"run.dir={tmp_path / 'runs'}"])
@@ -160,7 +156,7 @@ def test_a_shortened_run_can_be_resumed_from_its_own_config(
     assert any("step 30 is never reached" in text for text in heard)
 
 
-def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pace_leaves_validation_out(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("dnnstack.training.pace.perf_counter", lambda: now[0])
     pace = Pace(batch_size=10)
@@ -183,7 +179,7 @@ def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pace.overall_images_per_second == pytest.approx(100 / 3)
 
 
-def test_chunks_take_a_quarter_of_a_second() -> None:
+def test_chunks_take_a_quarter_of_a_second():
     pace = Pace(1)
     pace.ran(10, 0.1)
     assert pace.chunk == 25
@@ -193,7 +189,7 @@ def test_chunks_take_a_quarter_of_a_second() -> None:
     assert np.isfinite(pace.chunk)
 
 
-def test_patience_wants_validations(tiny: Make) -> None:
+def test_patience_wants_validations(tiny):
     with pytest.raises(ConfigError, match=r"train\.patience: .*data\.validation is 0"):
         make_plan(tiny("train.patience=2", "data.validation=0"), 200)
     make_plan(tiny("train.patience=2"), 200)

@@ -6,22 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Tensor
 from dnnstack.layers.initializers import Initializer
 from dnnstack.layers.layer import Parameter
 from dnnstack.optimizers import RULES
-from dnnstack.optimizers.pruning import (
-    is_pruned,
-    magnitude_mask,
-    sensitivity_mask,
-    settings_of,
-)
+from dnnstack.optimizers.pruning import is_pruned, magnitude_mask, sensitivity_mask, settings_of
 from dnnstack.optimizers.sharing import shared_parameter
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
 
 from ..support.resuming import _one_step_a_chunk, resume  # noqa: F401
 from ..support.resuming import go as begun
@@ -50,9 +44,7 @@ def optimizer_of(rule: str) -> str:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_stay_0_with_any_optimizer_and_a_resume_is_exact(
-    tiny: Make, backend: Backend, rule: str
-) -> None:
+def test_they_stay_0_with_any_optimizer_and_a_resume_is_exact(tiny, backend, rule):
     config = tiny(
         KEEP, f"optimizer={optimizer_of(rule)}", "optimizer.clip_norm=0.5", "train.max_steps=12"
     )
@@ -66,9 +58,7 @@ def test_they_stay_0_with_any_optimizer_and_a_resume_is_exact(
         assert again.arrays[name].tobytes() == array.tobytes(), name
 
 
-def test_they_stay_0_in_averages_in_parts_and_where_they_are_frozen(
-    tiny: Make, backend: Backend
-) -> None:
+def test_they_stay_0_in_averages_in_parts_and_where_they_are_frozen(tiny, backend):
     averaged = (
         "optimizer={type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, ema: {decay: 0.9}, "
         "lookahead: {every: 2}}"
@@ -85,7 +75,7 @@ def test_they_stay_0_in_averages_in_parts_and_where_they_are_frozen(
     )
 
 
-def test_gradients_of_pruned_weights_do_not_count_in_the_norm(tiny: Make, backend: Backend) -> None:
+def test_gradients_of_pruned_weights_do_not_count_in_the_norm(tiny, backend):
     """Clipped to a norm of 1e-3, the update of the weights that are kept has this norm."""
     few = ("prune={keep: {dense_1.weight: 0.05}}", "freeze=conv2d_1", "train.max_steps=1")
     rule = "{type: sgd, clip_norm: 1e-3, groups: [{parameters: '*.bias', frozen: true}]"
@@ -95,9 +85,7 @@ def test_gradients_of_pruned_weights_do_not_count_in_the_norm(tiny: Make, backen
     np.testing.assert_allclose(norm, 1e-3, rtol=1e-3)
 
 
-def test_training_begins_with_the_largest_weights_of_another_run(
-    tiny: Make, reference: Backend
-) -> None:
+def test_training_begins_with_the_largest_weights_of_another_run(tiny, reference):
     first = go(tiny("train.max_steps=5"), reference)
     config = tiny(KEEP, f"init_from={first.path}", "optimizer.lr=1e-30", "train.max_steps=1")
     found = go(config, reference)
@@ -113,7 +101,7 @@ def test_training_begins_with_the_largest_weights_of_another_run(
     assert not later.arrays["mask/conv2d_1.weight"][gone].any()
 
 
-def test_of_equal_magnitudes_the_first_are_kept() -> None:
+def test_of_equal_magnitudes_the_first_are_kept():
     values = np.array([[1, -1, 1], [-1, 2, 1]], np.float32)
     assert magnitude_mask(values, 0.5).tolist() == [[1, 1, 0], [0, 1, 0]]
     assert magnitude_mask(values, 1e-9).tolist() == [[0, 0, 0], [0, 1, 0]]
@@ -121,13 +109,13 @@ def test_of_equal_magnitudes_the_first_are_kept() -> None:
 
 
 @pytest.mark.parametrize("keep", ["{dense_7.weight: 0.5}", "{'*': 0.5, dense_1.weight: 0.1}"])
-def test_a_name_that_nothing_has_is_told(tiny: Make, keep: str) -> None:
+def test_a_name_that_nothing_has_is_told(tiny, keep):
     config = tiny(f"prune={{keep: {keep}}}")
     with pytest.raises(ConfigError, match=r"prune\.keep: no parameter matches 'dense_"):
         build_network(config, describe_data(config))
 
 
-def test_patterns_mean_no_factors_of_batch_norm_unless_they_name_them() -> None:
+def test_patterns_mean_no_factors_of_batch_norm_unless_they_name_them():
     kinds = {"conv.weight": "kernel", "conv.bias": "bias", "bn.weight": "scale", "bn.bias": "shift"}
     zeros = Initializer("zeros")
     every = [
@@ -146,18 +134,18 @@ def test_patterns_mean_no_factors_of_batch_norm_unless_they_name_them() -> None:
 
 
 @pytest.mark.parametrize("keep", ["{}", "0.5", "{a: 0}", "{a: 1.5}", "{a: x}", "[a]"])
-def test_wrong_shares_are_told(tiny: Make, keep: str) -> None:
+def test_wrong_shares_are_told(tiny, keep):
     with pytest.raises(ConfigError, match=r"prune\.keep"):
         tiny(f"prune={{keep: {keep}}}")
 
 
-def test_a_resume_does_not_prune_anew(tiny: Make, reference: Backend) -> None:
+def test_a_resume_does_not_prune_anew(tiny, reference):
     done = begun(tiny(KEEP), reference, stop_at=3)
     with pytest.raises(CheckpointError, match=r"prune\.keep"):
         resume(tiny(KEEP.replace("0.1", "0.2")), reference, done.run)
 
 
-def test_a_factor_times_the_deviation_of_what_is_left_decides() -> None:
+def test_a_factor_times_the_deviation_of_what_is_left_decides():
     values = np.array([[0, -3, 1], [1, 3, 0]], np.float32)
     deviation = float(np.array([-3, 1, 1, 3], np.float64).std())
     assert sensitivity_mask(values, 1.1 / deviation).tolist() == [[0, 1, 0], [0, 1, 0]]
@@ -167,7 +155,7 @@ def test_a_factor_times_the_deviation_of_what_is_left_decides() -> None:
     assert sensitivity_mask(0 * values, 1).sum() == 1
 
 
-def test_weights_are_pruned_by_a_threshold_too(tiny: Make, backend: Backend) -> None:
+def test_weights_are_pruned_by_a_threshold_too(tiny, backend):
     by = "prune={keep: {conv2d_1.weight: 0.5}, sensitivity: {dense_1.weight: 1.2}}"
     found = go(tiny(by, "train.max_steps=3"), backend)
     mask = sensitivity_mask(
@@ -188,7 +176,7 @@ def test_weights_are_pruned_by_a_threshold_too(tiny: Make, backend: Backend) -> 
         ("{keep: {'dense*': 0.5}, sensitivity: {'*.weight': 1}}", "both in keep and in sensi"),
     ],
 )
-def test_mistakes_in_how_to_prune_are_told(tiny: Make, wrong: str, said: str) -> None:
+def test_mistakes_in_how_to_prune_are_told(tiny, wrong, said):
     def built() -> None:
         config = tiny(f"prune={wrong}")
         build_network(config, describe_data(config))

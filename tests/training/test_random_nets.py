@@ -19,7 +19,8 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.plan import make_plan
-from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.records.formats.state import Snapshot
+from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from hypothesis import HealthCheck, assume, given, seed, settings
 
@@ -229,7 +230,7 @@ def difference(
     return ""
 
 
-def test_an_answer_is_undecided_where_two_scores_are_as_near_as_that() -> None:
+def test_an_answer_is_undecided_where_two_scores_are_as_near_as_that():
     scores = np.array([[2.0, 2.0 + 1e-9, 0.0], [2.0, 2.5, 0.0], [0.0, 2.5, 2.0]])
     targets = np.array([0, 1, 0])
     margins = (0.0, 1e-6, 0.5, 2.5)
@@ -271,9 +272,7 @@ def assert_all_alike(backend: Any, precision: str, share: int) -> None:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", BACKENDS)
-def test_trains_and_evaluates_as_the_reference(
-    name: str, share: int, request: pytest.FixtureRequest
-) -> None:
+def test_trains_and_evaluates_as_the_reference(name, share, request):
     if name == "onednn-shared":
         # Networks this small would leave all batch norms to NumPy.
         request.getfixturevalue("norms_by_onednn")
@@ -284,18 +283,14 @@ def test_trains_and_evaluates_as_the_reference(
 @pytest.mark.cuda
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_gpu_trains_and_evaluates_as_the_reference(
-    precision: str, share: int, cuda: Backend
-) -> None:
+def test_a_gpu_trains_and_evaluates_as_the_reference(precision, share, cuda):
     assert_all_alike(Compiling(cuda, precision=precision), precision, share)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_gpu_does_so_where_streams_share_the_work(
-    precision: str, share: int, cuda: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_does_so_where_streams_share_the_work(precision, share, cuda, monkeypatch):
     from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 
     choices = {**DEFAULT_CHOICES[precision], "streams": "3"}

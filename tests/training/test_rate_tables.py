@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import describe
-from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.training.assemble import assigned, build_network
 from dnnstack.training.plan import make_plan
 from numpy.typing import NDArray
 
@@ -52,7 +51,7 @@ def rates(text: str) -> Rates:
     config = parse_config(HEAD + text, "x.yaml")
     plan = make_plan(config, 32)
     tables = {"rates": plan.rates, **plan.tables}
-    found = optimizer(config).assigned(build_network(config, describe("mnist")).parameters())
+    found = assigned(config, build_network(config, describe("mnist")))
     return {
         one.parameter.tensor.name: tables[one.rates].astype(np.float64) * one.lr_factor
         for one in found
@@ -63,7 +62,7 @@ def close(found: NDArray[np.float64], lr: float, factor: float = 1.0) -> None:
     np.testing.assert_allclose(found, np.array(PYTORCH[lr]) * factor, rtol=1e-6)
 
 
-def test_min_lr_holds_for_every_group_as_in_pytorch() -> None:
+def test_min_lr_holds_for_every_group_as_in_pytorch():
     groups = "[{parameters: conv2d_1.weight, lr: 0.1}, {parameters: dense_1.weight, lr: 0.02}]"
     found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
     close(found["conv2d_1.weight"], 0.1)
@@ -71,7 +70,7 @@ def test_min_lr_holds_for_every_group_as_in_pytorch() -> None:
     close(found["dense_1.bias"], 0.4)
 
 
-def test_a_factor_multiplies_the_rate_of_every_step_and_min_lr_with_it() -> None:
+def test_a_factor_multiplies_the_rate_of_every_step_and_min_lr_with_it():
     groups = "[{kind: bias, lr_factor: 2}, {parameters: dense_1.weight, lr_factor: 0}]"
     found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
     close(found["dense_1.bias"], 0.4, 2.0)
@@ -79,14 +78,14 @@ def test_a_factor_multiplies_the_rate_of_every_step_and_min_lr_with_it() -> None
     close(found["conv2d_1.weight"], 0.4)
 
 
-def test_min_lr_of_a_groups_own_schedule() -> None:
+def test_min_lr_of_a_groups_own_schedule():
     group = "{kind: bias, lr: 0.02, schedule: {type: cosine, min_lr: 0.05}}"
     found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: [{group}]}}\nschedule: fixed\n")
     close(found["dense_1.bias"], 0.02)
     np.testing.assert_allclose(found["dense_1.weight"], 0.4, rtol=1e-6)
 
 
-def test_min_lr_holds_for_the_rest_under_muon() -> None:
+def test_min_lr_holds_for_the_rest_under_muon():
     groups = [
         "{parameters: dense_1.bias, weight_decay: 0.1}",
         "{parameters: conv2d_1.bias, lr_factor: 0.5}",
@@ -101,7 +100,7 @@ def test_min_lr_holds_for_the_rest_under_muon() -> None:
     close(found["conv2d_1.bias"], 0.4, 0.5)
 
 
-def test_a_group_under_muon_with_its_own_schedule() -> None:
+def test_a_group_under_muon_with_its_own_schedule():
     group = "{parameters: '*', schedule: {type: cosine, min_lr: 0.05}}"
     found = rates(
         "optimizer: {type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, "
@@ -114,7 +113,7 @@ def test_a_group_under_muon_with_its_own_schedule() -> None:
 @pytest.mark.parametrize(
     "schedule", ["fixed", "cosine", "{type: poly, power: 2}", "{type: one_cycle}"]
 )
-def test_rates_that_are_a_multiple_share_a_table(schedule: str) -> None:
+def test_rates_that_are_a_multiple_share_a_table(schedule):
     text = (
         "optimizer: {type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, "
         f"groups: [{{kind: bias, lr: 0.02}}]}}\nschedule: {schedule}\n"
@@ -132,9 +131,7 @@ def test_rates_that_are_a_multiple_share_a_table(schedule: str) -> None:
         "{type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, groups: [{kind: kernel, frozen: true}]}",
     ],
 )
-def test_a_group_is_trained_as_if_its_rate_were_the_optimizers(
-    tiny: Make, backend: Backend, chosen: str
-) -> None:
+def test_a_group_is_trained_as_if_its_rate_were_the_optimizers(tiny, backend, chosen):
     """To the last bit, through all steps of the schedule."""
     alone = "{type: sgd, lr: 0.1, groups: [{kind: kernel, frozen: true}]}"
     ends = []
@@ -152,7 +149,7 @@ def test_a_group_is_trained_as_if_its_rate_were_the_optimizers(
         np.testing.assert_array_equal(ends[0][name], values, name)
 
 
-def test_a_milestone_of_a_groups_schedule_is_named_with_its_path(tiny: Make) -> None:
+def test_a_milestone_of_a_groups_schedule_is_named_with_its_path(tiny):
     group = "{kind: bias, schedule: {type: multistep, milestones: [99]}}"
     with pytest.raises(ConfigError, match=r"^optimizer\.groups\.0\.schedule\.milestones: step 99"):
         make_plan(tiny(f"optimizer.groups=[{group}]"), 200)

@@ -15,11 +15,15 @@ from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.configs import parse_config
 from dnnstack.datasets import DatasetInfo
-from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.optimizers.groups import stretches
+from dnnstack.training.assemble import build_network
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.stretches import make_stretches, stretch_at
+from dnnstack.training.sections import composition
+from dnnstack.training.stretches import Stretch, stretch_at
 from numpy.typing import NDArray
+
+from ..support import composed
 
 PICTURE, CLASSES, COUNT, BATCH, STEPS = (2, 6, 6), 5, 24, 6, 10
 SCALE = 1 / 64
@@ -134,25 +138,11 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
     network = build_network(config, DatasetInfo("recipe", PICTURE, classes, None, None))
     plan = make_plan(config, COUNT)
     assert (plan.steps_per_epoch, plan.total_steps) == (4, STEPS)
-    rule = optimizer(config)
+    rule, length = composition(config), (plan.steps_per_epoch, plan.total_steps)
     scaling = Preprocessing((SCALE,) * 2, (0.0,) * 2)
-    phases = make_stretches(
-        rule.stretches(network.parameters(), plan.steps_per_epoch, plan.total_steps),
-        rule.parts,
-        lambda first: network.train_graph(
-            BATCH,
-            "recipe",
-            COUNT,
-            plan.steps_per_epoch,
-            plan.total_steps,
-            scaling,
-            rule,
-            first_step=first,
-        ),
-        lambda first, part: network.update_graph(
-            rule, plan.total_steps, plan.steps_per_epoch, first, part
-        ),
-    )
+    step = composed.step_of(network, BATCH, "recipe", COUNT, *length, scaling, rule)
+    firsts = stretches(rule.groups, *length)
+    phases = [Stretch(first, *step.graphs(first), rule.parts) for first in firsts]
     assert [phase.first for phase in phases] == [0, 4]
     sections = {phase.train.name: phase.train for phase in phases}
     executable = backend.compile(sections, options)
@@ -161,7 +151,7 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
     statistics = tuple(statistic.tensor for statistic in network.running_statistics())
     for tensor, values in fresh.items():
         executable.write(tensor, np.asarray(values, np.float32))
-    for average, value in rule.averages(network.parameters(), statistics).items():
+    for average, value in composed.averages(rule, network.parameters(), statistics).items():
         executable.write(average, np.asarray(fresh[value], np.float32))
     written = {
         "images": images(),
@@ -199,7 +189,7 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], Options, float]] = {
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_recipe(name: str, backend: str) -> None:
+def test_recipe(name, backend):
     make, options, tolerance = BACKENDS[backend]
     losses, learned = train(name, make(), options)
     np.testing.assert_allclose(losses, LOSSES[name], rtol=tolerance)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.base import Options
 from dnnstack.configs import load_config
 from dnnstack.datasets import ImageSet
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
@@ -42,7 +42,7 @@ def file_with(folder: Path, names: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("size", [64, 224])
-def test_it_has_the_parameters_of_torchvision(size: int) -> None:
+def test_it_has_the_parameters_of_torchvision(size):
     network = network_of(size)
     assert sum(p.tensor.size for p in network.parameters()) == 11_689_512
     shapes = {layer.name: layer.output_shape for layer in network.layers}
@@ -53,7 +53,7 @@ def test_it_has_the_parameters_of_torchvision(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [64, 224])
-def test_scores_are_those_of_pytorch(size: int, onednn: Backend, tmp_path: Path) -> None:
+def test_scores_are_those_of_pytorch(size, onednn, tmp_path):
     network = network_of(size)
     path = file_with(tmp_path, list(SHAPES))
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
@@ -73,7 +73,7 @@ def test_scores_are_those_of_pytorch(size: int, onednn: Backend, tmp_path: Path)
     np.testing.assert_allclose(np.abs(scores).sum(), wanted["sum"], rtol=1e-5)
 
 
-def test_every_array_has_a_place_and_the_counters_have_none(tmp_path: Path) -> None:
+def test_every_array_has_a_place_and_the_counters_have_none(tmp_path):
     path = file_with(tmp_path, list(SHAPES))
     network = network_of(64)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
@@ -85,7 +85,7 @@ def test_every_array_has_a_place_and_the_counters_have_none(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("size", [64, 224])
-def test_it_trains(size: int, onednn: Backend) -> None:
+def test_it_trains(size, onednn):
     """Two pictures of two classes, again and again, are soon told apart."""
     config = load_config(
         "resnet18.yaml",

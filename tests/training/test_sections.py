@@ -74,7 +74,7 @@ def gpu_plan(config: RunConfig, sections: dict[str, Graph]) -> MemoryPlan:
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_a_packaged_config_is_summed_up_as_it_is_compiled(name: str) -> None:
+def test_a_packaged_config_is_summed_up_as_it_is_compiled(name):
     config = load_config(name).config
     found = summarize(config, Path(name))
     info = describe_data(config)
@@ -86,7 +86,7 @@ def test_a_packaged_config_is_summed_up_as_it_is_compiled(name: str) -> None:
 
 
 @pytest.mark.parametrize("varied", VARIED)
-def test_parts_freezing_and_averages_are_summed_up_as_they_are_compiled(varied: str) -> None:
+def test_parts_freezing_and_averages_are_summed_up_as_they_are_compiled(varied):
     config = load_config("lenet.yaml", VARIED[varied]).config
     info, found = describe_data(config), summarize(config, Path("lenet.yaml"))
     sections = compiled(config, info)
@@ -106,7 +106,7 @@ def test_parts_freezing_and_averages_are_summed_up_as_they_are_compiled(varied: 
     assert found.training.optimizer == kinds * parameters
 
 
-def test_an_unknown_size_counts_as_a_batch_and_what_is_held_back() -> None:
+def test_an_unknown_size_counts_as_a_batch_and_what_is_held_back():
     for validation in ("0", "10", "0.25", "0.001"):
         config = load_config("lenet.yaml", [f"data.validation={validation}"]).config
         info = describe_data(config)

@@ -13,8 +13,7 @@ from dnnstack.graph.ops import AllGather, AllReduce
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import Share, allowed_ranks, check_ranks
-from dnnstack.training.shared_parts import shared_out
+from dnnstack.training.share import Share, allowed_ranks, check_ranks, shared_out
 
 from ..support.trainings import NOWHERE
 
@@ -32,7 +31,7 @@ Make = Callable[..., RunConfig]
         (12, (1, 3, 6, 12)),
     ],
 )
-def test_every_rank_has_a_branch_of_the_tree(parts: int, allowed: tuple[int, ...]) -> None:
+def test_every_rank_has_a_branch_of_the_tree(parts, allowed):
     assert allowed_ranks(parts) == allowed
     for ranks in range(1, parts + 3):
         if ranks in allowed:
@@ -42,7 +41,7 @@ def test_every_rank_has_a_branch_of_the_tree(parts: int, allowed: tuple[int, ...
                 check_ranks(parts, ranks)
 
 
-def test_ranks_make_parts_where_the_config_has_one(tiny: Make) -> None:
+def test_ranks_make_parts_where_the_config_has_one(tiny):
     config, parts = shared_out(tiny(), 4, None)
     assert (config.train.accumulate, parts) == (4, 4)
     config, parts = shared_out(tiny("train.accumulate=8"), 4, None)
@@ -61,7 +60,7 @@ def sections(config: RunConfig, share: Share, pieces: int = 1) -> dict[str, Grap
     return setup.sections(pieces).graphs()
 
 
-def test_the_fastest_calls_are_the_same_for_all_ranks(tiny: Make) -> None:
+def test_the_fastest_calls_are_the_same_for_all_ranks(tiny):
     """And timing them makes nobody wait for another."""
     config = tiny("layers.1=batch_norm", "train.accumulate=8", "optimizer.clip_norm=1")
     marks = set()
@@ -79,7 +78,7 @@ def test_the_fastest_calls_are_the_same_for_all_ranks(tiny: Make) -> None:
     assert fingerprint(training_sections(other)) not in marks
 
 
-def test_the_device_says_how_many_pieces_unless_the_config_does(tiny: Make) -> None:
+def test_the_device_says_how_many_pieces_unless_the_config_does(tiny):
     def found(pieces: int, *more: str) -> int:
         """How many sums there are, of which the section of a part has all but the last."""
         graphs = sections(tiny("train.accumulate=2", *more), Share(0, 2), pieces)
@@ -93,7 +92,7 @@ def test_the_device_says_how_many_pieces_unless_the_config_does(tiny: Make) -> N
         assert found(pieces, "parallel.buckets=3") == 3
 
 
-def test_counters_begin_with_the_own_parts(tiny: Make) -> None:
+def test_counters_begin_with_the_own_parts(tiny):
     config = tiny("train.accumulate=8")
     written: list[tuple[str, int]] = []
 

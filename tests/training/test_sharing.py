@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.common.random import Key
 from dnnstack.configs import RunConfig
 from dnnstack.optimizers import RULES
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.assemble import build_network, describe_data
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -43,9 +42,7 @@ def assert_shared(found: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_stay_shared_with_any_optimizer_and_a_resume_is_exact(
-    tiny: Make, backend: Backend, rule: str
-) -> None:
+def test_they_stay_shared_with_any_optimizer_and_a_resume_is_exact(tiny, backend, rule):
     rest = ", rest: {type: adam, lr: 0.01}" if rule == "muon" else ""
     optimizer = f"optimizer={{type: {rule}, lr: 0.01, weight_decay: 0.1, clip_norm: 0.5{rest}}}"
     config = tiny(PRUNED, SHARED, optimizer, "train.max_steps=12")
@@ -59,7 +56,7 @@ def test_they_stay_shared_with_any_optimizer_and_a_resume_is_exact(
         assert again.arrays[name].tobytes() == array.tobytes(), name
 
 
-def test_a_centroid_moves_by_the_sum_of_its_gradients(tiny: Make, backend: Backend) -> None:
+def test_a_centroid_moves_by_the_sum_of_its_gradients(tiny, backend):
     """One step of plain SGD, beside one of the same weights, each by itself; in parts too."""
     for parts in (1, 4):
         options = (
@@ -81,7 +78,7 @@ def test_a_centroid_moves_by_the_sum_of_its_gradients(tiny: Make, backend: Backe
             assert name.endswith("bias") or np.abs(wanted).max() > 1e-3
 
 
-def test_the_gradient_of_a_centroid_is_that_of_the_loss(tiny: Make, reference: Backend) -> None:
+def test_the_gradient_of_a_centroid_is_that_of_the_loss(tiny, reference):
     """By central differences of the loss of a batch, in which the weights move together."""
     config = tiny(SHARED, "optimizer={type: sgd, lr: 1.0}", "train.max_steps=3")
     session = session_of(config, reference)
@@ -106,7 +103,7 @@ def test_the_gradient_of_a_centroid_is_that_of_the_loss(tiny: Make, reference: B
     session.close()
 
 
-def test_pruned_weights_need_not_be_named_again(tiny: Make, reference: Backend) -> None:
+def test_pruned_weights_need_not_be_named_again(tiny, reference):
     first = go(tiny(PRUNED, "train.max_steps=5"), reference)
     assert_shared(go(tiny(SHARED, f"init_from={first.path}", "train.max_steps=5"), reference))
 
@@ -119,9 +116,7 @@ FLOATS = arrays(
 
 
 @given(FLOATS, st.integers(1, 4), st.sampled_from(["linear", "density", "random"]))
-def test_every_value_belongs_to_the_nearest_centroid_and_these_are_means(
-    values: np.ndarray, bits: int, start: str
-) -> None:
+def test_every_value_belongs_to_the_nearest_centroid_and_these_are_means(values, bits, start):
     codes, centroids = cluster(values, 1 << bits, start, Key(3, 4))  # type: ignore[arg-type]
     assert codes.shape == values.shape
     assert ((codes == 0) == (values == 0)).all()
@@ -134,7 +129,7 @@ def test_every_value_belongs_to_the_nearest_centroid_and_these_are_means(
         assert centroids[number - 1] == pytest.approx(mean, rel=1e-5, abs=1e-4)
 
 
-def test_where_centroids_begin() -> None:
+def test_where_centroids_begin():
     values = np.array([-4, -1, -1, -1, -1, -1, 0, 2, 4], np.float32)
     linear = cluster(values, 2, "linear")
     assert linear[0].tolist() == [1, 1, 1, 1, 1, 1, 0, 2, 2]
@@ -144,7 +139,7 @@ def test_where_centroids_begin() -> None:
     assert shared_values(*few).tolist() == [1, 2]
 
 
-def test_what_does_not_fit_is_told(tiny: Make) -> None:
+def test_what_does_not_fit_is_told(tiny):
     def built(*overrides: str) -> None:
         config = tiny(*overrides)
         build_network(config, describe_data(config))

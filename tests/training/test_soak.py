@@ -8,14 +8,14 @@ import importlib.util
 import json
 import mmap
 import os
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..support.ran import ran
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "soak.py"
 _SPEC = importlib.util.spec_from_file_location("soak", SCRIPT)
@@ -28,15 +28,12 @@ _SPEC.loader.exec_module(soak)
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("scenario", sorted(soak.SCENARIOS))
-def test_nothing_grows(scenario: str, device: str, request: pytest.FixtureRequest) -> None:
+def test_nothing_grows(scenario, device, request):
     if device == "cuda":
         request.getfixturevalue("cuda")
     command = [sys.executable, SCRIPT, "--small"]
-    done = subprocess.run(
+    done = ran(
         [*command, "--scenario", scenario, "--device", device],
-        capture_output=True,
-        text=True,
-        timeout=300,
         env={**os.environ, soak.SHARED: os.environ.get("PYTEST_XDIST_WORKER", "")},
     )
     found = json.loads(done.stdout)
@@ -90,21 +87,21 @@ class Leak:
 
 
 @pytest.fixture
-def young_process() -> None:
+def young_process():
     """What tests before have left is passed over by the many collections of garbage."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
-def leak(tmp_path: Path) -> Iterator[Leak]:
+def leak(tmp_path):
     with contextlib.closing(Leak(tmp_path)) as leak:
         yield leak
 
 
 @pytest.mark.usefixtures("young_process")
 @pytest.mark.parametrize("what", ["rss_kb", "descriptors", "threads", "files", "bytes", "nothing"])
-def test_what_grows_is_found(leak: Leak, what: str) -> None:
+def test_what_grows_is_found(leak, what):
     meter = soak.Meter(leak.folder, 400)
     for i in range(401):
         getattr(leak, what)(i)
@@ -116,7 +113,7 @@ def test_what_grows_is_found(leak: Leak, what: str) -> None:
 
 @pytest.mark.usefixtures("young_process")
 @pytest.mark.parametrize(("each", "grew"), [(0, []), (50, []), (10_000, ["device_kb"])])
-def test_growth_of_device_memory_is_found(tmp_path: Path, each: int, grew: list[str]) -> None:
+def test_growth_of_device_memory_is_found(tmp_path, each, grew):
     done = 0
     meter = soak.Meter(tmp_path, 400, lambda: 10**9 + each * done)
     for done in range(401):
@@ -124,7 +121,7 @@ def test_growth_of_device_memory_is_found(tmp_path: Path, each: int, grew: list[
     assert soak.figures("checkpoints", meter.samples, 1.0)["grew"] == grew
 
 
-def test_what_came_and_went_is_named(tmp_path: Path) -> None:
+def test_what_came_and_went_is_named(tmp_path):
     meter = soak.Meter(tmp_path, 3)
     meter.done(1)
     with (tmp_path / "open").open("w"):

@@ -6,20 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import epoch_order
-from dnnstack.optimizers.optimizer import swa_decays
+from dnnstack.passes.average import swa_decays
 from dnnstack.training import pace
 from dnnstack.training.assemble import load_data
-from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.store import tensors_path
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import tensors_path
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 
@@ -37,12 +36,12 @@ def end_of(summary: Summary) -> Checkpoint:
     return read_checkpoint(summary.checkpoint)
 
 
-def test_which_steps_are_averaged() -> None:
+def test_which_steps_are_averaged():
     third, half = np.float32(2 / 3), 0.5
     assert swa_decays(3, 2, 8).tolist() == [0, 0, 0, -1, half, -1, third, -1]
 
 
-def test_the_average_is_equal_and_its_statistics_are_measured(tiny: Make, backend: Backend) -> None:
+def test_the_average_is_equal_and_its_statistics_are_measured(tiny, backend):
     """Against the checkpoints of a training without; step 22 follows the last other validation."""
     plain = tiny(LAYERS, PLAIN, STEPS, "checkpoint={every_steps: 2, keep: 9}")
     folder = train(plain, backend, NOWHERE).run / "checkpoints"
@@ -71,9 +70,7 @@ def test_the_average_is_equal_and_its_statistics_are_measured(tiny: Make, backen
     np.testing.assert_allclose(again.loss, summary.validation.loss, rtol=1e-5)
 
 
-def test_a_stop_changes_no_bit(
-    tiny: Make, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_changes_no_bit(tiny, backend, monkeypatch):
     """Stopped within the training, and while the statistics are measured at its end."""
     held = 0 if backend.name == "numpy" else 32
     given = (LAYERS, SWA, STEPS, f"data.validation={held}", "data.augment=[random_flip]")
@@ -99,7 +96,7 @@ def test_a_stop_changes_no_bit(
         assert array.tobytes() == found.arrays[name].tobytes(), name
 
 
-def test_what_ends_early_without_validation_is_measured_too(tiny: Make, reference: Backend) -> None:
+def test_what_ends_early_without_validation_is_measured_too(tiny, reference):
     goal = "train={max_steps: 30, log_every: 12, goal: {accuracy: 0.0}}"
     config = tiny(LAYERS, SWA.replace("10", "11"), goal, "data.validation=0")
     found = end_of(train(config, reference, NOWHERE))
@@ -109,7 +106,7 @@ def test_what_ends_early_without_validation_is_measured_too(tiny: Make, referenc
     assert abs(found.arrays[f"swa/{name}"] - found.arrays[name]).max() > 1e-3
 
 
-def test_a_start_that_is_never_reached(tiny: Make) -> None:
+def test_a_start_that_is_never_reached(tiny):
     late = SWA.replace("start_step: 10", "start_epoch: 3")
     with pytest.raises(ConfigError, match=r"optimizer.swa: training ends after 25 steps, before "):
         make_plan(tiny(late), 200)

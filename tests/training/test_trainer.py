@@ -10,21 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common.errors import (
-    CheckpointError,
-    DatasetError,
-    NonFiniteError,
-    ShapeError,
-)
+from dnnstack.common.errors import CheckpointError, DatasetError, NonFiniteError, ShapeError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Listener, Progress, Started
-from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records import store as checkpoint_store
-from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats import store as checkpoint_store
+from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.formats.state import Metrics
+from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.numerics import versions_of
-from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -77,7 +72,7 @@ def scores_of(config: RunConfig, checkpoint: Checkpoint, index: np.ndarray, back
     return executable.read(graph["probabilities"]), data.labels[index]
 
 
-def test_what_a_run_leaves_behind(tiny: Make, backend: Backend) -> None:
+def test_what_a_run_leaves_behind(tiny, backend):
     config = tiny("checkpoint={every_epochs: 1, keep: 2, best: false}")
     ear = Ear()
     summary = train(config, backend, NOWHERE, listener=ear)
@@ -113,7 +108,7 @@ def test_what_a_run_leaves_behind(tiny: Make, backend: Backend) -> None:
     assert last.images_per_second > 0
 
 
-def test_the_checkpoint_holds_what_others_need(tiny: Make, backend: Backend) -> None:
+def test_the_checkpoint_holds_what_others_need(tiny, backend):
     config = tiny()
     found = newest_checkpoint(train(config, backend, NOWHERE).run / "checkpoints").provenance
     assert found.config == effective_yaml(config)
@@ -125,7 +120,7 @@ def test_the_checkpoint_holds_what_others_need(tiny: Make, backend: Backend) -> 
     assert found.versions == versions_of(backend)
 
 
-def test_validation_counts_every_sample_once(tiny: Make, backend: Backend) -> None:
+def test_validation_counts_every_sample_once(tiny, backend):
     config = tiny("data.validation=33", "data.evaluation_batch_size=10", "checkpoint.best=true")
     ear = Ear()
     summary = train(config, backend, NOWHERE, listener=ear)
@@ -146,7 +141,7 @@ def test_validation_counts_every_sample_once(tiny: Make, backend: Backend) -> No
     assert checked > 0
 
 
-def test_training_metrics_are_those_of_the_batches(tiny: Make, reference: Backend) -> None:
+def test_training_metrics_are_those_of_the_batches(tiny, reference):
     """At a rate of nearly zero the first line is the fresh network's on the first batches."""
     config = tiny("optimizer.lr=1e-30", "train.max_steps=4")
     ear = Ear()
@@ -163,7 +158,7 @@ def test_training_metrics_are_those_of_the_batches(tiny: Make, reference: Backen
     assert progress.metrics.loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_epochs_are_ordered_anew(tiny: Make, reference: Backend, monkeypatch: Any) -> None:
+def test_epochs_are_ordered_anew(tiny, reference, monkeypatch):
     epochs: list[int] = []
     from dnnstack.training import orders
 
@@ -178,20 +173,20 @@ def test_epochs_are_ordered_anew(tiny: Make, reference: Backend, monkeypatch: An
     assert epochs == [0, 1, 2]
 
 
-def test_the_rate_of_a_line_is_that_of_its_last_step(tiny: Make, reference: Backend) -> None:
+def test_the_rate_of_a_line_is_that_of_its_last_step(tiny, reference):
     ear = Ear()
     train(tiny("schedule={type: exp, gamma: 0.5}"), reference, NOWHERE, listener=ear)
     assert ear.of("logged")[0][0].learning_rate == pytest.approx(0.05 * 0.5**3)
 
 
-def test_it_learns(tiny: Make, backend: Backend) -> None:
+def test_it_learns(tiny, backend):
     config = tiny("optimizer.momentum=0.9", "train={epochs: 20, log_every: 20}")
     summary = train(config, backend, NOWHERE)
     assert summary.training is not None
     assert summary.training.accuracy > 0.85
 
 
-def test_the_best_on_validation_is_kept(tiny: Make, reference: Backend) -> None:
+def test_the_best_on_validation_is_kept(tiny, reference):
     config = tiny(
         "train={epochs: 8, log_every: 10}",
         "optimizer={type: sgd, lr: 0.3, momentum: 0.9}",
@@ -211,7 +206,7 @@ def test_the_best_on_validation_is_kept(tiny: Make, reference: Backend) -> None:
         record = max(record, (metrics.accuracy, -metrics.loss))
 
 
-def test_without_validation(tiny: Make, backend: Backend) -> None:
+def test_without_validation(tiny, backend):
     ear = Ear()
     summary = train(tiny("data.validation=0"), backend, NOWHERE, listener=ear)
     assert ear.of("validated") == []
@@ -220,14 +215,10 @@ def test_without_validation(tiny: Make, backend: Backend) -> None:
     assert summary.validation_seconds == 0.0
 
 
-def test_a_stop_between_chunks_saves(tiny: Make, reference: Backend) -> None:
+def test_a_stop_between_chunks_saves(tiny, reference):
     ear = Ear()
     summary = train(
-        tiny(),
-        reference,
-        NOWHERE,
-        listener=ear,
-        stop_requested=lambda: bool(ear.of("progressed")),
+        tiny(), reference, NOWHERE, listener=ear, stop_requested=lambda: bool(ear.of("progressed"))
     )
     assert summary.state == "interrupted"
     assert summary.step == 1
@@ -235,7 +226,7 @@ def test_a_stop_between_chunks_saves(tiny: Make, reference: Backend) -> None:
     assert log_of(summary.run)[-1]["state"] == "interrupted"
 
 
-def test_the_last_good_checkpoint_stays(tiny: Make, reference: Backend) -> None:
+def test_the_last_good_checkpoint_stays(tiny, reference):
     # The rate grows by warmup: the first steps are harmless.
     config = tiny(
         "optimizer.lr=1e36",
@@ -249,9 +240,7 @@ def test_the_last_good_checkpoint_stays(tiny: Make, reference: Backend) -> None:
     newest_checkpoint(Path(config.run.dir) / "tiny" / "checkpoints")
 
 
-def test_a_full_disk_stops_the_run(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_stops_the_run(tiny, reference, monkeypatch):
     def full(*args: Any) -> Path:
         raise OSError(28, "No space left on device")
 
@@ -261,9 +250,7 @@ def test_a_full_disk_stops_the_run(
     assert log_of(Path(tiny().run.dir) / "tiny")[-1]["state"] == "failed"
 
 
-def test_a_wrong_shape_is_told_before_data_and_folder(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_shape_is_told_before_data_and_folder(tiny, reference, monkeypatch):
     def never(*args: Any) -> None:
         raise AssertionError("data was read")
 
@@ -274,14 +261,14 @@ def test_a_wrong_shape_is_told_before_data_and_folder(
     assert not Path(config.run.dir).exists()
 
 
-def test_missing_data_makes_no_folder(tiny: Make, reference: Backend, tmp_path: Path) -> None:
+def test_missing_data_makes_no_folder(tiny, reference, tmp_path):
     config = tiny("data.dataset=mnist")
     with pytest.raises(DatasetError):
         train(config, reference, tmp_path)
     assert not Path(config.run.dir).exists()
 
 
-def test_the_folder_is_let_go_at_the_end(tiny: Make, reference: Backend) -> None:
+def test_the_folder_is_let_go_at_the_end(tiny, reference):
     from dnnstack.training.records.runs import reopen_run
 
     summary = train(tiny(), reference, NOWHERE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Array, Backend
+from dnnstack.backends.base import Array
 from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.common.errors import ShapeError
 from dnnstack.datasets import describe
@@ -17,7 +17,7 @@ from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
-from ..support.augmented import MEASURED, OPTIONS, Tiny, with_session
+from ..support.augmented import MEASURED, OPTIONS, with_session
 from ..support.trainings import end_of
 
 WHITE = (
@@ -26,7 +26,7 @@ WHITE = (
 )
 
 
-def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backend) -> None:
+def test_whitening_filters_decorrelate_the_patches(tiny, reference):
     def check(session: Session) -> None:
         filters = session.arrays()["conv2d_1.weight"]
         np.testing.assert_array_equal(filters[4:], -filters[:4])
@@ -47,9 +47,7 @@ def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backen
     with_session(tiny(WHITE, MEASURED), reference, check)
 
 
-def test_a_device_that_has_the_pictures_adds_up_their_patches(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_has_the_pictures_adds_up_their_patches(tiny, reference, monkeypatch):
     asked = []
 
     def sums(
@@ -71,9 +69,7 @@ def test_a_device_that_has_the_pictures_adds_up_their_patches(
     with_session(tiny(WHITE, MEASURED), reference, check)
 
 
-def test_a_resume_does_not_whiten_again(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_does_not_whiten_again(tiny, reference, monkeypatch):
     options = (WHITE, "run.device=numpy")
     whole = train(tiny(*options, "name=whole", "train.max_steps=6"), reference, Path("unused"))
     first = train(tiny(*options, "name=part", "train.max_steps=3"), reference, Path("unused"))
@@ -105,7 +101,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("layer", "message"), WRONG)
-def test_initialisers_that_do_not_fit(tiny: Tiny, layer: str, message: str) -> None:
+def test_initialisers_that_do_not_fit(tiny, layer, message):
     config = tiny(f"layers=[{layer}, flatten, dense: {{units: 10}}]")
     with pytest.raises(ShapeError, match=message):
         build_network(config, describe("strokes", options=OPTIONS))

@@ -50,13 +50,14 @@ def _smaller(
     for layer, each in zip(layers, given, strict=True):
         changed: dict[str, Any] = {}
         if layer.name in counts and isinstance(layer, Conv2dLayer | Dense):
-            changed[layer.count] = counts[layer.name]
+            count = "filters" if isinstance(layer, Conv2dLayer) else "units"
+            changed[count] = counts[layer.name]
         elif isinstance(layer, Sequential):
             changed["layers"] = _smaller(layer.children, each.layers, counts)
         elif isinstance(layer, Residual):
             changed["body"] = _smaller(layer.body, each.body, counts)
             if not isinstance(layer.shortcut, str):
-                changed["shortcut"] = _smaller(layer.way, each.shortcut, counts)
+                changed["shortcut"] = _smaller(layer.paths[1], each.shortcut, counts)
         elif isinstance(layer, ConcatLayer):
             pairs = zip(layer.branches, each.branches, strict=True)
             changed["branches"] = tuple(_smaller(*pair, counts) for pair in pairs)
@@ -119,9 +120,7 @@ def _able(layers: Sequence[Layer]) -> Iterator[Layer]:
 
 def _paths(layer: Layer) -> tuple[Sequence[Layer], ...]:
     """The paths through a block whose ends meet; none for other layers."""
-    if isinstance(layer, Residual):
-        return layer.body, layer.way
-    return tuple(layer.branches) if isinstance(layer, ConcatLayer) else ()
+    return layer.paths if isinstance(layer, Residual | ConcatLayer) else ()
 
 
 def _can_be_cut(layer: Layer) -> bool:

@@ -20,16 +20,17 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
 from ..assemble import build_network
-from ..evaluate import Part, evaluate, load_part
+from ..inference.evaluate import Part, evaluate, load_part
+from ..inference.trained import Trained
 from ..listener import Listener
-from ..records.checkpoint import Checkpoint
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz import SUFFIX, Compressed, read_compressed, save_compressed
+from ..records.formats.record import write_record
+from ..records.formats.store import FOLDER as CHECKPOINTS
+from ..records.formats.store import newest_checkpoint
 from ..records.resume import Resume, open_member
-from ..records.runs import CONFIG, write_record
-from ..records.store import FOLDER as CHECKPOINTS
-from ..records.store import newest_checkpoint
-from ..records.trained import Trained
+from ..records.runs import CONFIG
 from ..trainer import train
-from .file import SUFFIX, Compressed, read_compressed, save_compressed
 from .filters import smaller_arrays, smaller_config
 from .place import Measured, Place, Record, StageResult, name_of, unwritable
 from .quantization import check_names, quantized_checkpoint

@@ -19,8 +19,8 @@ from ..records.runs import COMPRESSION, GROUP, run_of_checkpoint
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
-    from ..evaluate import Evaluation
-    from ..records.trained import Trained
+    from ..inference.evaluate import Evaluation
+    from ..inference.trained import Trained
 
 LOCK = "lock"
 _LONGEST_RECORD, _LONGEST_PATH = 1 << 20, 1 << 16

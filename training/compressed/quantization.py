@@ -21,10 +21,10 @@ from ...common.text import listed
 from ...datasets import ImageSet
 from ...graph.ops import Quantization
 from ...graph.quantization import products
+from ..inference.trained import Trained
 from ..network import Network
-from ..records.checkpoint import Checkpoint
-from ..records.trained import Trained
-from .arrays import LARGEST
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz_arrays import LARGEST
 
 if TYPE_CHECKING:
     from ...configs.schema.compression import QuantizeConfig

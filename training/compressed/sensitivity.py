@@ -22,8 +22,8 @@ from ...datasets import ImageSet, evaluation_order
 from ...graph.graph import Tensor
 from ...optimizers.pruning import magnitude_mask
 from ...optimizers.sharing import cluster, shared_values
-from ..metrics import Metrics
-from ..records.trained import Trained
+from ..inference.trained import Trained
+from ..records.formats.state import Metrics
 
 SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 BITS = (8, 7, 6, 5, 4, 3, 2, 1)

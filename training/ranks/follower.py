@@ -21,7 +21,8 @@ from ..assemble import build_network, describe_data, load_data
 from ..network_size import check_memory
 from ..plan import make_plan
 from ..preprocessing import Preprocessing
-from ..session import Session, Snapshot
+from ..records.formats.state import Snapshot
+from ..session import Session
 from ..setup import Setup
 from ..share import ALONE, Share
 from ..splits import divide

@@ -18,10 +18,10 @@ from ...backends.base import Backend
 from ...backends.collectives import join
 from ...configs import RunConfig, effective_yaml
 from ..alone import check_synchronous
-from ..metrics import Metrics
 from ..pace import next_chunk
+from ..records.formats.state import Metrics, Snapshot
 from ..sections import Sections
-from ..session import Session, Snapshot
+from ..session import Session
 from ..setup import Setup
 from ..share import ALONE, Share
 from .team import Team

@@ -16,9 +16,9 @@ from ...backends.collectives import join
 from ...backends.tuning import Tuning
 from ...common.errors import ConfigError
 from ...configs import RunConfig
-from ..assemble import optimizer
-from ..metrics import Metrics
-from ..session import Session, Snapshot
+from ..assemble import rule_of
+from ..records.formats.state import Metrics, Snapshot
+from ..session import Session
 from ..setup import Setup
 from ..share import ALONE
 from .leader import Lead, Leading
@@ -75,7 +75,7 @@ def check_config(config: RunConfig, ranks: int) -> None:
             "optimizer.swa: the servers of an asynchronous training do not measure the statistics "
             "of an average; leave it out, or train without --async"
         )
-    momentum = getattr(optimizer(config).rule, "momentum", 0.0)
+    momentum = getattr(rule_of(config), "momentum", 0.0)
     if workers > 1 and momentum > MOST_MOMENTUM and not parallel.any_momentum:
         raise ConfigError(
             f"optimizer.momentum: {momentum:g} with {workers} workers is likely to diverge; use "

@@ -14,11 +14,12 @@ from ...common.records import dataclass
 from ...graph.graph import Graph, Tensor
 from ...layers.initializers import ZEROS
 from ...layers.layer import Parameter
-from ...optimizers.groups import RATES
-from ...optimizers.optimizer import SUM, Optimizer
+from ...optimizers.groups import RATES, stretches
 from ...optimizers.rules import state_of
-from ..assemble import optimizer, saved_tensors
-from ..parts import STATISTICS
+from ...passes.parts import STATISTICS, SUM
+from ...passes.section import Member
+from ..assemble import assigned, groups_of, rule_of
+from ..sections import saved_tensors
 from ..setup import Setup
 
 Floats = NDArray[np.float32]
@@ -38,8 +39,7 @@ class Piece:
 
 def trained(setup: Setup) -> tuple[Parameter, ...]:
     """The parameters that are trained, whose numbers the messages hold in this order."""
-    rule = optimizer(setup.config)
-    return tuple(one.parameter for one in rule.assigned(setup.network.parameters()))
+    return tuple(one.parameter for one in assigned(setup.config, setup.network))
 
 
 def pieces(parameters: Sequence[Parameter], server: int, servers: int) -> tuple[Piece, ...]:
@@ -59,14 +59,13 @@ def pieces(parameters: Sequence[Parameter], server: int, servers: int) -> tuple[
 def check(setup: Setup, servers: int) -> None:
     """Raise ConfigError for what servers cannot do that each hold a part of the parameters."""
     for layer in setup.network.every_layer():
-        if getattr(layer, "parallel", None) is not None:
+        if layer.parallel is not None:
             raise ConfigError(
                 f"parallel of '{layer.name}': workers of an asynchronous training compute whole "
                 "batches of their own; leave it out, or train without --async"
             )
-    rule = optimizer(setup.config)
     lengths = (setup.plan.steps_per_epoch, setup.plan.total_steps)
-    if len(rule.stretches(setup.network.parameters(), *lengths)) > 1:
+    if len(stretches(groups_of(setup.config), *lengths)) > 1:
         raise ConfigError(
             "optimizer.groups: phases (freeze_until_epoch, freeze_after_epoch) need mode sync, "
             "because workers may be in another phase than the servers"
@@ -76,10 +75,10 @@ def check(setup: Setup, servers: int) -> None:
             "parallel.servers: clip_norm needs the gradients of all parameters in one place; use 1 "
             "server, or remove clip_norm"
         )
-    if servers > 1 and any(one.rule.needs_whole for one in rule.assigned(trained(setup))):
+    if servers > 1 and any(one.rule.needs_whole for one in assigned(setup.config, setup.network)):
         raise ConfigError(
-            f"parallel.servers: {rule.name} updates parameters as a whole, which several servers "
-            "have in parts; use 1 server"
+            f"parallel.servers: {rule_of(setup.config).kind} updates parameters as a whole, which "
+            "several servers have in parts; use 1 server"
         )
 
 
@@ -107,13 +106,9 @@ class Shard:
 
     def __init__(self, setup: Setup, backend: Backend, server: int, servers: int) -> None:
         self._setup = setup
-        network, plan = setup.network, setup.plan
         self.pieces = pieces(trained(setup), server, servers)
-        rule: Optimizer = optimizer(setup.config)
-        train = setup.sections().stretches[0].train if server == 0 else None
         self._parameters = tuple(map(_parameter, self.pieces))
-        lengths = (plan.total_steps, plan.steps_per_epoch)
-        self._graph = network.update_graph(rule, *lengths, 0, train, self._parameters)
+        self._graph = self._update(server)
         self._own = {t.name: t for t in self._graph.tensors() if not t.section}
         self.layout = layout(setup, server, servers)
         options = Options(precision="fp32", fusion=setup.config.run.fusion, tune=False)
@@ -121,6 +116,21 @@ class Shard:
         self._kept = self._own.get(STATISTICS)
         self.size = sum(piece.end - piece.begin for piece in self.pieces)
         self.set_rate_factor(1.0)
+
+    def _update(self, server: int) -> Graph:
+        """The update of the pieces; that of the first server moves the running statistics, too."""
+        step = self._setup.step()
+        _, update, _ = step.composed()
+        own = {parameter.tensor.name: parameter for parameter in self._parameters}
+        members = tuple(
+            _of_piece(m, own[m.tensor.name]) for m in update.members if m.tensor.name in own
+        )
+        values = tuple(parameter.tensor for parameter in self._parameters)
+        if server == 0:
+            values += self._setup.network.running()
+        else:
+            update = replace(update, body=())
+        return step.composition.finished(replace(update, members=members), values)
 
     def set_rate_factor(self, factor: float) -> None:
         for name, table in (
@@ -170,6 +180,12 @@ def _parameter(piece: Piece) -> Parameter:
         return whole
     row = replace(whole.tensor, shape=(piece.end - piece.begin,))
     return replace(whole, tensor=row, initializer=ZEROS)
+
+
+def _of_piece(member: Member, piece: Parameter) -> Member:
+    """The piece as what is trained, by the sums of its own gradients."""
+    one, gradient = replace(member.one, parameter=piece), state_of(piece.tensor, SUM)
+    return replace(member, one=one, owner=piece, gradient=gradient)
 
 
 def statistics_of(train: Graph) -> Tensor | None:

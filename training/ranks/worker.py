@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...configs import RunConfig
-from ...optimizers.optimizer import SUM
 from ...optimizers.rules import state_of
+from ...passes.parts import SUM
 from ..session import Session
 from .post import Post
 from .shard import pieces, statistics_of, trained

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...common.errors import CheckpointError
 from ...common.files import temporary_name
 from ...graph.graph import Shape
-from .store import FOLDER
+from .formats.store import FOLDER
 
 # Bytes of a checkpoint besides its arrays (config, tuning, names), and of a run's log.
 _HEADER_BYTES = 1 << 14

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.base import Backend
 from ...common.errors import Warned
-from .checkpoint import Checkpoint
+from .formats.checkpoint import Checkpoint
 
 _CHANGES = {
     1: "SGD's update with weight decay on a CPU and a GPU, PReLU's derivative at 0, and batch norm "

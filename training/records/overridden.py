@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.layer_places import shown_path
-from .checkpoint import Checkpoint
+from .formats.checkpoint import Checkpoint
 
 # What may be another in each process, or, as the first weights, comes with the run.
 _OF_THE_PROCESS = (

@@ -11,19 +11,19 @@ from ...common.files import read_regular, refuse_link
 from ...common.records import dataclass
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.plugins import changed_plugins
-from ..compressed.file import is_compressed
 from ..rate_tables import rate_tables
 from ..splits import settled
-from .checkpoint import Checkpoint
-from .overridden import forgotten, shown_change
-from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
-from .store import (
+from .formats.checkpoint import Checkpoint
+from .formats.dnnz import is_compressed
+from .formats.store import (
     checkpoint_steps,
     named_checkpoint,
     newest_checkpoint,
     tensors_path,
     unfinished_steps,
 )
+from .overridden import forgotten, shown_change
+from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
 
 # The keys that decide which sample is seen at which step, and what the arrays mean.
 _FIXED = (

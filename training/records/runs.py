@@ -25,7 +25,8 @@ from ...common.files import (
 )
 from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.text import listed, suggested
-from .store import FOLDER
+from .formats.record import NO_RECORD
+from .formats.store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"
@@ -38,8 +39,6 @@ COMPRESSION = "compress.json"
 """The record in the folder of a compression."""
 _LISTED = 12
 LONGEST_CONFIG = 1 << 24
-NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
-"""Where a file of a run is missing, a link, no regular file, or longer than any such file."""
 
 
 class Run:
@@ -176,17 +175,6 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
     for folder in (run.path, run.checkpoints):
         remove_temporaries(folder)
     return run
-
-
-def write_record(run: Path, name: str, content: bytes) -> None:
-    """Write or replace a file of a run, such as its config. Raises CheckpointError."""
-    try:
-        atomic_write(run / name, content)
-    except OSError as error:
-        raise CheckpointError(
-            f"{run / name}: cannot be written: {error.strerror}; free some space, or make the "
-            "folder writable, then resume"
-        ) from None
 
 
 def find_run(reference: str | Path | None, runs_dir: Path) -> Path:

@@ -9,12 +9,11 @@ from time import perf_counter
 from typing import Any
 
 from ..pace import chunk_is_over
-from ..session import Snapshot
-from .checkpoint import Checkpoint, read_checkpoint
-from .run_log import RunLog
-from .runs import Run
-from .state import START, State
-from .store import CheckpointWriter, tensors_name, tensors_path
+from .formats.checkpoint import Checkpoint, read_checkpoint
+from .formats.run_log import RunLog
+from .formats.state import START, Snapshot, State
+from .formats.store import FOLDER, CheckpointWriter, Place, tensors_name, tensors_path
+from .runs import Run, create_run
 
 
 class Saver:
@@ -119,3 +118,18 @@ class Saver:
         noted = good is not None and not state.validation_due
         self._noted = state.step if noted else -1
         return self.state
+
+
+def place_to_save(run: Run, log: RunLog, name: str, config: str) -> Place:
+    """The run's own folder; where it was moved to; or a new run with the records of this one.
+
+    name, config: those of the run. Raises CheckpointError or OSError if no new run can be created.
+    """
+    path = run.present_path()
+    if path == run.path:
+        return Place(run.checkpoints)
+    if path is not None:
+        return Place(path / FOLDER, f"{run.path}: was moved during the training")
+    with create_run(run.path.parent, name, config, lambda text: None) as new:
+        log.copy_to(new.path)
+        return Place(new.checkpoints, f"{run.path}: was removed during the training")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...common.errors import CheckpointError
 from ...common.files import atomic_write, remove_abandoned
-from .pytorch_names import their_names
+from ..records.formats.pytorch_names import their_names
 from .source import Source
 
 

@@ -18,12 +18,12 @@ from ...common.locks import is_locked
 from ...common.records import dataclass
 from ...configs import RunConfig
 from ...graph.graph import Shape
-from ..compressed.file import is_compressed, read_compressed
-from ..records.checkpoint import Checkpoint
-from ..records.provenance import Provenance
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz import is_compressed, read_compressed
+from ..records.formats.provenance import Provenance
+from ..records.formats.store import FOLDER, best_checkpoint, named_checkpoint
+from ..records.formats.weight_file import read_weight_file
 from ..records.runs import LOCK, find_run, is_run
-from ..records.store import FOLDER, best_checkpoint, named_checkpoint
-from .weight_file import read_weight_file
 
 Layout = Literal["dnnstack", "pytorch"]
 _OURS = "dnnstack"

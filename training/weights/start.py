@@ -17,8 +17,8 @@ from ...common.text import cut, listed
 from ...graph.graph import Shape
 from ..network import Network
 from ..preprocessing import Preprocessing
-from ..records.provenance import BegunFrom, Provenance
-from .pytorch_names import is_counter, our_name
+from ..records.formats.provenance import BegunFrom, Provenance
+from ..records.formats.pytorch_names import is_counter, our_name
 from .source import Offered, Source
 
 _LOG = logging.getLogger("dnnstack.training")

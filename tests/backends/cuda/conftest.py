@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
-from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda import timed_plans, tuner
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launches import Stream
@@ -25,45 +26,28 @@ from dnnstack.backends.cuda.libraries import driver, kernels, modules, runtime
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
-LENET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 5}),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 50, "kernel_size": 5}),
-    LayerSpec("max_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 500}),
-    LayerSpec("relu"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+from ...support import composed
+from ...support.specs import layers_of
+
+LENET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 5}, max_pool2d, conv2d: {filters: 50, kernel_size: 5}, "
+    "max_pool2d, flatten, dense: {units: 500}, relu, dense: {units: 10}, softmax]"
 )
-CIFAR = (
-    LayerSpec("conv2d", options={"filters": 64, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("relu"),
-    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("tanh"),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("global_avg_pool2d"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+CIFAR = layers_of(
+    "[conv2d: {filters: 64, kernel_size: 3, padding: same}, relu, "
+    "conv2d: {filters: 33, kernel_size: 3, padding: same}, tanh, avg_pool2d, global_avg_pool2d, "
+    "dense: {units: 10}, softmax]"
 )
-DEEP = (
-    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("dropout", options={"rate": 0.2}),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+DEEP = layers_of(
+    "[conv2d: {filters: 24, kernel_size: 3, padding: same}, batch_norm, relu, "
+    "conv2d: {filters: 24, kernel_size: 3, padding: same}, batch_norm, relu, max_pool2d, "
+    "dropout: {rate: 0.2}, flatten, dense: {units: 10}, softmax]"
 )
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
 
@@ -213,6 +197,22 @@ def fake_cuda(monkeypatch):
 
 
 @pytest.fixture
+def searched(fake_cuda):
+    """What a search chooses among the candidates of sections, each given as a binder's tables."""
+    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    tables = ("products", "convolutions", "either", "variants", "at_once", "tails", "spared")
+
+    def search(*sections, options=None, seconds=1.0, rivals=None):
+        nothing = {key: {} for key in tables} | {"together": []}
+        binders = [SimpleNamespace(**nothing | each) for each in sections]
+        trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
+        options = options or Options("tf32")
+        return timed_plans.timed_plans(lambda choices: trial, {}, options, seconds, rivals)
+
+    return search
+
+
+@pytest.fixture
 def no_collection():
     """What refers to itself in circles stays."""
     gc.disable()
@@ -235,7 +235,7 @@ def _sections(name, batch=64, count=640, fusion=True, momentum=0.9, weight_decay
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.2] * shape[0])
     rule = Sgd(momentum=momentum, weight_decay=weight_decay)
     graphs = {
-        "train": network.train_graph(batch, "data", count, 10, 20, scaling, rule),
+        "train": composed.train_graph(network, batch, "data", count, 10, 20, scaling, rule),
         "evaluate": network.evaluate_graph(128, "data", count, 5, scaling),
     }
     rewrites = CudaBackend.rewrites if fusion else {}
@@ -337,7 +337,11 @@ class FakeConvolution(Silent):
 
 @pytest.fixture
 def bound(fake_cuda, monkeypatch):
-    """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
+    """Binds sections on the stand-in for a device; gives the bytes that were allocated, too.
+
+    What it has bound is closed at the end.
+    """
+    made = []
     fake_cuda.Module = FakeModule
     fake_cuda.driver.allow_shared = lambda *_: None
     monkeypatch.setattr(modules, "toolchain", FakeToolchain)
@@ -374,9 +378,12 @@ def bound(fake_cuda, monkeypatch):
             streamed=streamed,
             pictures=pictures,
         )
+        made.append(executable)
         return executable, fake_cuda.allocated - before
 
     # What is compiled for the stand-in is no kernel.
     kernels._module.cache_clear()
     yield bind
+    for executable in made:
+        executable.close()
     kernels._module.cache_clear()

@@ -10,10 +10,12 @@ from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
 
 SCALING = Preprocessing.standardize([0.5], [0.2])
 # 40 channels of 64 x 64, which are padded to 64.
@@ -32,11 +34,11 @@ def network(units: int = 10) -> Network:
 
 
 def train(batch: int, parts: int = 1, units: int = 10):
-    rule = Optimizer(Sgd(), parts=parts)
-    return network(units).train_graph(batch, "data", 10**6, 10, 20, SCALING, rule)
+    rule = Composition(Sgd(), parts=parts)
+    return composed.train_graph(network(units), batch, "data", 10**6, 10, 20, SCALING, rule)
 
 
-def test_the_largest_batch_that_is_named_does() -> None:
+def test_the_largest_batch_that_is_named_does():
     plan_memory({"train": train(MOST)})
     with pytest.raises(ConfigError) as caught:
         plan_memory({"train": train(MOST + 1)})
@@ -47,25 +49,25 @@ def test_the_largest_batch_that_is_named_does() -> None:
     assert text.endswith(f"--set data.batch_size={MOST}; or raise train.accumulate")
 
 
-def test_a_batch_in_parts_counts_by_its_parts() -> None:
+def test_a_batch_in_parts_counts_by_its_parts():
     plan_memory({"train": train(4 * MOST, parts=4)})
     with pytest.raises(ConfigError, match=rf"data\.batch_size can be at most {4 * MOST}"):
         plan_memory({"train": train(4 * MOST + 4, parts=4)})
 
 
-def test_evaluation_has_a_key_of_its_own() -> None:
+def test_evaluation_has_a_key_of_its_own():
     graph = network().evaluate_graph(2 * MOST, "data", 10**6, 5, SCALING)
     with pytest.raises(ConfigError, match=rf"--set data\.evaluation_batch_size={MOST}$"):
         plan_memory({"evaluate": graph})
 
 
-def test_no_batch_helps_a_parameter() -> None:
+def test_no_batch_helps_a_parameter():
     plan_memory({"infer": network(1 << 25).infer_graph(2)})
     with pytest.raises(ConfigError, match=r"weight' .* elements .*fewer channels or units"):
         plan_memory({"train": train(2, units=1 << 28)})
 
 
-def test_it_is_asked_before_any_memory_is(fake_cuda, monkeypatch) -> None:
+def test_it_is_asked_before_any_memory_is(fake_cuda, monkeypatch):
     backend = CudaBackend()
     monkeypatch.setattr(CudaBackend, "precision", lambda self, wanted: "tf32")
     with pytest.raises(ConfigError, match="in one tensor"):

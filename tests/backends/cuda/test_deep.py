@@ -15,6 +15,9 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+from ...support.feeding import feed, losses_of
+
 COUNT, BATCH, STEPS = 48, 24, 3
 SHAPE = (3, 12, 12)
 
@@ -54,21 +57,12 @@ def train(backend, options):
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = Sgd(momentum=0.9, weight_decay=0.01)
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
     held_back = network.evaluate_graph(BATCH, "train", COUNT, COUNT // BATCH, scaling)
     executable = backend.compile({"train": graph, "evaluate": held_back}, options)
-    draw = np.random.default_rng(3)
-    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
     executable.write(held_back["order"], np.arange(COUNT, dtype=np.int32))
-    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(STEPS):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.02, shuffled=True)
+    losses = losses_of(executable, graph, STEPS)
     executable.run("evaluate", COUNT // BATCH)
     losses.append(float(executable.read(held_back["sums"])[0]) / COUNT)
     held = {t.name: executable.read(t) for t in network.initial_values(1)}
@@ -122,7 +116,7 @@ def test_an_operation_without_a_kernel_is_the_hosts(bound, monkeypatch):
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     monkeypatch.delitem(bind.KERNELS, BatchNorm)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    graph = network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, Sgd())
+    graph = composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, Sgd())
     executable, _ = bound({"train": graph})
     calls = [each for each in executable.calls("train") if isinstance(each.op, BatchNorm)]
     assert {each.library for each in calls} == {"numpy"}

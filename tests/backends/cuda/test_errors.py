@@ -138,7 +138,6 @@ def test_closing_after_an_error_hides_nothing(bound, sections, fake_cuda, monkey
         raise fake_cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
 
     monkeypatch.setattr(module, "synchronize", broken)
-    made.close()
 
 
 def test_a_launch_that_the_driver_refuses_names_the_kernel(executable, fake_cuda):

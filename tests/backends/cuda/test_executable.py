@@ -11,28 +11,25 @@ from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
+from ...support.feeding import feed, losses_of
+from ...support.specs import layers_of
 
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS = 96, 32, 6
-CONV_NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("silu"),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 30}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+CONV_NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3}, relu, max_pool2d, "
+    "conv2d: {filters: 18, kernel_size: 3, padding: same}, silu, avg_pool2d, flatten, "
+    "dense: {units: 30}, tanh, dense: {units: 10}, softmax]"
 )
 
 
@@ -41,20 +38,13 @@ def train(backend, options, steps=STEPS, rule=None, total=50):
     shape = (3, 12, 12)
     network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    rule = rule or Sgd(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=2.0)
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule)
+    rule = rule or Composition(Sgd(momentum=0.9, nesterov=True, weight_decay=0.01), clip_norm=2.0)
+    graph = composed.train_graph(
+        network, BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule
+    )
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(total, 0.05, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.05, shuffled=True)
+    losses = losses_of(executable, graph, steps)
     return losses, [executable.read(p.tensor) for p in network.parameters()], executable
 
 
@@ -98,7 +88,7 @@ def test_captured_step_is_bit_equal_to_eager_calls(cuda):
 RULES = {
     "momentum": Sgd(momentum=0.9, weight_decay=0.01),
     "plain": Sgd(),
-    "clipped": Sgd(momentum=0.9, nesterov=True, clip_norm=0.5),
+    "clipped": Composition(Sgd(momentum=0.9, nesterov=True), clip_norm=0.5),
     "adam": Adam(),
 }
 

@@ -11,18 +11,15 @@ from dnnstack.backends.cuda.binding.bind import workspace_sizes
 from dnnstack.backends.cuda.dry_run import ALIGNMENT
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.libraries import runtime
-from dnnstack.backends.cuda.memory_plan import (
-    FURTHEST,
-    check_fits,
-    choose_residency,
-    plan_memory,
-)
+from dnnstack.backends.cuda.memory_plan import FURTHEST, check_fits, choose_residency, plan_memory
 from dnnstack.backends.cuda.operations import losses
 from dnnstack.backends.cuda.tuner import LAYOUTS, STREAMS
 from dnnstack.common.errors import ConfigError
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
 
 # The plan of one layer's gradient, which makes its filters exist a second time.
 ROTATED = {"train/conv2d_2/data": "f0"}
@@ -197,9 +194,9 @@ def test_the_larger_section_is_the_one_that_must_shrink(sections):
 
 
 def test_a_batch_in_parts_is_named_as_a_whole(sections):
-    rule = Optimizer(Sgd(), parts=4)
+    rule = Composition(Sgd(), parts=4)
     scaling = Preprocessing.standardize([0.5], [0.2])
-    graph = sections.network("lenet").train_graph(256, "data", 640, 2, 4, scaling, rule)
+    graph = composed.train_graph(sections.network("lenet"), 256, "data", 640, 2, 4, scaling, rule)
     plan = plan_memory({"train": graph})
     with pytest.raises(ConfigError, match=r"data\.batch_size of at most 252 fits"):
         check_fits(plan, plan.total - 1, "GPU")

@@ -24,6 +24,9 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+from ...support.feeding import feed, losses_of
+
 pytestmark = pytest.mark.cuda
 
 BATCH, COUNT, STEPS = 48, 192, 4
@@ -59,25 +62,15 @@ def make(backend, name, options):
     network = Network(build_layers([*layers, dense(10)], shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4] * shape[0], [0.3] * shape[0])
     rule = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights")
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
+    feed(executable, network, graph, 0.02, shuffled=True)
     return executable, graph
 
 
 def run(executable, graph, steps=STEPS):
     """The losses of some steps."""
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
-    return losses
+    return losses_of(executable, graph, steps)
 
 
 def state(executable, graph):

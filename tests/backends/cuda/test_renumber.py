@@ -15,10 +15,11 @@ from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ...support import composed
 from ...support.update_formulas import FORMULAS, ByFormula
 from .conftest import FakeKernel
 
@@ -41,7 +42,7 @@ def biases(factor, decay):
 
 
 def muon(factor, momentum=0.9, decay=0.1):
-    return Optimizer(Muon(Sgd(), momentum=momentum, weight_decay=decay, rest_factor=factor))
+    return Composition(Muon(Sgd(), momentum=momentum, weight_decay=decay, rest_factor=factor))
 
 
 # A net, and two ways to train it: the optimizer, the label smoothing, the seed.
@@ -51,27 +52,27 @@ PAIRS = {
     "muon-decay": ("cifar", (muon(0.5), 0.0, 1), (muon(0.5, decay=0.2), 0.0, 1)),
     "groups": (
         "lenet",
-        (Optimizer(Sgd(momentum=0.9), biases(0.5, 0.1)), 0.0, 1),
-        (Optimizer(Sgd(momentum=0.8), biases(0.7, 0.2)), 0.0, 1),
+        (Composition(Sgd(momentum=0.9), biases(0.5, 0.1)), 0.0, 1),
+        (Composition(Sgd(momentum=0.8), biases(0.7, 0.2)), 0.0, 1),
     ),
     "plain": (
         "lenet",
-        (Optimizer(Sgd(weight_decay=0.1)), 0.0, 1),
-        (Optimizer(Sgd(weight_decay=0.2)), 0.0, 1),
+        (Composition(Sgd(weight_decay=0.1)), 0.0, 1),
+        (Composition(Sgd(weight_decay=0.2)), 0.0, 1),
     ),
     "adam": (
         "deep",
-        (Optimizer(Adam(), biases(0.5, 0.1)), 0.0, 1),
-        (Optimizer(Adam(betas=(0.8, 0.9), eps=1e-6), biases(0.7, 0.2)), 0.0, 1),
+        (Composition(Adam(), biases(0.5, 0.1)), 0.0, 1),
+        (Composition(Adam(betas=(0.8, 0.9), eps=1e-6), biases(0.7, 0.2)), 0.0, 1),
     ),
     "adagrad": (
         "deep",
-        (Optimizer(ByFormula(chosen=FORMULAS["adagrad"]), biases(0.5, 0.1)), 0.0, 1),
-        (Optimizer(ByFormula(chosen=FORMULAS["adagrad"]), biases(0.7, 0.2)), 0.0, 1),
+        (Composition(ByFormula(chosen=FORMULAS["adagrad"]), biases(0.5, 0.1)), 0.0, 1),
+        (Composition(ByFormula(chosen=FORMULAS["adagrad"]), biases(0.7, 0.2)), 0.0, 1),
     ),
-    "smoothing": ("cifar", (Optimizer(Sgd()), 0.1, 1), (Optimizer(Sgd()), 0.2, 1)),
-    "smoothing-tail": ("lenet", (Optimizer(Sgd()), 0.1, 1), (Optimizer(Sgd()), 0.2, 1)),
-    "seed": ("deep", (Optimizer(Sgd()), 0.0, 1), (Optimizer(Sgd()), 0.0, 2)),
+    "smoothing": ("cifar", (Composition(Sgd()), 0.1, 1), (Composition(Sgd()), 0.2, 1)),
+    "smoothing-tail": ("lenet", (Composition(Sgd()), 0.1, 1), (Composition(Sgd()), 0.2, 1)),
+    "seed": ("deep", (Composition(Sgd()), 0.0, 1), (Composition(Sgd()), 0.0, 2)),
 }
 
 
@@ -83,7 +84,9 @@ def graphs(sections):
         channels = network.input_shape[0]
         scaling = Preprocessing.standardize([0.5] * channels, [0.2] * channels)
         given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
-        graph = network.train_graph(*given, augment=(RandomCrop(2), RandomFlip()), seed=seed)
+        graph = composed.train_graph(
+            network, *given, augment=(RandomCrop(2), RandomFlip()), seed=seed
+        )
         return {"train": rewritten(graph, CudaBackend.rewrites if fusion else {})}
 
     return make
@@ -152,14 +155,14 @@ def test_launches_have_the_numbers_of_a_fresh_binding(bound, graphs, launched, c
 
 def test_what_cannot_become_another_stays_as_it_was(bound, graphs, launched):
     """A number that is 0 now, another kind of update, one that is part of a kernel's code."""
-    made = graphs("lenet", Optimizer(Sgd(momentum=0.9), biases(0.5, 0.1)), 0.1, 1)
+    made = graphs("lenet", Composition(Sgd(momentum=0.9), biases(0.5, 0.1)), 0.1, 1)
     kept, _ = bound(made)
     before = launched(kept)
     others = (
-        (Optimizer(Sgd(momentum=0.9), biases(0.5, 0.0)), 0.1, 1),
-        (Optimizer(Sgd(momentum=0.9, nesterov=True), biases(0.5, 0.1)), 0.1, 1),
-        (Optimizer(Sgd(momentum=0.8), biases(0.5, 0.1)), 0.0, 1),
-        (Optimizer(Adam(), biases(0.5, 0.1)), 0.1, 1),
+        (Composition(Sgd(momentum=0.9), biases(0.5, 0.0)), 0.1, 1),
+        (Composition(Sgd(momentum=0.9, nesterov=True), biases(0.5, 0.1)), 0.1, 1),
+        (Composition(Sgd(momentum=0.8), biases(0.5, 0.1)), 0.0, 1),
+        (Composition(Adam(), biases(0.5, 0.1)), 0.1, 1),
     )
     for way in others:
         assert not kept.renumber(graphs("lenet", *way))
@@ -170,7 +173,7 @@ def test_what_cannot_become_another_stays_as_it_was(bound, graphs, launched):
 def test_captured_graphs_go_where_launches_have_other_arguments(bound, graphs):
     """Tables are written in place: graphs of launches that read them stay."""
     made = [
-        graphs("lenet", Optimizer(Sgd(momentum=momentum), biases(factor, 0.1)), 0.0, 1)
+        graphs("lenet", Composition(Sgd(momentum=momentum), biases(factor, 0.1)), 0.0, 1)
         for momentum, factor in ((0.9, 0.5), (0.9, 0.7), (0.8, 0.7), (0.8, 0.5))
     ]
     kept, _ = bound(made[0])

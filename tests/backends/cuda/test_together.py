@@ -14,9 +14,11 @@ from dnnstack.graph.augmentations import RandomCrop, RandomFlip
 from dnnstack.graph.ops import GatherBatch
 from dnnstack.graph.ops.updates import ParameterUpdate
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support import composed
 
 
 def binder_of(bound, sections, streams="2", section="train", ending="", **options):
@@ -65,9 +67,9 @@ def test_the_update_takes_along_what_the_choice_says(streams, ending, bound, sec
 def test_an_update_that_something_follows_takes_nothing_along(bound, sections):
     """An average of the parameters, say: the next batch is not the last thing that may wait."""
     network, scaling = sections.network("lenet"), Preprocessing.standardize([0.5], [0.2])
-    optimizer = Optimizer(Sgd(momentum=0.9), ema=True)
+    optimizer = Composition(Sgd(momentum=0.9), averages=("ema",))
     given = (64, "data", 640, 10, 20, scaling, optimizer)
-    graph = rewritten(network.train_graph(*given), CudaBackend.rewrites)
+    graph = rewritten(composed.train_graph(network, *given), CudaBackend.rewrites)
     choices = {"layout": "nhwc", "pad": "8", "streams": "1", "ending": "tail,batch"}
     executable, _ = bound({"train": graph}, choices=choices)
     (binder,) = executable.binders()
@@ -89,7 +91,7 @@ def test_an_augmented_batch_is_gathered_early_too(bound, sections, monkeypatch):
     monkeypatch.setattr(kernels.Kernel, "launch", remembered)
     network, scaling = sections.network("cifar"), Preprocessing.standardize([0.5] * 3, [0.2] * 3)
     given = (64, "data", 640, 10, 20, scaling, Sgd(momentum=0.9))
-    graph = network.train_graph(*given, augment=(RandomCrop(2), RandomFlip()))
+    graph = composed.train_graph(network, *given, augment=(RandomCrop(2), RandomFlip()))
     executable, _ = bound({"train": graph})
     (binder,) = executable.binders()
     (plain_grid, plain, size), (grid, early, shared) = launched

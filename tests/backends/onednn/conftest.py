@@ -13,6 +13,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ...support import composed
+
 COUNT, BATCH = 64, 16
 CONV_NET = (
     LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
@@ -38,7 +40,7 @@ def onednn():
 
 
 @pytest.fixture
-def make(onednn) -> Make:
+def make(onednn):
     """Compile a small network for pictures of 3 x 12 x 12, with data and initial values written."""
 
     def compile_net(
@@ -49,7 +51,9 @@ def make(onednn) -> Make:
         scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
         rule = rule or Sgd(momentum=0.9, weight_decay=0.01)
         graphs = {
-            "train": network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+            "train": composed.train_graph(
+                network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule
+            )
         }
         if evaluate:
             graphs["evaluate"] = network.evaluate_graph(BATCH, "train", COUNT, 2, scaling)

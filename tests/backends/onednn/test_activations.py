@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import activations
-from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.tuning import Tuning
@@ -17,7 +16,7 @@ from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import FROM_OUTPUT, Activation, ActivationBackward, Conv2d
 
 
-def test_softplus_leaves_the_channels_that_fill_up_a_block_at_zero(onednn: OneDnnBackend) -> None:
+def test_softplus_leaves_the_channels_that_fill_up_a_block_at_zero(onednn):
     """A filter gradient would carry what lies there into the padding of the weights."""
     graph = Graph("one", 1)
     x = graph.tensor("x", (2, 16, 3, 3), role="input")
@@ -39,7 +38,7 @@ def test_softplus_leaves_the_channels_that_fill_up_a_block_at_zero(onednn: OneDn
     executable.close()
 
 
-def test_gelu_keeps_the_digits_of_small_results() -> None:
+def test_gelu_keeps_the_digits_of_small_results():
     """Where the library's own is taken this one is not, but it must be as good everywhere."""
     x = np.linspace(-12.0, 12.0, 50_001).astype(np.float32)
     y, *scratch = np.full((4, *x.shape), np.nan, np.float32)
@@ -51,7 +50,7 @@ def test_gelu_keeps_the_digits_of_small_results() -> None:
     assert (units < 4.0 + np.square(x)).all()
 
 
-def test_gelu_of_what_is_not_finite() -> None:
+def test_gelu_of_what_is_not_finite():
     x = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.0], np.float32)
     y, *scratch = np.empty((4, *x.shape), np.float32)
     with np.errstate(all="raise", under="ignore"):
@@ -60,7 +59,7 @@ def test_gelu_of_what_is_not_finite() -> None:
     np.testing.assert_array_equal(y, want)
 
 
-def test_gelu_is_the_library_s_where_it_is_exact(onednn: OneDnnBackend) -> None:
+def test_gelu_is_the_library_s_where_it_is_exact(onednn):
     graph = Graph("one", 1)
     x, y = graph.tensor("x", (2, 20, 3, 3), role="input"), graph.tensor("y", (2, 20, 3, 3))
     graph.add(Activation(x=x, y=y, kind="gelu"))
@@ -72,9 +71,7 @@ def test_gelu_is_the_library_s_where_it_is_exact(onednn: OneDnnBackend) -> None:
 
 
 @pytest.mark.parametrize("kind", activations.WITHOUT_AVX2)
-def test_without_avx2_activations_and_their_slopes_are_exact(
-    kind: str, onednn: OneDnnBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_avx2_activations_and_their_slopes_are_exact(kind, onednn, monkeypatch):
     monkeypatch.setattr(library(), "has_avx2", lambda: False)
     graph = Graph("one", 1)
     x = graph.tensor("x", (3, 4001), role="input")

@@ -24,22 +24,15 @@ from dnnstack.graph.ops import BatchNorm, BatchNormBackward, Reshape
 from dnnstack.layers.build import LayerSpec
 
 from ...support.op_cases import CASES
+from ...support.specs import layers_of
 
 FP32 = float(np.finfo(np.float32).eps)
 # Half a unit in the last place of eight digits.
 ROUNDING = 2.0**-9
-NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3, "use_bias": False}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3}),
-    LayerSpec("gelu"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 32}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3, use_bias: false}, batch_norm, relu, max_pool2d, "
+    "conv2d: {filters: 18, kernel_size: 3}, gelu, flatten, dense: {units: 32}, tanh, "
+    "dense: {units: 10}, softmax]"
 )
 
 
@@ -253,11 +246,8 @@ def is_product(call):
 
 def test_casts_are_calls_of_the_operation_that_needs_them(make):
     """Trainable pooling has no primitive that reads bfloat16: a copy into float32, and one back."""
-    specs = (
-        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
-        LayerSpec("scaled_subsampling"),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 10}),
+    specs = layers_of(
+        "[conv2d: {filters: 16, kernel_size: 3}, scaled_subsampling, flatten, dense: {units: 10}]"
     )
     _, _, executable = make(specs, options=Options("bf16", tune=False))
     casts = {

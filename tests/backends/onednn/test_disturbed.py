@@ -12,8 +12,6 @@ from dnnstack.backends.onednn.convolution import candidate_layouts
 from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
 from dnnstack.common import machine_load
 
-from .conftest import Make
-
 
 class Cores:
     """Two cores as /proc/stat shows them; ``busy`` of them with other programs."""
@@ -34,7 +32,7 @@ class Cores:
 
 
 @pytest.fixture
-def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cores:
+def cores(tmp_path, monkeypatch):
     found = Cores(tmp_path)
     monkeypatch.setattr(machine_load, "_STAT", found)
     monkeypatch.setattr(machine_load.os, "sched_getaffinity", lambda pid: {0, 1})
@@ -42,7 +40,7 @@ def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cores:
 
 
 @pytest.fixture
-def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def searches(monkeypatch):
     """The layouts that one search after another finds."""
     found: list[str] = []
 
@@ -58,9 +56,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 # This backend has one thread: two other programs on two cores are in its way, one is not.
 @pytest.mark.parametrize(("busy", "disturbs"), [(0.0, False), (1.0, False), (1.9, True)])
-def test_a_search_beside_other_programs_is_marked(
-    make: Make, cores: Cores, searches: list[str], busy: float, disturbs: bool
-) -> None:
+def test_a_search_beside_other_programs_is_marked(make, cores, searches, busy, disturbs):
     cores.busy = busy
     for _ in range(3):
         _, _, executable = make(options=Options())
@@ -70,7 +66,7 @@ def test_a_search_beside_other_programs_is_marked(
     assert len(searches) == 1
 
 
-def test_the_next_quiet_start_searches_again(make: Make, cores: Cores, searches: list[str]) -> None:
+def test_the_next_quiet_start_searches_again(make, cores, searches):
     cores.busy = 1.9
     _, _, first = make(options=Options())
     cores.busy = 0.0
@@ -84,8 +80,8 @@ def test_the_next_quiet_start_searches_again(make: Make, cores: Cores, searches:
 
 
 def test_only_the_first_of_many_trainings_waits_for_a_quiet_moment(
-    make: Make, cores: Cores, searches: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make, cores, searches, monkeypatch
+):
     """Those that follow in this process have its choices, also once it is quiet."""
     asked: list[int] = []
     real = backend_module.crowded
@@ -100,18 +96,14 @@ def test_only_the_first_of_many_trainings_waits_for_a_quiet_moment(
     assert all(each.notices == (DISTURBED,) for each in found)
 
 
-def test_a_load_that_is_unknown_marks_nothing(
-    make: Make, searches: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_load_that_is_unknown_marks_nothing(make, searches, monkeypatch):
     monkeypatch.setattr(machine_load, "_STAT", Path("nowhere"))
     _, _, executable = make(options=Options())
     assert executable.notices == ()
     assert not machine_load.crowded(64)
 
 
-def test_a_checkpoint_s_choices_are_kept_beside_a_marked_table(
-    make: Make, cores: Cores, searches: list[str]
-) -> None:
+def test_a_checkpoint_s_choices_are_kept_beside_a_marked_table(make, cores, searches):
     cores.busy = 1.9
     _, _, first = make(options=Options())
     cores.busy = 0.0

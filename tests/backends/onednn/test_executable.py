@@ -7,12 +7,13 @@ from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.primitive import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DatasetError, DnnlError, ShapeError
-from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ...support.specs import layers_of
 
 PIXELS = Preprocessing((1 / 255,) * 3, (-0.5, 0.0, 0.25))
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
@@ -160,12 +161,7 @@ def test_other_precisions_are_refused(make):
 
 def test_overwritten_gradient_cannot_be_read(make):
     """The mask of ReLU works in place: what was there is gone, and reading it must not lie."""
-    specs = (
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 7}),
-        LayerSpec("relu"),
-        LayerSpec("dense", options={"units": 10}),
-    )
+    specs = layers_of("[flatten, dense: {units: 7}, relu, dense: {units: 10}]")
     _, _, executable = make(specs)
     gradient = next(t for t in executable.graphs["train"].tensors() if t.name == "dense_2.dx")
     executable.run("train")
@@ -228,7 +224,7 @@ def test_measuring_changes_nothing(make):
 @pytest.mark.parametrize("rule", [Adam(), Adamw(weight_decay=0.1), Muon(Sgd())])
 def test_updates_run_over_the_arenas_without_reference_code(make, rule):
     """A dozen calls for all parameters together; Muon some more for each of the two filters."""
-    _, _, executable = make(rule=Optimizer(rule, ema=True))
+    _, _, executable = make(rule=Composition(rule, averages=("ema",)))
     calls = [c for c in executable.calls("train") if c.op.origin[0].phase == "update"]
     assert not [c for c in calls if c.implementation.startswith("ref")]
     updates = [c for c in calls if type(c.op).__name__ == "AdamUpdate"]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from dnnstack.backends.onednn.primitive import PrimitiveDesc
 from dnnstack.common import machine
 from dnnstack.common.errors import BackendUnavailableError, DnnlError
 from dnnstack.common.native import Owned
+
+from ...support.ran import ran
 
 
 def test_missing_library_says_what_to_install(monkeypatch):
@@ -46,11 +47,9 @@ def test_threads_do_not_wait_for_long(chosen, count):
         "assert dict(os.environ) == before\n"
     )
     kept = {k: v for k, v in os.environ.items() if k not in module.SPIN_SETTINGS}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", code],
         env={**kept, "OMP_DISPLAY_ENV": "verbose", **chosen},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert f"GOMP_SPINCOUNT = '{count}'" in done.stderr

@@ -15,8 +15,8 @@ from dnnstack.graph.graph import EXTERNAL
 from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.sections import Composition
 
 from ...support.op_cases import CASES
 
@@ -89,7 +89,7 @@ def test_every_buffer_of_every_operation_is_of_one_kind(onednn, allocated, preci
 
 @pytest.mark.parametrize("rule", [Sgd(momentum=0.9), Adam(), Muon(rest=Sgd())], ids=repr)
 def test_every_buffer_of_a_training_is_of_one_kind(make, allocated, rule) -> None:
-    averaged = Optimizer(rule, lookahead=True)
+    averaged = Composition(rule, averages=("lookahead",))
     _, _, executable = make(rule=averaged, evaluate=True)
     assert unaccounted(executable, allocated) == 0
 

@@ -11,25 +11,16 @@ from dnnstack.backends.onednn.fallback import NOT_FAST
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op
-from dnnstack.graph.ops import (
-    Activation,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormBackward,
-    Conv2d,
-    Lrn,
-    LrnBackward,
-    SgdUpdate,
-    Softmax,
-)
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+
+from ...support import composed
 
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
 PICTURE = (3, 8, 8)
@@ -50,7 +41,7 @@ def compiled(
     network = Network(build_layers(STACK, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     if training:
         scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
+        graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
     else:
         graph = network.infer_graph(4)
     executable = onednn.compile({graph.name: graph}, Options(fusion=fusion, tune=False))
@@ -60,9 +51,7 @@ def compiled(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", [3, 5, 7, 9])
 @pytest.mark.parametrize("channels", [4, 16, 20, 48])
-def test_lrn_of_a_picture_with_channels_last(
-    onednn: OneDnnBackend, channels: int, size: int, dtype: str
-) -> None:
+def test_lrn_of_a_picture_with_channels_last(onednn, channels, size, dtype):
     """oneDNN 3.2's gradient is wrong for some of these, and it has none without AVX-512.
 
     They must go another way.
@@ -71,7 +60,7 @@ def test_lrn_of_a_picture_with_channels_last(
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
     by_numpy = lrn_by_numpy(channels, size, dtype, gradient=True)
     if not library().has_avx512():
-        assert [type(call.op) for call in by_numpy] == [Lrn, LrnBackward]
+        assert [type(call.op) for call in by_numpy] == [ops.Lrn, ops.LrnBackward]
         assert {call.arguments["reason"] for call in by_numpy} == {NOT_FAST}
     elif size <= 5:
         # Where the gradient in bfloat16 is wrong, that in float32 is not, and fast.
@@ -79,10 +68,10 @@ def test_lrn_of_a_picture_with_channels_last(
 
 
 @pytest.mark.parametrize("channels", [4, 8, 16, 20, 48])
-def test_lrn_without_a_gradient(onednn: OneDnnBackend, channels: int) -> None:
+def test_lrn_without_a_gradient(onednn, channels):
     by_numpy = lrn_by_numpy(channels, size=5, dtype="float32", gradient=False)
     has_kernel = library().has_avx512() or channels in (16, 48)
-    assert [type(call.op) for call in by_numpy] == ([] if has_kernel else [Lrn])
+    assert [type(call.op) for call in by_numpy] == ([] if has_kernel else [ops.Lrn])
 
 
 def lrn_by_numpy(channels: int, size: int, dtype: str, gradient: bool) -> list[BoundCall]:
@@ -92,11 +81,11 @@ def lrn_by_numpy(channels: int, size: int, dtype: str, gradient: bool) -> list[B
     given = [graph.tensor(name, shape, role="input") for name in ("x", "dy")[: 1 + gradient]]
     w = graph.tensor("w", (channels, channels, 1, 1), role="parameter")
     a, y, dx = (graph.tensor(name, shape) for name in ("a", "y", "dx"))
-    graph.add(Conv2d(x=given[0], w=w, y=a, window=Window((1, 1))))
-    graph.add(Lrn(x=a, y=y, **numbers))
+    graph.add(ops.Conv2d(x=given[0], w=w, y=a, window=Window((1, 1))))
+    graph.add(ops.Lrn(x=a, y=y, **numbers))
     graph.results["y"] = y
     if gradient:
-        graph.add(LrnBackward(x=a, y=y, dy=given[1], dx=dx, **numbers))
+        graph.add(ops.LrnBackward(x=a, y=y, dy=given[1], dx=dx, **numbers))
         graph.results["dx"] = dx
     table = Tuning("onednn", choices={"": "nhwc"})
     tried = OneDnnExecutable({"one": graph}, table, 1, activations=dtype)
@@ -121,9 +110,9 @@ def calls(executable: OneDnnExecutable, *kinds: type[Op]) -> list[BoundCall]:
 
 
 @pytest.mark.parametrize("fusion", [False, True])
-def test_batch_norm_is_primitives_that_take_relu_along(onednn: OneDnnBackend, fusion: bool) -> None:
+def test_batch_norm_is_primitives_that_take_relu_along(onednn, fusion):
     _, executable = compiled(onednn, fusion)
-    found = calls(executable, BatchNorm, BatchNormBackward)
+    found = calls(executable, ops.BatchNorm, ops.BatchNormBackward)
     primitives = [call for call in found if call.library == "oneDNN"]
     assert "dnnl_batch_normalization_forward" in {call.function for call in primitives}
     for call in found:
@@ -155,14 +144,12 @@ SHAPES = [
 
 @pytest.mark.parametrize("layout", ["nChw16c", "nhwc", ""])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_batch_norm_of_any_size_and_layout(
-    onednn: OneDnnBackend, shape: tuple[int, ...], layout: str
-) -> None:
+def test_batch_norm_of_any_size_and_layout(onednn, shape, layout):
     beside_float64(shape, layout, threads=1)
 
 
 @pytest.mark.parametrize("relu", [None, "relu"])
-def test_batch_norm_in_pieces_of_two_threads(onednn: OneDnnBackend, relu: str | None) -> None:
+def test_batch_norm_in_pieces_of_two_threads(onednn, relu):
     """Neither y nor dy may be written over, x only where it is read no more."""
     beside_float64((6, 16, 128, 96), "nChw16c", threads=2, activation=relu)
 
@@ -184,15 +171,15 @@ def beside_float64(
     found = {name: graph.tensor(name, (c,)) for name in ("mean", "inverse_std")}
     dw, db = (graph.tensor(name, (c,), role="gradient") for name in ("dw", "db"))
     if layout:
-        graph.add(Conv2d(x=outside, w=w, y=x, window=Window((1, 1))))
+        graph.add(ops.Conv2d(x=outside, w=w, y=x, window=Window((1, 1))))
     else:
         x = outside
     affine = {"weight": weight, "bias": bias, "activation": activation, "eps": 1e-3}
-    graph.add(BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3))
+    graph.add(ops.BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3))
     back = {"weight": weight, "dw": dw, "db": db, "activation": activation, "eps": 1e-3}
     if activation is not None:
         back["y"] = y
-    graph.add(BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
+    graph.add(ops.BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
     graph.results.update(y=y, dx=dx)
     table = Tuning("onednn", choices={"": layout or "nhwc"})
     ends = []
@@ -221,71 +208,71 @@ def beside_float64(
         np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
 
 
-def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> None:
+def test_small_work_of_all_batch_norms_is_one_call(onednn):
     """Statistics before the first gradient, gradients before the updates."""
     specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-    graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     executable = onednn.compile({"train": graph}, Options(tune=False))
     made = executable.calls("train")
     small = [at for at, call in enumerate(made) if "operations" in call.arguments]
     assert [(type(made[at].op), made[at].function) for at in small] == [
-        (BatchNorm, "multiply, sqrt"),
-        (BatchNorm, "multiply"),
-        (BatchNormBackward, "multiply"),
+        (ops.BatchNorm, "multiply, sqrt"),
+        (ops.BatchNorm, "multiply"),
+        (ops.BatchNormBackward, "multiply"),
     ]
     assert {made[at].arguments["operations"] for at in small} == {"3"}
     forward, backward, updates = (
         [at for at, call in enumerate(made) if isinstance(call.op, kind) and at not in small]
-        for kind in (BatchNorm, BatchNormBackward, SgdUpdate)
+        for kind in (ops.BatchNorm, ops.BatchNormBackward, ops.SgdUpdate)
     )
     assert forward[-1] < small[0] < small[1] < backward[0]
     assert backward[-1] < small[2] < updates[0]
     executable.close()
 
 
-def test_inference_needs_no_host(onednn: OneDnnBackend) -> None:
+def test_inference_needs_no_host(onednn):
     _, executable = compiled(onednn, True, training=False)
     (section,) = executable.graphs
-    layers = [c for c in executable.calls(section) if not isinstance(c.op, Softmax)]
+    layers = [c for c in executable.calls(section) if not isinstance(c.op, ops.Softmax)]
     assert {call.library for call in layers} == {"oneDNN"}
     executable.close()
 
 
-def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn: OneDnnBackend) -> None:
+def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn):
     graph, executable = compiled(onednn, False)
     executable.write(graph["images"], np.zeros((8, *PICTURE), np.uint8))
     executable.write(graph["labels"], np.zeros(8, np.int32))
     executable.write(graph["order"], np.arange(8, dtype=np.int32))
     executable.write(graph["rates"], np.zeros(4, np.float32))
     executable.run("train")
-    back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))
+    back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
     with pytest.raises(KeyError, match="given to a later tensor"):
         executable.read(back.dy)
     assert executable.read(back.dx).shape == back.dx.shape
     executable.close()
 
 
-def test_measuring_leaves_the_statistics_alone(onednn: OneDnnBackend) -> None:
+def test_measuring_leaves_the_statistics_alone(onednn):
     graph, executable = compiled(onednn, True)
     executable.write(graph["images"], np.full((8, *PICTURE), 9, np.uint8))
     executable.write(graph["labels"], np.zeros(8, np.int32))
     executable.write(graph["order"], np.arange(8, dtype=np.int32))
     executable.write(graph["rates"], np.zeros(4, np.float32))
-    norm = next(op for op in graph.ops if isinstance(op, BatchNorm))
+    norm = next(op for op in graph.ops if isinstance(op, ops.BatchNorm))
     executable.write(norm.running_mean, np.full(16, 0.5, np.float32))
     executable.measure("train", 2)
     np.testing.assert_array_equal(executable.read(norm.running_mean), np.float32(0.5))
     executable.close()
 
 
-def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBackend) -> None:
+def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
     """Behind a convolution of one channel, which writes channels last."""
     specs = [*STACK[:3], *STACK[:3], *STACK[5:]]
     network = Network(build_layers(specs, (1, 8, 8)), CrossEntropyLoss(), (1, 8, 8), 5)
     scaling = Preprocessing((1 / 128,), (-1.0,))
-    train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     draw, ends = np.random.default_rng(3), []
     images = draw.integers(0, 256, (8, 1, 8, 8)).astype(np.uint8)
     for backend in (onednn, ReferenceBackend(1)):
@@ -297,7 +284,7 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBac
         for tensor, value in network.initial_values(1).items():
             executable.write(tensor, value)
         if isinstance(executable, OneDnnExecutable) and library().has_avx512():
-            for kind in (BatchNorm, BatchNormBackward):
+            for kind in (ops.BatchNorm, ops.BatchNormBackward):
                 written = {call.arguments.get("dst") for call in calls(executable, kind)}
                 assert "f32 nChw16c 4x16x6x6" in written
         executable.run("train", 2)
@@ -309,9 +296,7 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBac
 
 @pytest.mark.parametrize("relu", [[], [LayerSpec("relu")]], ids=["linear", "relu"])
 @pytest.mark.parametrize("shortcut", ["identity", [LayerSpec("gelu")]], ids=["identity", "gelu"])
-def test_what_is_needed_later_is_not_written_over(
-    onednn: OneDnnBackend, shortcut: object, relu: list[LayerSpec]
-) -> None:
+def test_what_is_needed_later_is_not_written_over(onednn, shortcut, relu):
     """Around batch norm goes a shortcut: its input and its dy are read once more, the input perhaps
     by the gradient of GELU."""
     around = {"body": [LayerSpec("batch_norm"), *relu], "shortcut": shortcut}
@@ -323,10 +308,10 @@ def test_what_is_needed_later_is_not_written_over(
     ]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
-    train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
     kinds = [type(op) for op in train.ops]
-    if ActivationBackward in kinds and not relu:
-        assert kinds.index(BatchNormBackward) < kinds.index(ActivationBackward)
+    if ops.ActivationBackward in kinds and not relu:
+        assert kinds.index(ops.BatchNormBackward) < kinds.index(ops.ActivationBackward)
     graphs = {"train": train, "infer": network.infer_graph(4)}
     draw = np.random.default_rng(3)
     images, x = draw.integers(0, 256, (8, *PICTURE)), draw.standard_normal((4, *PICTURE))
@@ -349,21 +334,18 @@ def test_what_is_needed_later_is_not_written_over(
         np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBackend) -> None:
+def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn):
     """Without a ReLU in place of dy; with one over y, for dy is read while it is written; if dy is
     needed once more, over x."""
-    plain, fused = (
-        [*STACK[:2], LayerSpec("gelu"), *STACK[5:]],
-        [*STACK[:3], *STACK[5:]],
-    )
+    plain, fused = ([*STACK[:2], LayerSpec("gelu"), *STACK[5:]], [*STACK[:3], *STACK[5:]])
     around = LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]})
     for specs, name in ((plain, "dy"), (fused, "y"), ([STACK[0], around, *STACK[5:]], "x")):
         network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
         scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+        train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
         executable = onednn.compile({"train": train}, Options(tune=False))
         graph = executable.graphs["train"]
-        back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))
+        back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
         for lost in ("dy", "y", "x"):
             tensor = getattr(back, lost)
             if lost == name:
@@ -374,15 +356,15 @@ def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBa
         executable.close()
 
 
-def test_a_term_that_is_needed_later_is_not_summed_into(onednn: OneDnnBackend) -> None:
+def test_a_term_that_is_needed_later_is_not_summed_into(onednn):
     graph = Graph("one", 2)
     shape = (2, 16, 4, 4)
     x = graph.tensor("x", shape, role="input")
     a, b, first, second = (graph.tensor(name, shape) for name in ("a", "b", "first", "second"))
-    graph.add(Activation(x=x, y=a, kind="relu"))
-    graph.add(Activation(x=x, y=b, kind="tanh"))
-    graph.add(Add(terms=(a, b), y=first))
-    graph.add(Add(terms=(a, first), y=second))
+    graph.add(ops.Activation(x=x, y=a, kind="relu"))
+    graph.add(ops.Activation(x=x, y=b, kind="tanh"))
+    graph.add(ops.Add(terms=(a, b), y=first))
+    graph.add(ops.Add(terms=(a, first), y=second))
     graph.results["second"] = second
     executable = onednn.compile({"one": graph}, Options(fusion=False))
     values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)

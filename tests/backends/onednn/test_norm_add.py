@@ -109,9 +109,7 @@ blocks = pytest.mark.skipif(
 @blocks
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("activation", [None, "relu", "scaled_tanh", "elu"])
-def test_a_sum_normalises_the_term_that_it_alone_reads(
-    activation: str | None, affine: bool
-) -> None:
+def test_a_sum_normalises_the_term_that_it_alone_reads(activation, affine):
     graph, calls = block(affine=affine, activation=activation)
     assert set(left(calls)) == {"a_y"}
     (norm,) = [op for op in graph.ops if isinstance(op, BatchNorm)]
@@ -121,7 +119,7 @@ def test_a_sum_normalises_the_term_that_it_alone_reads(
 
 
 @blocks
-def test_of_two_batch_norms_a_sum_takes_one() -> None:
+def test_of_two_batch_norms_a_sum_takes_one():
     _, calls = block(both=True)
     assert set(left(calls)) == {"a_y"}
 
@@ -131,6 +129,6 @@ def test_of_two_batch_norms_a_sum_takes_one() -> None:
     [{"gradient": False}, {"result": True}, {"twice": True}],
     ids=lambda case: next(iter(case)),
 )
-def test_what_is_read_elsewhere_or_kept_by_nobody_is_written(case: dict[str, bool]) -> None:
+def test_what_is_read_elsewhere_or_kept_by_nobody_is_written(case):
     _, calls = block(**case)
     assert not left(calls)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.reference.backend import ReferenceBackend
 
 from ...support.op_cases_norm import batch_norm_both
 from ...support.op_draft import Draft
+from ...support.ran import ran
 
 ROOT = Path(__file__).parents[3]
 # Fails where the variable had no effect.
@@ -32,9 +31,7 @@ sys.exit(pytest.main(sys.argv[1:]))
     [((10, 6, 10, 10), True), ((60, 100), True), ((353, 17, 1, 1), False), ((353, 17), False)],
     ids=str,
 )
-def test_up_to_6000_values_are_few(
-    onednn: OneDnnBackend, shape: tuple[int, ...], few: bool
-) -> None:
+def test_up_to_6000_values_are_few(onednn, shape, few):
     draft = Draft(np.random.default_rng(0), "normal")
     batch_norm_both(draft, shape, True, True, "relu")
     options = Options("fp32", fusion=False, tune=False)
@@ -49,7 +46,7 @@ def test_up_to_6000_values_are_few(
     executable.close()
 
 
-def test_what_numpy_computes_is_in_float64(onednn: OneDnnBackend) -> None:
+def test_what_numpy_computes_is_in_float64(onednn):
     """Only the results are rounded, also where the terms of their sums are much larger."""
     draft = Draft(np.random.default_rng(0), "normal")
     batch_norm_both(draft, (300, 1), True, True, None)
@@ -77,15 +74,13 @@ def test_what_numpy_computes_is_in_float64(onednn: OneDnnBackend) -> None:
 @pytest.mark.skipif(
     not library().has_avx512(), reason=f"this processor has no AVX-512 ({library().isa()})"
 )
-def test_precision_without_avx512() -> None:
+def test_precision_without_avx512():
     """Batch norm keeps within PyTorch's errors with the kernels of other processors, too."""
     arguments = ["-q", "-n0", "-p", "no:cacheprovider", "tests/backends/test_precision.py"]
-    child = subprocess.run(
+    child = ran(
         [sys.executable, "-c", CHILD, *arguments, "-k", "batch_norm and cpu"],
         cwd=ROOT,
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
         check=False,
     )
     assert child.returncode == 0, child.stdout + child.stderr

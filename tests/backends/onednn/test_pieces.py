@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Array, BoundCall
-from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.convolution import candidate_layouts
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.tuning import Tuning
@@ -63,9 +62,7 @@ def convolved(
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("at", [0, 1], ids=["blocks", "last"])
 @pytest.mark.parametrize("activation", [None, "relu"])
-def test_every_sample_gets_the_same_bits_in_pieces(
-    onednn: OneDnnBackend, activation: str | None, at: int, threads: int
-) -> None:
+def test_every_sample_gets_the_same_bits_in_pieces(onednn, activation, at, threads):
     layout = candidate_layouts()[at]
     whole, calls = convolved(SHAPE, layout, threads, norm=False, activation=activation)
     assert len(calls) == 1
@@ -80,13 +77,11 @@ def test_every_sample_gets_the_same_bits_in_pieces(
     [((4, 128, 32, 32), None), (SHAPE, "softplus"), ((2, *SHAPE[1:]), None)],
     ids=["many weights", "an activation by NumPy", "one piece"],
 )
-def test_a_convolution_stays_whole(
-    onednn: OneDnnBackend, shape: tuple[int, ...], activation: str | None
-) -> None:
+def test_a_convolution_stays_whole(onednn, shape, activation):
     assert len(convolved(shape, activation=activation)[1]) == 1
 
 
-def test_another_convolution_is_not_taken_for_what_batch_norm_reads(onednn: OneDnnBackend) -> None:
+def test_another_convolution_is_not_taken_for_what_batch_norm_reads(onednn):
     whole = convolved(SHAPE, norm=False)[0]
     result, calls = convolved(SHAPE, between=True)
     assert len(calls) == 2

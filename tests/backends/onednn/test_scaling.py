@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Executable
-from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import GatherBatch, MatMul, Reshape
 from numpy.typing import NDArray
@@ -22,9 +21,7 @@ ORDER = [2, 0, -1, 3]
     ],
 )
 @pytest.mark.parametrize("scale", [1 / 255, 1 / (255 * 0.3081), 0.1])
-def test_bytes_are_scaled(
-    onednn: Backend, scale: float, shift: float, functions: list[str]
-) -> None:
+def test_bytes_are_scaled(onednn, scale, shift, functions):
     images = np.arange(256, dtype=np.uint8).reshape(4, 1, 8, 8)
     graph, executable = _compiled(onednn, images, scale, shift)
     assert [call.function for call in executable.calls("given")] == functions
@@ -48,13 +45,8 @@ STREAMED = ["dnnl_reorder", "dnnl_batch_normalization_forward"]
     ],
 )
 def test_what_all_threads_of_a_dense_layer_read_is_written_past_the_caches(
-    onednn: OneDnnBackend,
-    threads: int,
-    side: int,
-    dense: bool,
-    training: bool,
-    expected: list[str],
-) -> None:
+    onednn, threads, side, dense, training, expected
+):
     """With the same bits as in one pass."""
     onednn.threads = threads
     images = np.arange(4 * side * side, dtype=np.uint32).astype(np.uint8).reshape(4, 1, side, side)

@@ -21,7 +21,7 @@ from dnnstack.datasets.download import (
     offline_by_environment,
 )
 
-from ...support.https_server import Answer, serving
+from ...support.https_server import serving
 from ...support.mirrors import (
     CONTENT,
     FILE,
@@ -38,7 +38,7 @@ from ...support.mirrors import (
 pytestmark = pytest.mark.usefixtures("trusted")
 
 
-def test_a_file_arrives_and_is_shown_arriving(folder: Path) -> None:
+def test_a_file_arrives_and_is_shown_arriving(folder):
     heard = Heard()
     with serving(whole) as server:
         fetch(folder, server.url, listener=heard)
@@ -51,9 +51,7 @@ def test_a_file_arrives_and_is_shown_arriving(folder: Path) -> None:
     assert heard.notices == [f"downloading The set (0.3 MB) into {folder}"]
 
 
-def test_a_file_reaches_the_disk_before_it_gets_its_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_reaches_the_disk_before_it_gets_its_name(folder, monkeypatch):
     """Otherwise a power loss could leave the name with a file that is empty or torn."""
     calls: list[str] = []
     fsync, rename = os.fsync, os.replace
@@ -75,7 +73,7 @@ def test_a_file_reaches_the_disk_before_it_gets_its_name(
     assert of_file == ["fsync set.bin.part", "set.bin.part becomes set.bin"]
 
 
-def test_what_is_there_is_not_asked_for(folder: Path, part: Path) -> None:
+def test_what_is_there_is_not_asked_for(folder, part):
     part.write_bytes(CONTENT)
     with serving(whole) as server:
         fetch(folder, server.url)
@@ -85,21 +83,21 @@ def test_what_is_there_is_not_asked_for(folder: Path, part: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [wrong, missing])
-def test_the_next_mirror_takes_over(folder: Path, first: Answer) -> None:
+def test_the_next_mirror_takes_over(folder, first):
     with serving(first) as bad, serving(whole) as good:
         fetch(folder, bad.url, good.url)
     check(folder)
     assert (len(bad.asked), good.asked) == (1, [("/set.bin", None)])
 
 
-def test_wrong_bytes_never_count(folder: Path) -> None:
+def test_wrong_bytes_never_count(folder):
     with serving(wrong) as server:
         message = failure(folder, server.url)
     assert f"{server.url}: has a different file of this name" in message
     assert left(folder) == []
 
 
-def test_the_error_says_what_each_mirror_answered(folder: Path) -> None:
+def test_the_error_says_what_each_mirror_answered(folder):
     with serving(missing) as first, serving(wrong) as second:
         message = failure(folder, first.url, second.url, "https://localhost:1/")
     begin, *answers, end = message.splitlines()
@@ -112,7 +110,7 @@ def test_the_error_says_what_each_mirror_answered(folder: Path) -> None:
     assert end == "Do this."
 
 
-def test_a_mirror_out_of_reach_is_asked_once(folder: Path) -> None:
+def test_a_mirror_out_of_reach_is_asked_once(folder):
     second = RemoteFile("second.bin", FILE.size, FILE.sha256)
     calls: list[str] = []
     real = transfer.transfer
@@ -130,7 +128,7 @@ def test_a_mirror_out_of_reach_is_asked_once(folder: Path) -> None:
     assert left(folder) == ["second.bin", "set.bin"]
 
 
-def test_a_gzip_file_is_known_by_its_content(folder: Path) -> None:
+def test_a_gzip_file_is_known_by_its_content(folder):
     digest = hashlib.sha256(CONTENT).hexdigest()
     file = RemoteFile("set.gz", len(CONTENT), digest, len(CONTENT))
     for level in (1, 9):
@@ -154,14 +152,14 @@ def test_a_gzip_file_is_known_by_its_content(folder: Path) -> None:
     ],
     ids=["longer", "shorter", "cut short", "wrong sum", "not packed", "empty", "magic alone"],
 )
-def test_a_damaged_gzip_file_never_counts(folder: Path, body: bytes) -> None:
+def test_a_damaged_gzip_file_never_counts(folder, body):
     digest = hashlib.sha256(CONTENT).hexdigest()
     file = RemoteFile("set.gz", len(CONTENT), digest, len(CONTENT))
     with serving(lambda request: request.give(200, body)) as server:
         assert "has a different file" in failure(folder, server.url, file=file)
 
 
-def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_not_unpacked(folder, monkeypatch):
     bomb = gzip.compress(bytes(50_000_000))
     digest = hashlib.sha256(bytes(1000)).hexdigest()
     file = RemoteFile("set.gz", len(bomb), digest, 1000)
@@ -179,7 +177,7 @@ def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert 0 < sum(read) <= 1 << 17
 
 
-def test_offline_nothing_is_asked(folder: Path) -> None:
+def test_offline_nothing_is_asked(folder):
     with serving(whole) as server, pytest.raises(DatasetError) as caught:
         obtain(
             "The set",
@@ -199,9 +197,7 @@ def test_offline_nothing_is_asked(folder: Path) -> None:
     ("value", "offline"),
     [("1", True), ("true", True), ("yes", True), ("0", False), ("", False), ("No", False)],
 )
-def test_the_environment_may_say_offline(
-    value: str, offline: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_may_say_offline(value, offline, monkeypatch):
     monkeypatch.setenv("DNNSTACK_OFFLINE", value)
     assert offline_by_environment() is offline
     assert Downloads().offline is offline
@@ -209,7 +205,7 @@ def test_the_environment_may_say_offline(
     assert Downloads().offline is False
 
 
-def test_a_listener_may_end_it_and_what_has_come_stays(folder: Path, part: Path) -> None:
+def test_a_listener_may_end_it_and_what_has_come_stays(folder, part):
     class Impatient(Listener):
         def advanced(self, done: int) -> None:
             if done > 100_000:
@@ -225,7 +221,7 @@ def test_a_listener_may_end_it_and_what_has_come_stays(folder: Path, part: Path)
     assert server.asked[1] == ("/set.bin", f"bytes={held}-")
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "data").write_text("")
     message = failure(tmp_path / "data" / "set", "https://localhost:1/")
     assert str(tmp_path / "data" / "set") in message
@@ -233,7 +229,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "Do this." in message
 
 
-def test_two_at_once_take_turns(folder: Path) -> None:
+def test_two_at_once_take_turns(folder):
     with serving(whole) as server:
         threads = [threading.Thread(target=fetch, args=(folder, server.url)) for _ in range(4)]
         for thread in threads:
@@ -244,7 +240,7 @@ def test_two_at_once_take_turns(folder: Path) -> None:
     assert len(server.asked) == 1
 
 
-def test_who_waits_says_so_and_takes_what_the_other_fetched(folder: Path, part: Path) -> None:
+def test_who_waits_says_so_and_takes_what_the_other_fetched(folder, part):
     class Waiter(Heard):
         waited = 0
 
@@ -264,7 +260,7 @@ def test_who_waits_says_so_and_takes_what_the_other_fetched(folder: Path, part: 
 
 
 @pytest.mark.parametrize("existed", [False, True])
-def test_nothing_is_left_of_a_download_that_fails(tmp_path: Path, existed: bool) -> None:
+def test_nothing_is_left_of_a_download_that_fails(tmp_path, existed):
     folder = tmp_path / "new" / "set"
     if existed:
         folder.mkdir(parents=True)
@@ -273,13 +269,13 @@ def test_nothing_is_left_of_a_download_that_fails(tmp_path: Path, existed: bool)
     assert [*tmp_path.rglob("*")] == ([folder.parent, folder] if existed else [])
 
 
-def test_no_lock_is_left_of_one_that_succeeds(folder: Path) -> None:
+def test_no_lock_is_left_of_one_that_succeeds(folder):
     with serving(whole) as server:
         fetch(folder, server.url)
     assert [path.name for path in folder.iterdir()] == ["set.bin"]
 
 
-def test_a_folder_that_cannot_be_looked_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_looked_up(folder, monkeypatch):
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 

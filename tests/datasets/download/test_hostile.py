@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError
@@ -16,7 +15,7 @@ from ...support.mirrors import CONTENT, FILE, Heard, check, failure, fetch, left
 pytestmark = pytest.mark.usefixtures("trusted")
 
 
-def test_a_silent_mirror_is_left(folder: Path) -> None:
+def test_a_silent_mirror_is_left(folder):
     with serving(nothing_for(30)) as slow, serving(whole) as good:
         fetch(folder, slow.url, good.url, timeout=2.0)
         check(folder)
@@ -24,7 +23,7 @@ def test_a_silent_mirror_is_left(folder: Path) -> None:
         assert "no answer within 0.2 s" in failure(folder, slow.url, timeout=0.2)
 
 
-def test_a_dripping_mirror_is_left_and_its_bytes_are_kept(folder: Path) -> None:
+def test_a_dripping_mirror_is_left_and_its_bytes_are_kept(folder):
     def drips(request: Request) -> None:
         request.begin(200, Content_Length=str(len(CONTENT)))
         for byte in CONTENT:
@@ -44,7 +43,7 @@ def redirecting(target: Callable[[], str], status: int = 302) -> Answer:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_https_is_followed(folder: Path, part: Path, status: int) -> None:
+def test_a_redirect_to_https_is_followed(folder, part, status):
     part.write_bytes(CONTENT[:1000])
     there = redirecting(lambda: f"{good.url}there", status)
     with serving(whole) as good, serving(there) as first:
@@ -53,7 +52,7 @@ def test_a_redirect_to_https_is_followed(folder: Path, part: Path, status: int) 
     assert good.asked == [("/there", "bytes=1000-")]
 
 
-def test_a_relative_redirect_is_followed(folder: Path) -> None:
+def test_a_relative_redirect_is_followed(folder):
     def answer(request: Request) -> None:
         if request.path == "/set.bin":
             request.give(302, Location="/there")
@@ -66,12 +65,12 @@ def test_a_relative_redirect_is_followed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["http://localhost:9/x", "ftp://localhost/x", "file:///etc/x"])
-def test_a_redirect_to_anything_else_is_refused(folder: Path, target: str) -> None:
+def test_a_redirect_to_anything_else_is_refused(folder, target):
     with serving(redirecting(lambda: target)) as server:
         assert f"redirects to {target}, which is not https" in failure(folder, server.url)
 
 
-def test_a_redirect_with_an_endless_body_is_followed(folder: Path) -> None:
+def test_a_redirect_with_an_endless_body_is_followed(folder):
     def answer(request: Request) -> None:
         if request.path == "/set.bin":
             request.begin(302, Location="/there")
@@ -84,19 +83,17 @@ def test_a_redirect_with_an_endless_body_is_followed(folder: Path) -> None:
     check(folder)
 
 
-def test_redirects_in_a_circle_end(folder: Path) -> None:
+def test_redirects_in_a_circle_end(folder):
     with serving(redirecting(lambda: "/set.bin")) as server:
         assert "redirects more than 5 times" in failure(folder, server.url)
     assert len(server.asked) == 6
 
 
-def test_http_is_not_spoken(folder: Path) -> None:
+def test_http_is_not_spoken(folder):
     assert "which is not https" in failure(folder, "http://localhost:9/")
 
 
-def test_a_certificate_of_nobody_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_certificate_of_nobody_is_refused(folder, monkeypatch, tmp_path):
     (tmp_path / "none.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
@@ -105,7 +102,7 @@ def test_a_certificate_of_nobody_is_refused(
     assert server.asked == []
 
 
-def test_an_endless_body_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_body_is_bounded(folder, monkeypatch):
     def endless(request: Request) -> None:
         request.begin(200)
         request.pour(b"x" * 65_536)
@@ -121,7 +118,7 @@ def test_an_endless_body_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert (folder / "set.bin.part").stat().st_size == 0
 
 
-def test_a_body_longer_than_the_file_is_cut(folder: Path) -> None:
+def test_a_body_longer_than_the_file_is_cut(folder):
     def longer(request: Request) -> None:
         request.begin(200)
         with contextlib.suppress(OSError):
@@ -133,7 +130,7 @@ def test_a_body_longer_than_the_file_is_cut(folder: Path) -> None:
     assert max(heard.done) <= FILE.most
 
 
-def test_a_longer_file_is_not_even_begun(folder: Path) -> None:
+def test_a_longer_file_is_not_even_begun(folder):
     heard = Heard()
     with serving(lambda request: request.give(200, CONTENT * 2)) as bad, serving(whole) as good:
         fetch(folder, bad.url, good.url, listener=heard)
@@ -144,7 +141,7 @@ def test_a_longer_file_is_not_even_begun(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [{}, {"Content_Length": "many"}, {"Content_Length": "9" * 5000}])
-def test_without_a_length_the_sum_decides(folder: Path, length: dict[str, str]) -> None:
+def test_without_a_length_the_sum_decides(folder, length):
     def answer(request: Request) -> None:
         request.begin(200, **length)
         request.wfile.write(CONTENT)
@@ -154,9 +151,7 @@ def test_without_a_length_the_sum_decides(folder: Path, length: dict[str, str]) 
     check(folder)
 
 
-def test_a_part_that_is_a_link_is_not_written_through(
-    folder: Path, part: Path, tmp_path: Path
-) -> None:
+def test_a_part_that_is_a_link_is_not_written_through(folder, part, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.write_bytes(b"theirs")
     folder.mkdir(exist_ok=True)
@@ -166,7 +161,7 @@ def test_a_part_that_is_a_link_is_not_written_through(
     assert theirs.read_bytes() == b"theirs"
 
 
-def test_a_part_that_is_a_pipe_is_not_waited_for(folder: Path, part: Path) -> None:
+def test_a_part_that_is_a_pipe_is_not_waited_for(folder, part):
     folder.mkdir(exist_ok=True)
     os.mkfifo(part)
     with serving(whole) as server:

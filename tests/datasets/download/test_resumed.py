@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from pathlib import Path
 
 import pytest
 from dnnstack.datasets.download import RemoteFile
@@ -28,14 +27,14 @@ pytestmark = pytest.mark.usefixtures("trusted")
 
 
 @pytest.mark.parametrize("byte", [1, 65_536, 299_999])
-def test_a_cut_connection_is_resumed(folder: Path, byte: int) -> None:
+def test_a_cut_connection_is_resumed(folder, byte):
     with serving(cut_at(byte)) as server:
         fetch(folder, server.url)
     check(folder)
     assert server.asked == [("/set.bin", None), ("/set.bin", f"bytes={byte}-")]
 
 
-def test_another_mirror_goes_on_where_the_first_was_cut(folder: Path) -> None:
+def test_another_mirror_goes_on_where_the_first_was_cut(folder):
     def stops(request: Request) -> None:
         request.give_range(CONTENT, 5_000)
 
@@ -46,7 +45,7 @@ def test_another_mirror_goes_on_where_the_first_was_cut(folder: Path) -> None:
     assert second.asked == [("/set.bin", "bytes=5000-")]
 
 
-def test_a_later_call_goes_on(folder: Path) -> None:
+def test_a_later_call_goes_on(folder):
     def stops(request: Request) -> None:
         request.give_range(CONTENT, 5_000)
 
@@ -62,7 +61,7 @@ def test_a_later_call_goes_on(folder: Path) -> None:
     assert (heard.files, heard.done[0]) == ([("set.bin", 5000, 300_000)], 5000)
 
 
-def test_a_server_that_ignores_range_begins_anew(folder: Path, part: Path) -> None:
+def test_a_server_that_ignores_range_begins_anew(folder, part):
     part.write_bytes(CONTENT[:1000])
     with serving(ignores_range) as server:
         fetch(folder, server.url)
@@ -70,7 +69,7 @@ def test_a_server_that_ignores_range_begins_anew(folder: Path, part: Path) -> No
     assert len(server.asked) == 1
 
 
-def test_a_server_that_sends_another_range_is_not_believed(folder: Path, part: Path) -> None:
+def test_a_server_that_sends_another_range_is_not_believed(folder, part):
     part.write_bytes(CONTENT[:1000])
 
     def answer(request: Request) -> None:
@@ -82,7 +81,7 @@ def test_a_server_that_sends_another_range_is_not_believed(folder: Path, part: P
 
 
 @pytest.mark.parametrize("held", [OTHER[:1000], OTHER, CONTENT[:-1] + b"x"])
-def test_a_part_of_another_version_is_given_up(folder: Path, part: Path, held: bytes) -> None:
+def test_a_part_of_another_version_is_given_up(folder, part, held):
     part.write_bytes(held)
     with serving(whole) as server:
         fetch(folder, server.url)
@@ -90,7 +89,7 @@ def test_a_part_of_another_version_is_given_up(folder: Path, part: Path, held: b
     assert server.asked[-1] == ("/set.bin", None)
 
 
-def test_a_part_beyond_the_end_of_the_mirrors_file_is_given_up(folder: Path) -> None:
+def test_a_part_beyond_the_end_of_the_mirrors_file_is_given_up(folder):
     packed = gzip.compress(bytes(100_000))
     digest = hashlib.sha256(bytes(100_000)).hexdigest()
     # This mirror's gzip is shorter than the usual one, and so than the part that is held.
@@ -111,7 +110,7 @@ def test_a_part_beyond_the_end_of_the_mirrors_file_is_given_up(folder: Path) -> 
 
 
 @pytest.mark.parametrize("more", [b"more", bytes(FILE.most)])
-def test_a_part_that_is_too_long_is_given_up(folder: Path, part: Path, more: bytes) -> None:
+def test_a_part_that_is_too_long_is_given_up(folder, part, more):
     part.write_bytes(CONTENT + more)
     with serving(whole) as server:
         fetch(folder, server.url)

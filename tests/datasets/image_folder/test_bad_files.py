@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +55,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "message"), BAD)
-def test_a_bad_file_is_named(root: Path, make: Callable[[Path], None], message: str) -> None:
+def test_a_bad_file_is_named(root, make, message):
     make(root / "flowers" / "rose" / "bad.png")
     tracemalloc.start()
     try:
@@ -67,9 +66,7 @@ def test_a_bad_file_is_named(root: Path, make: Callable[[Path], None], message: 
         tracemalloc.stop()
 
 
-def test_bad_files_are_skipped_by_choice_and_named_each_time(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_files_are_skipped_by_choice_and_named_each_time(root, caplog):
     clean = load("image_folder", "train", root=root, options=OPTIONS)
     for number, (make, _) in enumerate(BAD):
         make(root / "flowers" / "rose" / f"bad{number}.png")
@@ -90,9 +87,7 @@ def test_bad_files_are_skipped_by_choice_and_named_each_time(
         load("image_folder", "train", root=root, options=OPTIONS)
 
 
-def test_a_file_that_can_be_read_again_is_taken_again(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_can_be_read_again_is_taken_again(root, caplog, monkeypatch):
     """Its rights changed, which its size and time do not tell."""
     options = {**OPTIONS, "on_error": "skip"}
     right, opened = image_folder.open_picture, []
@@ -118,9 +113,7 @@ def test_a_file_that_can_be_read_again_is_taken_again(
         assert not caplog.messages
 
 
-def test_only_some_of_many_skipped_files_are_named(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_some_of_many_skipped_files_are_named(root, caplog):
     for number in range(13):
         _text(root / "flowers" / "rose" / f"bad{number}.png")
     load("image_folder", "train", root=root, options={**OPTIONS, "on_error": "skip"})
@@ -129,13 +122,13 @@ def test_only_some_of_many_skipped_files_are_named(
     assert warned[-1].endswith("3 more files are left out")
 
 
-def test_a_class_of_which_nothing_can_be_read_is_an_error(root: Path) -> None:
+def test_a_class_of_which_nothing_can_be_read_is_an_error(root):
     _text(root / "unseen" / "rose" / "x.png")
     with pytest.raises(DatasetError, match="unseen/rose: none of its pictures can be read"):
         load("image_folder", "test", root=root, options={**OPTIONS, "on_error": "skip"})
 
 
-def test_links_are_followed_but_not_in_circles(root: Path) -> None:
+def test_links_are_followed_but_not_in_circles(root):
     clean = load("image_folder", "train", root=root, options=OPTIONS)
     rose = root / "flowers" / "rose"
     os.rename(rose, root / "roses")
@@ -148,9 +141,7 @@ def test_links_are_followed_but_not_in_circles(root: Path) -> None:
     np.testing.assert_array_equal(data.images, clean.images)
 
 
-def test_more_than_fits_into_memory_is_refused_before_it_is_read(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_fits_into_memory_is_refused_before_it_is_read(root, monkeypatch):
     sizes = {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 1000}
     monkeypatch.setattr("dnnstack.common.machine.os.sysconf", sizes.__getitem__)
     forbid_decoding(monkeypatch)
@@ -158,7 +149,7 @@ def test_more_than_fits_into_memory_is_refused_before_it_is_read(
         load("image_folder", "train", root=root, options=OPTIONS)
 
 
-def test_an_error_does_not_wait_for_the_rest(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_does_not_wait_for_the_rest(root, monkeypatch):
     """Beyond a bad file only so many are begun as two threads may be ahead: two chunks each."""
     monkeypatch.setattr("dnnstack.datasets.image_folder._CHUNK", 1)
     monkeypatch.setattr("dnnstack.datasets.image_folder.decoding_threads", lambda: 2)

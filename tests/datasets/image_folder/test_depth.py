@@ -32,7 +32,7 @@ def paint(path: Path, most: int, form: str = "png") -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     for name in "ab":
         for number in range(3):
             paint(tmp_path / "pics" / name / f"{number}.tif", 200 + number)
@@ -48,9 +48,7 @@ def read(root: Path, split: Split = "train", **options: object) -> ImageSet:
 @pytest.mark.parametrize(
     ("most", "bits"), [(255, 8), (256, 10), (1023, 10), (1024, 12), (4095, 12), (4096, 16)]
 )
-def test_the_largest_value_of_the_training_set_decides(
-    root: Path, caplog: pytest.LogCaptureFixture, form: str, most: int, bits: int
-) -> None:
+def test_the_largest_value_of_the_training_set_decides(root, caplog, form, most, bits):
     paint(root / "pics" / "a" / "1.tif", most, form)
     for _ in range(2):
         caplog.clear()
@@ -64,7 +62,7 @@ def test_the_largest_value_of_the_training_set_decides(
         assert told.endswith(f"as their largest is {most}")
 
 
-def test_the_other_pictures_are_as_they_were(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_other_pictures_are_as_they_were(root, caplog):
     Image.new("L", (6, 6), 77).save(root / "pics" / "b" / "plain.png")
     assert read(root).images[-1].tolist() == [[[77] * 6] * 6]
     assert "6 pictures" in caplog.text
@@ -75,9 +73,7 @@ def test_the_other_pictures_are_as_they_were(root: Path, caplog: pytest.LogCaptu
     assert (data.bits, caplog.messages) == (None, [])
 
 
-def test_test_pictures_are_read_as_those_that_are_trained_on(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_test_pictures_are_read_as_those_that_are_trained_on(root, caplog):
     assert read(root, "test").images.max() == 100
     paint(root / "tests" / "a" / "x.tif", 300)
     for _ in range(2):
@@ -94,7 +90,7 @@ def test_test_pictures_are_read_as_those_that_are_trained_on(
 
 
 @pytest.mark.parametrize("form", ["tif", "rgb"])
-def test_test_pictures_of_a_net_trained_on_plain_ones(root: Path, form: str) -> None:
+def test_test_pictures_of_a_net_trained_on_plain_ones(root, form):
     for path in (root / "pics").rglob("*.tif"):
         Image.new("L", (6, 6), 78).save(path)
     paint(root / "tests" / "a" / "x.tif", 300, form)
@@ -102,7 +98,7 @@ def test_test_pictures_of_a_net_trained_on_plain_ones(root: Path, form: str) -> 
     assert (test.bits, test.images[0].max()) == (16, 1)
 
 
-def test_pictures_held_out_for_testing_do_not_decide(root: Path) -> None:
+def test_pictures_held_out_for_testing_do_not_decide(root):
     options = {"test": None, "test_fraction": 0.3}
     held = {source.rpartition("pics/")[2] for source in read(root, "test", **options).sources}
     for name in held:
@@ -112,7 +108,7 @@ def test_pictures_held_out_for_testing_do_not_decide(root: Path) -> None:
     assert (test.bits, test.images.max(axis=(1, 2, 3)).tolist()) == (8, [255] * len(held))
 
 
-def test_a_depth_that_is_given_holds(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_depth_that_is_given_holds(root, caplog):
     paint(root / "pics" / "a" / "1.tif", 3000)
     for bits in (16, 8, 12, 10):
         data = read(root, bits=bits)
@@ -123,7 +119,7 @@ def test_a_depth_that_is_given_holds(root: Path, caplog: pytest.LogCaptureFixtur
     assert read(root, "test", bits=12).images.max() == 6
 
 
-def test_a_second_start_reads_no_picture(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_start_reads_no_picture(root, monkeypatch):
     paint(root / "pics" / "a" / "1.tif", 3000)
     first = {split: read(root, split) for split in ("train", "test")}
     forbid_decoding(monkeypatch)
@@ -131,9 +127,7 @@ def test_a_second_start_reads_no_picture(root: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(read(root, split).images, data.images)
 
 
-def test_only_those_of_another_depth_are_read_twice(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_those_of_another_depth_are_read_twice(root, monkeypatch):
     paint(root / "pics" / "a" / "1.tif", 3000)
     paint(root / "pics" / "b" / "1.tif", 2000)
     real, opened = image_folder.open_picture, list[str]()
@@ -149,7 +143,7 @@ def test_only_those_of_another_depth_are_read_twice(
 
 
 @pytest.mark.parametrize("wrong", [-1, 65536])
-def test_what_fits_no_depth_names_its_file(root: Path, wrong: int) -> None:
+def test_what_fits_no_depth_names_its_file(root, wrong):
     Image.fromarray(np.full((6, 6), wrong, np.int32)).save(root / "pics" / "b" / "0.tif")
     with pytest.raises(DatasetError, match=rf"b/0\.tif: has pixels from {wrong} to {wrong}; "):
         read(root)

@@ -60,9 +60,7 @@ def renamed_over(pics: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [exchanged_folders, copied, renamed_over])
-def test_other_pictures_of_the_same_sizes_and_times_are_noticed(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_other_pictures_of_the_same_sizes_and_times_are_noticed(tmp_path, change):
     pics = twins(tmp_path)
     options = {"test": None, "test_fraction": 0.01, "size": 8, "mode": "grey", "train": "pics"}
     before = read(tmp_path, **options)
@@ -73,7 +71,7 @@ def test_other_pictures_of_the_same_sizes_and_times_are_noticed(
     assert after.identity.contents == before.identity.contents[2:] + before.identity.contents[:2]
 
 
-def test_names_and_contents(root: Path) -> None:
+def test_names_and_contents(root):
     found = read(root).identity
     assert found.classes == ("aster", "rose", "tulip")
     assert found.names == tuple(ORDER)
@@ -82,7 +80,7 @@ def test_names_and_contents(root: Path) -> None:
     assert found.labels.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
 
 
-def test_the_identity_does_not_depend_on_the_place_but_on_the_classes(root: Path) -> None:
+def test_the_identity_does_not_depend_on_the_place_but_on_the_classes(root):
     before = read(root).identity
     assert read(root, size=9).identity.digest == before.digest
     os.rename(root / "flowers", root / "elsewhere")
@@ -95,7 +93,7 @@ def test_the_identity_does_not_depend_on_the_place_but_on_the_classes(root: Path
     assert after.names == tuple(name.replace("rose", "rosa") for name in before.names)
 
 
-def test_labels_are_those_of_now(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_are_those_of_now(root, monkeypatch):
     """What is remembered of files is not by whose label they were read."""
     before = read(root)
     real, asked = image_folder.read_once, []
@@ -113,7 +111,7 @@ def test_labels_are_those_of_now(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(after.identity.contents) == sorted(before.identity.contents)
 
 
-def test_what_is_left_out_has_no_identity(root: Path) -> None:
+def test_what_is_left_out_has_no_identity(root):
     (root / "flowers" / "rose" / "1.JPG").write_bytes(b"no picture")
     for _ in range(2):
         found = read(root, on_error="skip").identity
@@ -121,7 +119,7 @@ def test_what_is_left_out_has_no_identity(root: Path) -> None:
         assert len(found.contents) == len(found.labels) == len(ORDER) - 1
 
 
-def test_bit_rot_in_what_is_remembered_is_noticed(root: Path, cache: Path) -> None:
+def test_bit_rot_in_what_is_remembered_is_noticed(root, cache):
     before = read(root).identity
     for path in (cache / "decoded" / "index").iterdir():
         content = path.read_bytes()
@@ -132,9 +130,7 @@ def test_bit_rot_in_what_is_remembered_is_noticed(root: Path, cache: Path) -> No
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-def test_a_file_that_changes_while_it_is_read_is_not_taken(
-    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_error: str
-) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_taken(root, monkeypatch, caplog, on_error):
     real = image_folder.open_picture
     target = root / "flowers" / "rose" / "2.gif"
 
@@ -159,7 +155,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(
     )
 
 
-def test_two_folders_of_one_name_in_two_forms_are_told(root: Path) -> None:
+def test_two_folders_of_one_name_in_two_forms_are_told(root):
     for form in (DECOMPOSED, COMPOSED):
         paint(root / "flowers" / form / "0.png", 3)
     message = r"folders 'be\\u0301be\\u0301' and 'b\\xe9b\\xe9' have one name in two forms"
@@ -167,7 +163,7 @@ def test_two_folders_of_one_name_in_two_forms_are_told(root: Path) -> None:
         read(root)
 
 
-def test_classes_are_found_by_their_names_in_whatever_form(root: Path) -> None:
+def test_classes_are_found_by_their_names_in_whatever_form(root):
     paint(root / "flowers" / COMPOSED / "0.png", 3)
     paint(root / "unseen" / DECOMPOSED / "1.png", 4)
     found = read(root)

@@ -18,7 +18,7 @@ HEIC = b"\0\0\0\x18ftypheic\0\0\0\0"
 
 
 @pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_extra(monkeypatch):
     monkeypatch.setattr("dnnstack.datasets.picture_kinds.find_spec", lambda name: None)
 
 
@@ -33,7 +33,7 @@ def renamed(root: Path) -> list[str]:
     return [str(name) for name in names]
 
 
-def test_pictures_are_found_by_their_content(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pictures_are_found_by_their_content(root, caplog):
     before = load("image_folder", "train", root=root, options=OPTIONS)
     renamed(root)
     after = load("image_folder", "train", root=root, options=OPTIONS)
@@ -46,7 +46,7 @@ def test_pictures_are_found_by_their_content(root: Path, caplog: pytest.LogCaptu
     assert survey(root / "flowers", 0.2).counts == (2, 3, 4)
 
 
-def test_files_are_looked_into_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_looked_into_once(root, monkeypatch):
     renamed(root)
     looked = []
     real = class_folders.kind_of
@@ -69,9 +69,7 @@ def test_files_are_looked_into_once(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(data) == len(ORDER) - 1
 
 
-def test_what_is_passed_over_is_told(
-    root: Path, caplog: pytest.LogCaptureFixture, without_extra: None
-) -> None:
+def test_what_is_passed_over_is_told(root, caplog, without_extra):
     clean = load("image_folder", "train", root=root, options=OPTIONS)
     folder = root / "flowers"
     for number in range(3):
@@ -105,9 +103,7 @@ def test_what_is_passed_over_is_told(
     assert info.left_out == (str(folder / "later"),)
 
 
-def test_a_class_of_pictures_that_are_not_read_is_an_error_with_the_remedy(
-    root: Path, without_extra: None
-) -> None:
+def test_a_class_of_pictures_that_are_not_read_is_an_error_with_the_remedy(root, without_extra):
     """It is no folder without pictures, which would be passed over."""
     (root / "flowers" / "weed").mkdir()
     (root / "flowers" / "weed" / "IMG_1.HEIC").write_bytes(HEIC)
@@ -120,7 +116,7 @@ def test_a_class_of_pictures_that_are_not_read_is_an_error_with_the_remedy(
         load("image_folder", "test", root=root, options=OPTIONS)
 
 
-def test_a_class_without_pictures_to_test_on(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_class_without_pictures_to_test_on(root, caplog):
     (root / "unseen" / "rose" / "x.png").unlink()
     test = load("image_folder", "test", root=root, options=OPTIONS)
     assert test.labels.tolist() == [0, 2]
@@ -133,7 +129,7 @@ def test_a_class_without_pictures_to_test_on(root: Path, caplog: pytest.LogCaptu
     assert found.others == {"folder rose without pictures": 1}
 
 
-def test_a_class_that_the_config_names_needs_pictures_to_train_on(root: Path) -> None:
+def test_a_class_that_the_config_names_needs_pictures_to_train_on(root):
     shutil.rmtree(root / "flowers" / "rose")
     (root / "flowers" / "rose").mkdir()
     options = {**OPTIONS, "classes": ("aster", "rose", "tulip")}
@@ -141,7 +137,7 @@ def test_a_class_that_the_config_names_needs_pictures_to_train_on(root: Path) ->
         load("image_folder", "train", root=root, options=options)
 
 
-def test_too_few_folders_with_pictures(root: Path) -> None:
+def test_too_few_folders_with_pictures(root):
     for name in ("rose", "tulip"):
         shutil.rmtree(root / "flowers" / name)
         (root / "flowers" / name).mkdir()
@@ -150,9 +146,7 @@ def test_too_few_folders_with_pictures(root: Path) -> None:
         describe("image_folder", options=OPTIONS, root=root)
 
 
-def test_another_reader_of_heic_reads_the_pictures_anew(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_reader_of_heic_reads_the_pictures_anew(root, cache, monkeypatch):
     """As another Pillow does."""
     entries = cache / "decoded"
     for number, version in enumerate(("1.2.0", "1.2.0", "1.8.1"), 1):
@@ -168,7 +162,7 @@ def test_another_reader_of_heic_reads_the_pictures_anew(
         assert len(list(entries.glob("image_folder-train-*"))) == count
 
 
-def test_a_survey_counts_no_thumbnails(root: Path, without_extra: None) -> None:
+def test_a_survey_counts_no_thumbnails(root, without_extra):
     folder = root / "flowers"
     for path in sorted(folder.rglob("*.*")):
         for size in "SMX":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -13,16 +12,15 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import describe, files, image_folder, load
 from dnnstack.datasets.class_folders import PictureFile, held_out
-from dnnstack.datasets.image_set import Split
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ...support.picture_folders import OPTIONS, ORDER, Options, expected, forbid_decoding, paint
+from ...support.picture_folders import OPTIONS, ORDER, expected, forbid_decoding, paint
 
 
 @pytest.mark.parametrize("fit", ["crop", "resize"])
 @pytest.mark.parametrize("mode", ["rgb", "grey"])
-def test_pictures_are_what_predict_makes_of_them(root: Path, fit: str, mode: str) -> None:
+def test_pictures_are_what_predict_makes_of_them(root, fit, mode):
     options = {**OPTIONS, "fit": fit, "mode": mode}
     info = describe("image_folder", options=options, root=root)
     channels = 3 if mode == "rgb" else 1
@@ -41,9 +39,7 @@ def test_pictures_are_what_predict_makes_of_them(root: Path, fit: str, mode: str
 
 
 @pytest.mark.parametrize(("threads", "chunk"), [(1, 1), (2, 3), (7, 2), (32, 16)])
-def test_threads_and_chunks_change_no_bit(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, threads: int, chunk: int
-) -> None:
+def test_threads_and_chunks_change_no_bit(root, cache, monkeypatch, threads, chunk):
     wanted = expected(root / "flowers", ORDER, (3, 8, 12), False)
     used = set()
     real = image_folder.open_picture
@@ -60,16 +56,14 @@ def test_threads_and_chunks_change_no_bit(
     assert 1 <= len(used) <= threads
 
 
-def test_as_many_threads_as_cores_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_threads_as_cores_decode(monkeypatch):
     for cores, memory, threads in ((1, 64, 1), (12, 64, 12), (200, 512, 32), (16, 4, 2), (2, 1, 1)):
         monkeypatch.setattr(image_folder, "available_threads", lambda cores=cores: cores)
         monkeypatch.setattr(image_folder, "main_memory", lambda memory=memory: memory << 30)
         assert image_folder.decoding_threads() == threads
 
 
-def test_a_second_start_reads_no_picture(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_start_reads_no_picture(root, cache, monkeypatch):
     first = load("image_folder", "train", root=root, options=OPTIONS)
     forbid_decoding(monkeypatch)
     monkeypatch.setattr("dnnstack.datasets.image_folder.sha256_file", None)
@@ -82,7 +76,7 @@ def test_a_second_start_reads_no_picture(
         load("image_folder", "train", root=root, options=OPTIONS)
 
 
-def test_the_cache_is_keyed_by_content(root: Path, cache: Path) -> None:
+def test_the_cache_is_keyed_by_content(root, cache):
     load("image_folder", "train", root=root, options=OPTIONS)
     os.rename(root / "flowers", root / "moved")
     moved = {**OPTIONS, "train": str(root / "moved"), "test": str(root / "unseen")}
@@ -93,7 +87,7 @@ def test_the_cache_is_keyed_by_content(root: Path, cache: Path) -> None:
     assert len(list((cache / "decoded").glob("image_folder-train-*"))) == 2
 
 
-def test_a_changed_picture_is_noticed(root: Path) -> None:
+def test_a_changed_picture_is_noticed(root):
     before = load("image_folder", "train", root=root, options=OPTIONS).images.copy()
     paint(root / "flowers" / "rose" / "1.JPG", 78)
     after = load("image_folder", "train", root=root, options=OPTIONS).images
@@ -101,7 +95,7 @@ def test_a_changed_picture_is_noticed(root: Path) -> None:
     assert differs.tolist() == [name == "rose/1.JPG" for name in ORDER]
 
 
-def test_without_a_test_folder_some_are_held_out(root: Path) -> None:
+def test_without_a_test_folder_some_are_held_out(root):
     options = {"train": "flowers", "size": 8, "test_fraction": 0.4}
     rest = load("image_folder", "train", root=root, options=options)
     held = load("image_folder", "test", root=root, options=options)
@@ -115,7 +109,7 @@ def test_without_a_test_folder_some_are_held_out(root: Path) -> None:
 
 
 @given(st.integers(2, 60), st.floats(0.01, 0.99))
-def test_what_is_held_out(count: int, fraction: float) -> None:
+def test_what_is_held_out(count, fraction):
     listed = [[PictureFile(f"a/{number}.png", 0, (1,)) for number in range(count)]]
     rest, held = held_out(listed, fraction)
     assert rest
@@ -128,13 +122,13 @@ def test_what_is_held_out(count: int, fraction: float) -> None:
     assert len({p.name for p in held} ^ {p.name for p in then}) <= 2
 
 
-def test_a_class_of_one_picture_leaves_none_to_test_on(root: Path) -> None:
+def test_a_class_of_one_picture_leaves_none_to_test_on(root):
     (root / "flowers" / "aster" / "0.png").unlink()
     with pytest.raises(DatasetError, match=r"aster/1\.JPG is the only picture of its class"):
         load("image_folder", "train", root=root, options={"train": "flowers", "size": 8})
 
 
-def test_classes_that_are_given_need_no_folder() -> None:
+def test_classes_that_are_given_need_no_folder():
     nowhere = {"train": "/nowhere", "size": 224}
     info = describe("image_folder", options={**nowhere, "classes": 1000})
     assert (info.shape, len(info.classes), info.train_count) == ((3, 224, 224), 1000, None)
@@ -144,7 +138,7 @@ def test_classes_that_are_given_need_no_folder() -> None:
         describe("image_folder", options=nowhere)
 
 
-def test_given_names_set_the_order_of_the_labels(root: Path) -> None:
+def test_given_names_set_the_order_of_the_labels(root):
     options = {**OPTIONS, "classes": ("tulip", "aster", "rose")}
     data = load("image_folder", "train", root=root, options=options)
     assert data.classes == ("tulip", "aster", "rose")
@@ -161,7 +155,7 @@ def _lose_class(root: Path) -> None:
     os.rename(root / "unseen" / "rose", root / "unseen" / ".rose")
 
 
-def test_a_folder_of_hidden_files_is_no_class(root: Path) -> None:
+def test_a_folder_of_hidden_files_is_no_class(root):
     (root / "flowers" / "mnist").mkdir()
     (root / "flowers" / "mnist" / ".download.lock").write_text("")
     assert describe("image_folder", options=OPTIONS, root=root).classes == (
@@ -191,23 +185,21 @@ def _file(root: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("split", ["test", "train"])
-def test_a_folder_that_is_not_as_it_should_be(
-    root: Path, change: Callable[[Path], None], message: str, split: Split
-) -> None:
+def test_a_folder_that_is_not_as_it_should_be(root, change, message, split):
     """Where it is the folder to test on, it is said before the training, not after it."""
     change(root)
     with pytest.raises(DatasetError, match=message):
         load("image_folder", split, root=root, options=OPTIONS)
 
 
-def test_a_test_needs_no_pictures_to_train_on(root: Path) -> None:
+def test_a_test_needs_no_pictures_to_train_on(root):
     os.rename(root / "flowers", root / "away")
     options = {**OPTIONS, "classes": ["aster", "rose", "tulip"]}
     assert len(load("image_folder", "test", root=root, options=options)) == 3
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "two\nlines", os.fsdecode(b"\xff\xfe")])
-def test_class_names_that_would_garble_a_terminal_are_refused(root: Path, name: str) -> None:
+def test_class_names_that_would_garble_a_terminal_are_refused(root, name):
     (root / "flowers" / name).mkdir()
     with pytest.raises(DatasetError, match="rename the folder") as caught:
         describe("image_folder", options=OPTIONS, root=root)
@@ -222,17 +214,17 @@ def test_class_names_that_would_garble_a_terminal_are_refused(root: Path, name: 
         ({**OPTIONS, "sizes": 3}, "no option 'sizes'"),
     ],
 )
-def test_wrong_options_are_refused(root: Path, options: Options, message: str) -> None:
+def test_wrong_options_are_refused(root, options, message):
     with pytest.raises(DatasetError, match=message):
         describe("image_folder", options=options, root=root)
 
 
-def test_a_number_of_classes_that_is_not_there_is_said(root: Path) -> None:
+def test_a_number_of_classes_that_is_not_there_is_said(root):
     with pytest.raises(
         DatasetError, match="contains 3 class folders, but the config says classes: 4"
     ):
         load("image_folder", "train", root=root, options={**OPTIONS, "classes": 4})
 
 
-def test_it_has_no_known_files(root: Path) -> None:
+def test_it_has_no_known_files(root):
     assert files("image_folder", root, OPTIONS) == ()

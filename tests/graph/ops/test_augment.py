@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
-from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.common.errors import ShapeError
 from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Augmentation,
@@ -26,26 +23,8 @@ from dnnstack.graph.augmentations import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ...support.opened import NAMES, opened
 from ...support.plain_augment import gathered, pictures, plainly
-
-
-def onednn() -> Backend:
-    from dnnstack.backends.onednn.backend import OneDnnBackend
-
-    return OneDnnBackend(1)
-
-
-def cuda() -> Backend:
-    from dnnstack.backends.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-OTHERS: list[Any] = [
-    pytest.param(onednn, id="onednn"),
-    pytest.param(cuda, id="cuda", marks=pytest.mark.cuda),
-]
-
 
 WHOLE: list[tuple[Augmentation, ...]] = [
     (RandomCrop(1),),
@@ -79,7 +58,7 @@ def identity(augment: object) -> str:
 
 @pytest.mark.parametrize("augment", WHOLE, ids=identity)
 @pytest.mark.parametrize("epoch", [0, 3])
-def test_whole_pixels(augment: tuple[Augmentation, ...], epoch: int) -> None:
+def test_whole_pixels(augment, epoch):
     images = pictures(6, 2, 5, 7)
     order = [5, 0, 3, 1]
     got = gathered(augment, images, order, 4, epoch)
@@ -89,7 +68,7 @@ def test_whole_pixels(augment: tuple[Augmentation, ...], epoch: int) -> None:
 
 
 @pytest.mark.parametrize("augment", INTERPOLATED, ids=identity)
-def test_interpolated(augment: tuple[Augmentation, ...]) -> None:
+def test_interpolated(augment):
     images = pictures(4, 2, 6, 7)
     order = [3, 1]
     got = gathered(augment, images, order, 2, 2)
@@ -97,14 +76,11 @@ def test_interpolated(augment: tuple[Augmentation, ...]) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("make", OTHERS)
+@pytest.mark.parametrize("name", NAMES[1:])
 @pytest.mark.parametrize("augment", [*WHOLE, *INTERPOLATED], ids=identity)
-def test_other_backends(make: Callable[[], Backend], augment: tuple[Augmentation, ...]) -> None:
+def test_other_backends(name, augment):
     """Whole pixels are equal to the bit; interpolated ones within a small part of 1 in 255."""
-    try:
-        backend = make()
-    except BackendUnavailableError as error:
-        pytest.skip(f"{error}")
+    backend = opened(name)
     for images, size in ((pictures(20, 3, 8, 6), 10), (pictures(9, 1, 28, 28), 3)):
         order = np.random.default_rng(1).permutation(len(images))[:size].tolist()
         want = gathered(augment, images, order, size, 3)
@@ -116,31 +92,23 @@ def test_other_backends(make: Callable[[], Backend], augment: tuple[Augmentation
 
 
 @pytest.mark.parametrize("augment", [WHOLE[8], INTERPOLATED[-1]], ids=identity)
-@pytest.mark.parametrize("make", [pytest.param(lambda: ReferenceBackend(1), id="numpy"), *OTHERS])
-def test_only_seed_epoch_and_sample_decide(
-    make: Callable[[], Backend], augment: tuple[Augmentation, ...]
-) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_only_seed_epoch_and_sample_decide(name, augment):
     """Not the batch size, not the place in the order, not the steps done before in this process."""
-    try:
-        make()
-    except BackendUnavailableError as error:
-        pytest.skip(f"{error}")
     images, order = pictures(12, 1, 6, 6), [4, 9, 2, 11, 7, 0]
-    whole = gathered(augment, images, order, 6, 2, make())
+    whole = gathered(augment, images, order, 6, 2, opened(name))
     for size in (1, 2, 3):
         steps = len(order) // size
         for step in range(steps):
-            part = gathered(augment, images, order, size, 2 * steps + step, make())
+            part = gathered(augment, images, order, size, 2 * steps + step, opened(name))
             np.testing.assert_array_equal(part, whole[step * size : (step + 1) * size])
-    turned = gathered(augment, images, order[::-1], 6, 2, make())
+    turned = gathered(augment, images, order[::-1], 6, 2, opened(name))
     np.testing.assert_array_equal(turned, whole[::-1])
-    assert not np.array_equal(gathered(augment, images, order, 6, 3, make()), whole)
+    assert not np.array_equal(gathered(augment, images, order, 6, 3, opened(name)), whole)
 
 
 @pytest.mark.parametrize("augment", [WHOLE[8], INTERPOLATED[-1]], ids=identity)
-def test_how_many_pictures_are_worked_on_at_a_time(
-    augment: tuple[Augmentation, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_many_pictures_are_worked_on_at_a_time(augment, monkeypatch):
     images, order = pictures(7, 2, 6, 6), [6, 0, 5, 1, 4, 2, 3]
     whole = gathered(augment, images, order, 7, 3)
     for name in ("_MOVED", "_RESAMPLED"):
@@ -149,16 +117,16 @@ def test_how_many_pictures_are_worked_on_at_a_time(
 
 
 @pytest.mark.parametrize("augment", [WHOLE[8], INTERPOLATED[-1]], ids=identity)
-def test_nothing_is_kept_from_an_epoch_to_the_next(augment: tuple[Augmentation, ...]) -> None:
+def test_nothing_is_kept_from_an_epoch_to_the_next(augment):
     images, order = pictures(4, 1, 8, 8), [0, 1, 2, 3]
     for before in ((0,), (5, 2), (1, 0, 1)):
-        got = gathered(augment, images, order, 2, 3, onednn(), before)
-        np.testing.assert_array_equal(got, gathered(augment, images, order, 2, 3, onednn()))
+        got = gathered(augment, images, order, 2, 3, opened("cpu"), before)
+        np.testing.assert_array_equal(got, gathered(augment, images, order, 2, 3, opened("cpu")))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_geometry(data: st.DataObject) -> None:
+def test_any_geometry(data):
     height, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
     side = min(height, width)
     choices: list[st.SearchStrategy[Augmentation]] = [
@@ -178,7 +146,7 @@ def test_any_geometry(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-def test_an_affine_map_without_freedom_changes_nothing() -> None:
+def test_an_affine_map_without_freedom_changes_nothing():
     images = pictures(3, 2, 6, 5)
     got = gathered((Scale(1.0, 1.0), Shift(1e-12), Rotate(1e-12)), images, [0, 1, 2], 3, 0)
     np.testing.assert_allclose(got, images, atol=1e-6)
@@ -193,11 +161,11 @@ WRONG: list[tuple[tuple[Augmentation, ...], str]] = [
 
 
 @pytest.mark.parametrize(("augment", "message"), WRONG, ids=repr)
-def test_what_cannot_be(augment: tuple[Augmentation, ...], message: str) -> None:
+def test_what_cannot_be(augment, message):
     with pytest.raises(ShapeError, match=message):
         gathered(augment, pictures(2, 1, 5, 6), [0], 1, 0)
 
 
-def test_order_of_the_list() -> None:
+def test_order_of_the_list():
     assert disorder((RandomFlip(), Rotate(1), Elastic(1, 1), Shift(1), Cutout(1))) is None
     assert disorder((Rotate(1), Cutout(1), Cutout(1), Shift(1))) is not None

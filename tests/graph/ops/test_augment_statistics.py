@@ -26,7 +26,7 @@ def marked(height: int, width: int, count: int) -> Array:
     return images
 
 
-def test_every_corner_is_equally_likely() -> None:
+def test_every_corner_is_equally_likely():
     count, n = 9000, 1
     images = marked(5, 5, count)
     x = gathered((RandomCrop(n),), images, list(range(count)), count, 0)
@@ -37,7 +37,7 @@ def test_every_corner_is_equally_likely() -> None:
     assert all(850 < times < 1150 for times in found.values())
 
 
-def test_half_are_flipped_and_independently_of_the_epoch() -> None:
+def test_half_are_flipped_and_independently_of_the_epoch():
     count = 4000
     images = np.zeros((count, 1, 1, 2), np.uint8)
     images[..., 0] = 1
@@ -51,7 +51,7 @@ def test_half_are_flipped_and_independently_of_the_epoch() -> None:
         assert abs((flips[one] == flips[other]).mean() - 0.5) < 0.04
 
 
-def test_alternating_flips_alternate() -> None:
+def test_alternating_flips_alternate():
     count = 2000
     images = np.zeros((count, 1, 1, 2), np.uint8)
     images[..., 0] = 1
@@ -64,7 +64,7 @@ def test_alternating_flips_alternate() -> None:
     assert abs(first.mean() - 0.5) < 0.05
 
 
-def test_two_of_a_kind_are_drawn_apart() -> None:
+def test_two_of_a_kind_are_drawn_apart():
     count = 1000
     images = np.zeros((count, 1, 1, 2), np.uint8)
     images[..., 0] = 1
@@ -73,7 +73,7 @@ def test_two_of_a_kind_are_drawn_apart() -> None:
     assert 0.4 < twice[:, 0, 0, 1].mean() < 0.6
 
 
-def test_cutout_cuts_its_size_anywhere() -> None:
+def test_cutout_cuts_its_size_anywhere():
     count = 2000
     images = np.full((count, 1, 5, 5), 9, np.uint8)
     x = gathered((Cutout(3),), images, list(range(count)), count, 0)[:, 0]
@@ -83,7 +83,7 @@ def test_cutout_cuts_its_size_anywhere() -> None:
     assert abs((x == FILL).mean(0)[0, 0] - 1 / 9) < 0.03
 
 
-def test_angles_and_moves_fill_their_range() -> None:
+def test_angles_and_moves_fill_their_range():
     """The centre of mass of a dot tells where it went."""
     count = 3000
     images = np.zeros((count, 1, 9, 9), np.uint8)
@@ -99,7 +99,7 @@ def test_angles_and_moves_fill_their_range() -> None:
     assert abs(np.corrcoef(down, right)[0, 1]) < 0.06
 
 
-def test_every_order_of_colours_and_every_negative_is_equally_likely() -> None:
+def test_every_order_of_colours_and_every_negative_is_equally_likely():
     count = 9600
     images = np.zeros((count, 3, 1, 1), np.uint8)
     images[:] = np.array([10, 20, 30], np.uint8)[:, None, None]

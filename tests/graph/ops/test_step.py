@@ -28,7 +28,7 @@ def gather(order: list[int], step: int) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("step", [1, 3, 5])
-def test_gather_batch(step: int) -> None:
+def test_gather_batch(step):
     """Two steps an epoch: the third takes the samples of the first again."""
     got = gather([0, 1, 2, 0], step)
     check(got["x"], [[[[5, 5.5]], [[19, 21]]], [[[1, 1.5]], [[3, 5]]]])
@@ -36,19 +36,19 @@ def test_gather_batch(step: int) -> None:
     np.testing.assert_array_equal(gather([0, 1, 2, 0], step + 1)["target"], [7, 8])
 
 
-def test_gather_batch_of_a_missing_sample() -> None:
+def test_gather_batch_of_a_missing_sample():
     got = gather([-1, 1], step=0)
     check(got["x"], [[[[0, 0]], [[0, 0]]], [[[3, 3.5]], [[11, 13]]]])
     np.testing.assert_array_equal(got["target"], [-1, 8])
 
 
 @pytest.mark.parametrize("row", [3, -2])
-def test_gather_batch_out_of_range(row: int) -> None:
+def test_gather_batch_out_of_range(row):
     with pytest.raises(DatasetError, match="at step 0; 'images' has 3 pictures, 'labels' 3 labels"):
         gather([0, row], step=0)
 
 
-def test_clipping() -> None:
+def test_clipping():
     graph = Graph("hand", 1)
     given = (graph.tensor("a", (2,), role="input"), graph.tensor("b", (1, 1), role="input"))
     norm = graph.tensor("norm", (1,))
@@ -63,7 +63,7 @@ def test_clipping() -> None:
         check(executable.read(given[0]), want)
 
 
-def test_clipping_gradients_of_zero() -> None:
+def test_clipping_gradients_of_zero():
     graph = Graph("hand", 1)
     given = (graph.tensor("a", (2,), role="input"),)
     norm = graph.tensor("norm", (1,))
@@ -75,5 +75,5 @@ def test_clipping_gradients_of_zero() -> None:
     check(executable.read(given[0]), [0, 0])
 
 
-def test_advance() -> None:
+def test_advance():
     assert compute(Advance, {}, step=np.array([41]))["step"][0] == 42

@@ -1,13 +1,15 @@
 """Small fixed nets whose weights and data follow from formulas, so that any library can have them.
 
-``make_golden.py`` trains them elsewhere; the suite trains them here. Pure NumPy and text.
+``make_golden.py`` trains them elsewhere; the suite trains them here. NumPy and ``nets.yaml``.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 STEPS = 10
@@ -29,152 +31,26 @@ class Net(NamedTuple):
     loss: str = "cross_entropy"
 
 
-SMALL: list[tuple[str, dict[str, Any]]] = [
-    ("flatten", {}),
-    ("dense", {"units": 7}),
-    ("scaled_tanh", {}),
-    ("dense", {"units": CLASSES}),
-]
+def _layers(written: list[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Kinds and options of layers as a config writes them."""
+    found = []
+    for each in written:
+        kind, options = next(iter(each.items())) if isinstance(each, dict) else (each, {})
+        for key in ("body", "shortcut"):
+            if isinstance(options.get(key), list):
+                options[key] = _layers(options[key])
+        if "branches" in options:
+            options["branches"] = [_layers(branch) for branch in options["branches"]]
+        found.append((kind, options))
+    return found
 
 
-def _conv(filters: int, stride: int = 1) -> tuple[str, dict[str, Any]]:
-    return "conv2d", {"filters": filters, "kernel_size": 3, "padding": 1, "stride": stride}
+def _net(layers: list[Any], picture: list[int], **training: Any) -> Net:
+    return Net(_layers(layers), (picture[0], picture[1], picture[2]), **training)
 
 
-NETS: dict[str, Net] = {
-    "mlp": Net(
-        [
-            ("flatten", {}),
-            ("dense", {"units": 12}),
-            ("sigmoid", {}),
-            ("dense", {"units": 9}),
-            ("relu", {}),
-            ("dense", {"units": CLASSES}),
-            ("softmax", {}),
-        ],
-        (1, 6, 5),
-        lr=0.5,
-    ),
-    "lenet": Net(
-        [
-            ("conv2d", {"filters": 4, "kernel_size": 3}),
-            ("max_pool2d", {"pool_size": 2}),
-            ("relu", {}),
-            ("conv2d", {"filters": 6, "kernel_size": 3, "padding": 1, "stride": 2}),
-            ("relu", {}),
-            ("max_pool2d", {"pool_size": 2}),
-            ("flatten", {}),
-            ("dense", {"units": 10}),
-            ("relu", {}),
-            ("dense", {"units": CLASSES}),
-            ("softmax", {}),
-        ],
-        (1, 16, 16),
-        lr=0.03,
-        momentum=0.9,
-    ),
-    "averages": Net(
-        [
-            ("conv2d", {"filters": 4, "kernel_size": 3, "groups": 2, "dilation": 2}),
-            ("tanh", {}),
-            ("avg_pool2d", {"pool_size": 3, "stride": 2, "padding": 1}),
-            ("gelu", {}),
-            ("conv2d", {"filters": 4, "kernel_size": 1}),
-            ("elu", {"alpha": 0.8}),
-            ("flatten", {}),
-            ("dense", {"units": 8}),
-            ("silu", {}),
-            ("dense", {"units": CLASSES}),
-            ("softmax", {}),
-        ],
-        (2, 11, 10),
-        lr=0.1,
-        label_smoothing=0.1,
-        momentum=0.8,
-        nesterov=True,
-        weight_decay=0.01,
-    ),
-    "squares": Net(
-        [
-            ("conv2d", {"filters": 3, "kernel_size": 2}),
-            ("softplus", {}),
-            ("global_avg_pool2d", {}),
-            ("dense", {"units": CLASSES}),
-            ("leaky_relu", {"negative_slope": 0.2}),
-        ],
-        (2, 5, 4),
-        lr=0.3,
-        weight_decay=0.05,
-        momentum=0.5,
-        loss="mse",
-    ),
-    "normalised": Net(
-        [
-            ("conv2d", {"filters": 6, "kernel_size": 3, "use_bias": False}),
-            ("batch_norm", {"eps": 0.01}),
-            ("relu", {}),
-            ("max_pool2d", {"pool_size": 3, "stride": 2, "ceil_mode": True}),
-            ("lrn", {"size": 3, "alpha": 2.0, "beta": 0.5, "k": 0.75}),
-            ("conv2d", {"filters": 8, "kernel_size": 2}),
-            ("tanh", {}),
-            ("flatten", {}),
-            ("dense", {"units": 10, "use_bias": False}),
-            ("batch_norm", {"eps": 0.1}),
-            ("relu", {}),
-            ("dense", {"units": CLASSES}),
-        ],
-        (2, 12, 10),
-        lr=0.1,
-        momentum=0.9,
-        weight_decay=0.01,
-    ),
-    "classic": Net(
-        [
-            ("pad2d", {"padding": 1, "value": -0.1}),
-            ("conv2d", {"filters": 3, "kernel_size": 3, "connections": [[0], [1], [0, 1]]}),
-            ("scaled_tanh", {}),
-            ("scaled_subsampling", {}),
-            ("conv2d", {"filters": 4, "kernel_size": 2, "stride": 2, "algorithm": "im2col"}),
-            ("scaled_tanh", {}),
-            ("flatten", {}),
-            ("dense", {"units": CLASSES}),
-        ],
-        (2, 11, 10),
-        lr=0.05,
-        momentum=0.9,
-        weight_decay=0.01,
-        loss="rbf_map",
-    ),
-    "composed": Net(
-        [
-            ("conv2d", {"filters": 3, "kernel_size": 3, "padding": 1}),
-            ("residual", {"body": [_conv(3), ("relu", {}), _conv(3)]}),
-            ("relu", {}),
-            ("residual", {"body": [_conv(5, 2), ("tanh", {})], "shortcut": "padding"}),
-            ("relu", {}),
-            ("residual", {"body": [_conv(4, 2)], "shortcut": "projection"}),
-            (
-                "concat",
-                {
-                    "branches": [
-                        [_conv(2), ("relu", {})],
-                        [("residual", {"body": [_conv(6)], "shortcut": [_conv(6)]})],
-                        [],
-                    ]
-                },
-            ),
-            ("flatten", {}),
-            ("dense", {"units": CLASSES}),
-        ],
-        (2, 9, 7),
-        lr=0.004,
-        momentum=0.9,
-        weight_decay=0.01,
-    ),
-    "margins": Net(SMALL, (1, 4, 3), lr=0.2, loss="hinge"),
-    "probabilities": Net(SMALL, (1, 4, 3), lr=0.5, loss="one_minus_p"),
-    "distances": Net(SMALL, (1, 4, 3), lr=0.05, loss="squared_distance"),
-}
+_WRITTEN = yaml.safe_load(Path(__file__).with_name("nets.yaml").read_text("utf-8"))
+NETS: dict[str, Net] = {name: _net(**written) for name, written in _WRITTEN.items()}
 
 
 def weights(shape: tuple[int, ...], place: int) -> NDArray[np.float32]:

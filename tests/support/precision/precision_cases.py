@@ -16,28 +16,9 @@ from typing import Any
 import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.backends.reference.pointwise import activate
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Shape, Tensor
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    Activation,
-    ActivationBackward,
-    BatchNormBackward,
-    Conv2d,
-    CrossEntropy,
-    DivisiveNorm,
-    DivisiveNormBackward,
-    Lrn,
-    LrnBackward,
-    RowFormula,
-    RowLoss,
-    RowLossBackward,
-    Softmax,
-    SoftmaxBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
 from dnnstack.layers.losses.hinge import MultiMargin
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 
@@ -66,21 +47,21 @@ def activation(d: Hard, kind: str) -> None:
     """Forward, and backward from x or from the right y: dx for dy = 1 is the slope."""
     values, alpha = axis(), ALPHA.get(kind, 0.0)
     x, y, dx = d.given("x", values), d.out("y", *values.shape), d.out("dx", *values.shape)
-    d.graph.add(Activation(x=x, y=y, kind=kind, alpha=alpha))
+    d.graph.add(ops.Activation(x=x, y=y, kind=kind, alpha=alpha))
     dy = d.given("dy", np.ones(values.shape, np.float32))
     value = x
-    if kind in FROM_OUTPUT:
+    if kind in ops.FROM_OUTPUT:
         value = d.given(
             "value", activate(kind, values.astype(np.float64), alpha).astype(np.float32)
         )
-    d.graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=alpha))
+    d.graph.add(ops.ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=alpha))
     d.each.update({y: len(values), dx: len(values)})
     if kind == "gelu":
         # 1 + erf(x) is 0 where erfc(-x) is not.
         d.right[y] = values * np.vectorize(lambda x: 0.5 * erfc(-x * sqrt(0.5)))(values)
 
 
-for kind in ACTIVATIONS:
+for kind in ops.ACTIVATIONS:
     case(f"activation-{kind}", activation, "normal", kind)
 
 
@@ -146,7 +127,7 @@ for law in LAWS:
         None,
     )
     case(f"batch_norm_frozen-{law}", norms.frozen_backward, law, (8, 16, 9, 9), True)
-    for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
+    for kind, back in ((ops.Lrn, ops.LrnBackward), (ops.DivisiveNorm, ops.DivisiveNormBackward)):
         for numbers in ("default", "strong", "wide"):
             named = f"{kind.__name__}-{numbers}-{law}"
             case(named, norms.local_both, law, kind, back, (2, 32, 8, 8), numbers, False)
@@ -157,12 +138,12 @@ def blocked(d: Hard, kind: str | None) -> None:
     x, n, c = d.floats("pictures", 64, 8, 28, 28), 64, 32
     w = d.given("w", np.tile(np.eye(8, dtype=np.float32), (4, 1))[:, :, None, None], "parameter")
     before = d.out("before", n, c, 28, 28)
-    d.graph.add(Conv2d(x=x, w=w, y=before, window=Window((1, 1))))
+    d.graph.add(ops.Conv2d(x=x, w=w, y=before, window=Window((1, 1))))
     op = norms.norm_of(d, before, True, True, kind)
     dy, dx = d.floats("dy", *before.shape), d.out("dx", *before.shape)
     rest = {**norms.activated(op, kind), **norms.outputs(d, c, True, True)}
     given = {"mean": op.mean, "inverse_std": op.inverse_std, "weight": op.weight, "eps": op.eps}
-    d.graph.add(BatchNormBackward(x=before, dy=dy, dx=dx, **given, **rest))
+    d.graph.add(ops.BatchNormBackward(x=before, dy=dy, dx=dx, **given, **rest))
 
 
 def real_pictures(d: Hard) -> None:
@@ -175,7 +156,7 @@ def real_pictures(d: Hard) -> None:
     dy, dx = d.floats("dy", *x.shape), d.out("dx", *x.shape)
     rest = norms.outputs(d, 1, True, True)
     given = {"mean": op.mean, "inverse_std": op.inverse_std, "weight": op.weight, "eps": op.eps}
-    d.graph.add(BatchNormBackward(x=x, dy=dy, dx=dx, **given, **rest))
+    d.graph.add(ops.BatchNormBackward(x=x, dy=dy, dx=dx, **given, **rest))
 
 
 for law in LAWS:
@@ -230,9 +211,9 @@ def right(d: Hard, x: Tensor, wrong: bool) -> Tensor:
 def softmax(d: Hard, shift: float) -> None:
     x = scores(d, shift)
     y, dx = d.out("y", *x.shape), d.out("dx", *x.shape)
-    d.graph.add(Softmax(x=x, y=y))
+    d.graph.add(ops.Softmax(x=x, y=y))
     dy = d.given("dy", d.rng.standard_normal(x.shape).astype(np.float32))
-    d.graph.add(SoftmaxBackward(y=y, dy=dy, dx=dx))
+    d.graph.add(ops.SoftmaxBackward(y=y, dy=dy, dx=dx))
     d.each[y] = len(MARGINS)
 
 
@@ -241,8 +222,8 @@ def log_loss(d: Hard, shift: float, wrong: bool, smoothing: float, reduction: st
     target = right(d, x, wrong)
     log_p, loss, dx = d.out("log_p", *x.shape), d.out("loss", 1), d.out("dx", *x.shape)
     rest: dict[str, Any] = {"label_smoothing": smoothing, "reduction": reduction, "target": target}
-    d.graph.add(SoftmaxCrossEntropy(x=x, log_p=log_p, loss=loss, **rest))
-    d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, dx=dx, **rest))
+    d.graph.add(ops.SoftmaxCrossEntropy(x=x, log_p=log_p, loss=loss, **rest))
+    d.graph.add(ops.SoftmaxCrossEntropyBackward(log_p=log_p, dx=dx, **rest))
     d.each[log_p] = len(MARGINS)
     if not smoothing:
         d.each[dx] = len(MARGINS)
@@ -252,8 +233,8 @@ def many_classes(d: Hard) -> None:
     x = d.given("x", (3.0 * d.rng.standard_normal((64, 1000))).astype(np.float32))
     target = d.given("target", d.rng.integers(0, 1000, 64).astype(np.int32))
     log_p, loss, dx = d.out("log_p", *x.shape), d.out("loss", 1), d.out("dx", *x.shape)
-    d.graph.add(SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss))
-    d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx))
+    d.graph.add(ops.SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss))
+    d.graph.add(ops.SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx))
     d.each[log_p] = 1
 
 
@@ -262,23 +243,23 @@ def plain_log_loss(d: Hard, shift: float, smoothing: float) -> None:
     x = scores(d, shift)
     target = d.given("target", np.zeros(len(MARGINS) * 8, np.int32))
     log_p, dlog_p, dx = (d.out(name, *x.shape) for name in ("log_p", "dlog_p", "dx"))
-    rest: dict[str, Any] = {"x": log_p, "target": target, "formula": CrossEntropy(smoothing)}
-    d.graph.add(Softmax(x=x, y=log_p, log=True))
-    d.graph.add(RowLoss(loss=d.out("loss", 1), **rest))
-    d.graph.add(RowLossBackward(dx=dlog_p, **rest))
-    d.graph.add(SoftmaxBackward(y=log_p, dy=dlog_p, dx=dx, log=True))
+    rest: dict[str, Any] = {"x": log_p, "target": target, "formula": ops.CrossEntropy(smoothing)}
+    d.graph.add(ops.Softmax(x=x, y=log_p, log=True))
+    d.graph.add(ops.RowLoss(loss=d.out("loss", 1), **rest))
+    d.graph.add(ops.RowLossBackward(dx=dlog_p, **rest))
+    d.graph.add(ops.SoftmaxBackward(y=log_p, dy=dlog_p, dx=dx, log=True))
     d.each[log_p] = len(MARGINS)
     if not smoothing:
         d.each[dx] = len(MARGINS)
 
 
-def distance(d: Hard, formula: RowFormula, reduction: str) -> None:
+def distance(d: Hard, formula: ops.RowFormula, reduction: str) -> None:
     """Losses of scores that are near what is wanted: small differences of numbers."""
     x = d.given("x", (1.0 + d.rng.standard_normal((4096, CLASSES)) / 64).astype(np.float32))
     target = d.given("target", d.rng.integers(0, CLASSES, 4096).astype(np.int32))
     rest: dict[str, Any] = {"x": x, "target": target, "formula": formula, "reduction": reduction}
-    d.graph.add(RowLoss(loss=d.out("loss", 1), **rest))
-    d.graph.add(RowLossBackward(dx=d.out("dx", *x.shape), **rest))
+    d.graph.add(ops.RowLoss(loss=d.out("loss", 1), **rest))
+    d.graph.add(ops.RowLossBackward(dx=d.out("dx", *x.shape), **rest))
 
 
 for shift in (0.0, 100.0, -1000.0):

@@ -160,7 +160,7 @@ def main(target: Path) -> None:
         words = ("--set", "train.max_steps=20", "--resume", str(run))
         dnnstack("train", "--config", f"{name}.yaml", *words)
         expected["resumed"][name] = bits(run)
-        from dnnstack.training.records.store import newest_checkpoint
+        from dnnstack.training.records.formats.store import newest_checkpoint
 
         found = newest_checkpoint(run / "checkpoints").provenance.versions
         expected["versions"] = dict(found)

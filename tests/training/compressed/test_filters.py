@@ -52,7 +52,7 @@ def scores(network: Network, arrays: dict[str, NDArray[np.float32]]) -> NDArray[
     return executable.read(graph["scores"])
 
 
-def test_it_computes_what_the_whole_does_without_them() -> None:
+def test_it_computes_what_the_whole_does_without_them():
     config = config_of(LAYERS)
     whole = build_network(config, INFO)
     rng = np.random.default_rng(7)
@@ -80,7 +80,7 @@ def test_it_computes_what_the_whole_does_without_them() -> None:
     np.testing.assert_allclose(found, scores(whole, arrays), rtol=1e-5)
 
 
-def test_inside_blocks_all_but_the_ends_of_paths_get_narrower() -> None:
+def test_inside_blocks_all_but_the_ends_of_paths_get_narrower():
     body = [{"conv2d": CONV}, "batch_norm", "relu", {"conv2d": CONV}]
     deeper = [{"conv2d": {**CONV, "filters": 4}}, {"sequential": {"layers": body}}]
     layers = [
@@ -151,9 +151,7 @@ def test_inside_blocks_all_but_the_ends_of_paths_get_narrower() -> None:
         (LAYERS, {"max_pool2d_1": 0.5}, "no layer matches 'max_pool2d_1'"),
     ],
 )
-def test_what_cannot_be_left_out_is_told(
-    layers: list[Any], shares: dict[str, float], said: str
-) -> None:
+def test_what_cannot_be_left_out_is_told(layers, shares, said):
     config = config_of(layers)
     with pytest.raises(ConfigError, match=said):
         smaller_config(config, build_network(config, INFO), shares)

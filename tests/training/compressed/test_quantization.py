@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +12,15 @@ from dnnstack.backends.reference.quantized import quantized_weights
 from dnnstack.common.errors import BackendUnavailableError, CheckpointError, ConfigError
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.graph.ops import Quantization
-from dnnstack.training.compressed.arrays import decode_array, encode_scaled
-from dnnstack.training.compressed.file import compressed_bytes, save_compressed
 from dnnstack.training.compressed.quantization import Histogram, check_names, on_grid
-from dnnstack.training.records.trained import Trained, find_trained
+from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.records.formats.dnnz import compressed_bytes, save_compressed
+from dnnstack.training.records.formats.dnnz_arrays import decode_array, encode_scaled
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from .test_file import network, refused, sealed
+from ..records.formats.test_dnnz import network, refused, sealed
 
 KNOWN = {"dense_1": Quantization(0.0123, False)}
 ROWS = arrays("float32", array_shapes(min_dims=2, max_dims=4, max_side=5),
@@ -29,9 +28,7 @@ ROWS = arrays("float32", array_shapes(min_dims=2, max_dims=4, max_side=5),
 
 
 @given(ROWS, st.sampled_from([1e-30, 1e-3, 1.0, 1e20]))
-def test_weights_are_127_steps_of_a_scale_and_come_back_bit_for_bit(
-    weight: np.ndarray, size: float
-) -> None:
+def test_weights_are_127_steps_of_a_scale_and_come_back_bit_for_bit(weight, size):
     weight = weight * np.float32(size)
     found = on_grid(weight)
     integers, scales = quantized_weights(found)
@@ -48,7 +45,7 @@ def test_weights_are_127_steps_of_a_scale_and_come_back_bit_for_bit(
     assert cost.bytes == len(data)
 
 
-def test_a_scaled_array_takes_a_byte_a_number_or_less() -> None:
+def test_a_scaled_array_takes_a_byte_a_number_or_less():
     rng = np.random.default_rng(4)
     weight = on_grid(rng.normal(size=(8, 300)).astype(np.float32))
     data, cost = encode_scaled(weight)
@@ -60,7 +57,7 @@ def test_a_scaled_array_takes_a_byte_a_number_or_less() -> None:
     assert decode_array(memoryview(data), weight.shape)[1] == cost
 
 
-def test_ranges() -> None:
+def test_ranges():
     values = np.random.default_rng(2).normal(size=(4, 50_000)).astype(np.float32)
     values[3, 7] = 30.0
     histogram, whole = Histogram(), Histogram()
@@ -86,7 +83,7 @@ def test_ranges() -> None:
     assert positive.quantization(QuantizeConfig(range="max")).scale == np.float32(2 / 255)
 
 
-def test_a_file_keeps_scales_and_only_a_cpu_computes_with_it(tmp_path: Path) -> None:
+def test_a_file_keeps_scales_and_only_a_cpu_computes_with_it(tmp_path):
     checkpoint = network()
     weight = on_grid(np.random.default_rng(3).normal(size=(10, 784)).astype(np.float32))
     given_ = {**checkpoint.arrays, "dense_1.weight": weight}
@@ -117,7 +114,7 @@ def test_a_file_keeps_scales_and_only_a_cpu_computes_with_it(tmp_path: Path) -> 
         check_names(found.network, QuantizeConfig(float32=("*",)))
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     data = compressed_bytes(replace(network(), quantization=KNOWN))
     assert "version" in refused(sealed(data[:8] + b"\1" + data[9:-32]), tmp_path)
     for scale in (0.0, -1.0):

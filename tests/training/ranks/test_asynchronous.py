@@ -19,7 +19,7 @@ from dnnstack.training.assemble import build_network, describe_data, load_data, 
 from dnnstack.training.plan import make_plan
 from dnnstack.training.ranks.servers import check_config, servers_of
 from dnnstack.training.ranks.shard import Shard, check, pieces, trained
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
@@ -50,10 +50,14 @@ def test_every_number_is_held_by_one_server(servers: int) -> None:
     assert held == every
 
 
+@pytest.mark.parametrize("more", [(), ("optimizer.groups=[{parameters: conv2d_1.*, lr: 1}]",)])
 @pytest.mark.parametrize("servers", [1, 3])
-def test_servers_update_as_a_session_does(servers: int) -> None:
-    """Three updates with the gradients of a session, running statistics and averages included."""
-    setup = set_up(WHOLE + SLOW + ASYNC)
+def test_servers_update_as_a_session_does(servers: int, more: tuple[str, ...]) -> None:
+    """Three updates with the gradients of a session, running statistics and averages included.
+
+    Some servers hold nothing of the group.
+    """
+    setup = set_up(WHOLE + SLOW + ASYNC, *more)
     session = Session(setup, ReferenceBackend(1))
     session.begin(None)
     shards = [Shard(setup, ReferenceBackend(1), number, servers) for number in range(servers)]

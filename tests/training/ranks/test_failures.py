@@ -16,6 +16,7 @@ import pytest
 from dnnstack.training.ranks.world import launcher
 
 from ...support.picture_folders import paint
+from ...support.ran import ran
 from ...support.ranks import (
     LIMIT,
     NET,
@@ -37,7 +38,7 @@ KILLS = int(os.environ.get("DNNSTACK_RANK_KILLS", "1"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     text = NET.replace("max_steps: 14", f"max_steps: {LAST}").replace(
         "every_steps: 7", "every_steps: 5"
     )
@@ -49,11 +50,7 @@ class Training:
     """A training by two ranks that is under way: it has saved a checkpoint."""
 
     def __init__(
-        self,
-        folder: Path,
-        own_launcher: bool = True,
-        machines: Sequence[str] = (),
-        **environ: str,
+        self, folder: Path, own_launcher: bool = True, machines: Sequence[str] = (), **environ: str
     ) -> None:
         given = ("--config", "net.yaml")
         words = command(2, *given, own_launcher=own_launcher, machines=machines)
@@ -134,7 +131,7 @@ def goes_on_as_if_nothing_had_happened(folder: Path, ranks: int = 2) -> None:
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
+def test_a_rank_that_is_killed_ends_all(folder, number):
     with under_way(folder, own_launcher=False) as training:
         time.sleep(random.random())
         rank = random.randrange(2)
@@ -150,7 +147,7 @@ def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_killed_ends_those_of_other_machines(folder: Path, rank: int) -> None:
+def test_a_rank_that_is_killed_ends_those_of_other_machines(folder, rank):
     """At once: the other one says nothing of a rank that does not answer."""
     with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="30") as training:
         os.kill(training.ranks[rank], signal.SIGKILL)
@@ -162,14 +159,14 @@ def test_a_rank_that_is_killed_ends_those_of_other_machines(folder: Path, rank: 
     goes_on_as_if_nothing_had_happened(folder)
 
 
-def test_ranks_end_with_the_process_that_has_started_them(folder: Path) -> None:
+def test_ranks_end_with_the_process_that_has_started_them(folder):
     with under_way(folder, own_launcher=False) as training:
         training.process.kill()
         assert training.ended() == -signal.SIGKILL
         assert steps_of(training.run)
 
 
-def test_ranks_of_one_machine_open_no_port(folder: Path) -> None:
+def test_ranks_of_one_machine_open_no_port(folder):
     with under_way(folder, own_launcher=False) as training:
         listening = {
             line.split()[9]
@@ -182,7 +179,7 @@ def test_ranks_of_one_machine_open_no_port(folder: Path) -> None:
             assert not [name for name in opened if name[8:-1] in listening], pid
 
 
-def test_a_rank_that_stands_still_ends_those_of_other_machines(folder: Path) -> None:
+def test_a_rank_that_stands_still_ends_those_of_other_machines(folder):
     with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="4") as training:
         os.kill(training.ranks[1], signal.SIGSTOP)
         assert training.ended() == 1
@@ -191,7 +188,7 @@ def test_a_rank_that_stands_still_ends_those_of_other_machines(folder: Path) -> 
     assert "another rank has not answered for 4 s" in said
 
 
-def test_ranks_do_not_outlive_those_that_watch_over_them(folder: Path) -> None:
+def test_ranks_do_not_outlive_those_that_watch_over_them(folder):
     with under_way(folder) as training:
         parents = {Path(f"/proc/{pid}/stat") for pid in training.ranks.values()}
         for stat in parents:
@@ -200,7 +197,7 @@ def test_ranks_do_not_outlive_those_that_watch_over_them(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_guard_that_is_killed_is_told_of(folder: Path, rank: int) -> None:
+def test_a_guard_that_is_killed_is_told_of(folder, rank):
     with under_way(folder) as training:
         stat = Path(f"/proc/{training.ranks[rank]}/stat").read_text()
         os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
@@ -212,7 +209,7 @@ def test_a_guard_that_is_killed_is_told_of(folder: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_stands_still_ends_all(folder: Path, rank: int) -> None:
+def test_a_rank_that_stands_still_ends_all(folder, rank):
     with under_way(folder, DNNSTACK_RANKS_DEADLINE="4") as training:
         os.kill(training.ranks[rank], signal.SIGSTOP)
         assert training.ended() != 0
@@ -233,9 +230,7 @@ def test_a_rank_that_stands_still_ends_all(folder: Path, rank: int) -> None:
         (signal.SIGUSR2, False),
     ],
 )
-def test_a_signal_to_the_launcher_saves(
-    folder: Path, number: signal.Signals, own_launcher: bool
-) -> None:
+def test_a_signal_to_the_launcher_saves(folder, number, own_launcher):
     with under_way(folder, own_launcher) as training:
         training.process.send_signal(number)
         assert training.ended() == 128 + number
@@ -280,15 +275,7 @@ WRONG = {
 def beside(folder: Path, first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
     """Two ranks that are started by different words."""
     words = [str(launcher()), "-n", "1", *first, ":", "-n", "1", *second]
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    return ran(words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, timeout=LIMIT)
 
 
 def refused(done: subprocess.CompletedProcess[str], *texts: str) -> None:
@@ -303,7 +290,7 @@ def refused(done: subprocess.CompletedProcess[str], *texts: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_rank_that_computes_otherwise_is_named(folder: Path, name: str) -> None:
+def test_a_rank_that_computes_otherwise_is_named(folder, name):
     first = command(1, "--config", "net.yaml", "--device", "cpu")
     before, behind = WRONG[name]
     done = beside(folder, first, [*before, *first, *behind])
@@ -311,7 +298,7 @@ def test_a_rank_that_computes_otherwise_is_named(folder: Path, name: str) -> Non
     assert not (folder / "runs").exists()
 
 
-def test_a_rank_without_a_gpu_is_told_what_to_do(folder: Path) -> None:
+def test_a_rank_without_a_gpu_is_told_what_to_do(folder):
     """Where the device is chosen automatically, it computes otherwise; else it has none."""
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [*first, "--device", "numpy"])
@@ -322,16 +309,14 @@ def test_a_rank_without_a_gpu_is_told_what_to_do(folder: Path) -> None:
     assert not (folder / "runs").exists()
 
 
-def test_another_version_is_named(folder: Path) -> None:
+def test_another_version_is_named(folder):
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [sys.executable, "-c", OTHER_VERSION, *first[3:]])
     refused(done, ": dnnstack is 0.0.9 (code ")
 
 
 @pytest.mark.parametrize("more", [(), ("--async", "--set", "optimizer.momentum=0.5")])
-def test_a_rank_that_dies_before_the_first_step_ends_all(
-    folder: Path, more: tuple[str, ...]
-) -> None:
+def test_a_rank_that_dies_before_the_first_step_ends_all(folder, more):
     """The launcher sees it: nobody waits until it might have answered."""
     first = command(1, "--config", "net.yaml", *more)
     done = beside(folder, first, [sys.executable, "-c", DIES, *first[3:]])
@@ -341,7 +326,7 @@ def test_a_rank_that_dies_before_the_first_step_ends_all(
     assert done.stderr.count("dnnstack: error") == 1
 
 
-def test_a_rank_that_dies_unseen_by_the_launcher_is_not_waited_for(folder: Path) -> None:
+def test_a_rank_that_dies_unseen_by_the_launcher_is_not_waited_for(folder):
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [sys.executable, "-c", UNSEEN, *first[3:]])
     assert done.returncode == 1
@@ -351,7 +336,7 @@ def test_a_rank_that_dies_unseen_by_the_launcher_is_not_waited_for(folder: Path)
     assert ": another rank has ended, and so does this training; resume it " in ended
 
 
-def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:
+def test_parameters_that_drift_apart_are_not_saved(folder):
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [sys.executable, "-c", OTHER_PARAMETERS, *first[3:]])
     assert done.returncode == 1
@@ -361,7 +346,7 @@ def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("lacking", [1, 0])
-def test_missing_data_is_named(folder: Path, lacking: int) -> None:
+def test_missing_data_is_named(folder, lacking):
     """On the second rank alone with its machine; on both the first says it as if it were alone."""
     for number, part in enumerate(("train", "test") if lacking else ()):
         for label in "abcdefghij":
@@ -381,17 +366,15 @@ def test_missing_data_is_named(folder: Path, lacking: int) -> None:
     assert done.stderr.startswith("dnnstack: error: rank 1 on ") == bool(lacking), done.stderr
 
 
-def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder: Path) -> None:
+def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder):
     words = [str(launcher()), "-n", "2", *command(3, "--config", "net.yaml")]
-    done = subprocess.run(
-        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT
-    )
+    done = ran(words, cwd=folder, env=environment(), timeout=LIMIT)
     assert done.stderr.count("--ranks 3: the launcher has started 2 processes") == 1
     assert done.returncode == 2
     assert BANNER not in done.stderr
 
 
-def test_parts_that_cannot_be_shared_out_are_refused(folder: Path) -> None:
+def test_parts_that_cannot_be_shared_out_are_refused(folder):
     done = trained(folder, 3, "--config", "net.yaml")
     assert done.returncode == 1
     where = "net.yaml:23:78: train.accumulate: 4 parts of a batch cannot be shared out over 3 ranks"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from dnnstack.cli.main import main
@@ -16,13 +15,11 @@ from ...support.ranks import lacking
     os.environ.get("DNNSTACK_EXPECT_MPI") != "1",
     reason="DNNSTACK_EXPECT_MPI=1 is not set: tests that start ranks may be skipped",
 )
-def test_ranks_can_be_started_here() -> None:
+def test_ranks_can_be_started_here():
     assert lacking() == ""
 
 
-def test_without_mpi_the_message_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_mpi_the_message_says_what_to_install(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(world.sys, "prefix", str(tmp_path))
     monkeypatch.setattr(world, "started", lambda: 1)
     assert "install it with python3 -m pip install 'dnnstack[mpi]'" in lacking()

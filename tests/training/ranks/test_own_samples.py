@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from ...support.picture_folders import paint
 from ...support.ranks import bits, needs_launcher, trained, trained_alone
+from ...support.stored import beside
 
 pytestmark = needs_launcher
-CONFIG = """\
-name: own
-data:
-  dataset: {image_folder: {train: pics, test: unseen, size: 8}}
-  batch_size: 6
-  validation: 4
-layers: [flatten, {dense: {units: 2}}, softmax]
-optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
-train: {epochs: 2, accumulate: 2}
-run: {device: cpu, threads: 1, tune: false}
-"""
+CONFIG = beside(__file__, "own_samples_config.yaml")
 LONGER = ("--config", "own.yaml", "--set", "train.epochs=4", "--resume")
 
 
-def test_ranks_take_the_samples_of_the_run(tmp_path: Path) -> None:
+def test_ranks_take_the_samples_of_the_run(tmp_path):
     (tmp_path / "own.yaml").write_text(CONFIG)
     for seed in range(24):
         folder = tmp_path / ("pics" if seed < 20 else "unseen")

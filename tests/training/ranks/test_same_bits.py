@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ...support.ranks import (
-    MUON,
-    NET,
-    SGD,
-    bits,
-    events,
-    needs_launcher,
-    trained,
-    trained_alone,
-)
+from ...support.ranks import MUON, NET, SGD, bits, events, needs_launcher, trained, trained_alone
+from ...support.stored import beside
 
 pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
-DEEP = """
-data:
-  dataset: {image_folder: {train: pics, test: tests, size: 6, mode: grey}}
-  batch_size: 4
-  validation: 0
-layers: [flatten, {dense: {units: 2}}]
-optimizer: {type: sgd, lr: 0.1}
-train: {epochs: 2, accumulate: 2}
-run: {device: cpu}
-"""
+DEEP = "\n" + beside(__file__, "same_bits_deep.yaml")
 
 
 @pytest.fixture(scope="module", params=RULES)
-def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(request, tmp_path_factory):
     """A folder with a training by 1, 2 and 4 ranks, in runs of these names."""
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "net.yaml").write_text(NET + RULES[request.param])
@@ -46,19 +28,19 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder / "runs"
 
 
-def test_checkpoints_are_equal_to_the_bit(runs: Path) -> None:
+def test_checkpoints_are_equal_to_the_bit(runs):
     for step in (5, 10, 14):
         assert len({bits(runs / f"by-{ranks}", step) for ranks in (1, 2, 4)}) == 1
 
 
-def test_the_records_are_equal(runs: Path) -> None:
+def test_the_records_are_equal(runs):
     tables = {(runs / f"by-{ranks}" / "metrics.csv").read_text() for ranks in (1, 2, 4)}
     assert len(tables) == 1
     assert "validation" in tables.pop()
     assert [events(runs / f"by-{n}", "start")[0].get("ranks") for n in (1, 2, 4)] == [None, 2, 4]
 
 
-def test_ranks_on_two_machines_keep_the_bits(runs: Path) -> None:
+def test_ranks_on_two_machines_keep_the_bits(runs):
     given = ("--config", "net.yaml", "--set", "name=apart")
     done = trained(runs.parent, 4, *given, machines=("one", "other"))
     assert done.returncode == 0, done.stderr
@@ -69,7 +51,7 @@ def test_ranks_on_two_machines_keep_the_bits(runs: Path) -> None:
     assert start["ranks"] == 4
 
 
-def test_a_resume_on_fewer_ranks_keeps_the_bits(runs: Path) -> None:
+def test_a_resume_on_fewer_ranks_keeps_the_bits(runs):
     """By four ranks to step 5, by two to step 10, by one to the end."""
     run = runs / "fewer"
     shutil.copytree(runs / "by-4", run)
@@ -84,7 +66,7 @@ def test_a_resume_on_fewer_ranks_keeps_the_bits(runs: Path) -> None:
     assert [line.get("ranks") for line in events(run, "resume")] == [2, None]
 
 
-def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> None:
+def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path):
     """Two ranks make two parts, which the run keeps on one rank; by the user's own launcher too."""
     text = NET.replace(", accumulate: 4", "") + SGD
     (tmp_path / "net.yaml").write_text(text)
@@ -101,7 +83,7 @@ def test_ranks_decide_the_parts_where_the_config_does_not(tmp_path: Path) -> Non
     assert len({bits(run / name, 14, False) for name in ("whole", "halves", "parts")}) == 1
 
 
-def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path: Path) -> None:
+def test_ranks_go_on_with_the_depth_of_integer_pixels(tmp_path):
     """That of the checkpoint, whatever the pictures are by then."""
 
     def paint(most: int, folder: str = "pics", first: int = 0) -> None:

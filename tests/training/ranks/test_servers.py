@@ -27,7 +27,8 @@ from dnnstack.training.ranks.worker import (
     WORK,
 )
 from dnnstack.training.ranks.world import RanksError
-from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.records.formats.state import Snapshot
+from dnnstack.training.session import Session
 
 from .test_asynchronous import ASYNC, SLOW, WHOLE, set_up
 
@@ -139,14 +140,14 @@ class Training:
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Training]:
+def begun(monkeypatch):
     return lambda ranks, servers=1: Training(ranks, servers, monkeypatch)
 
 
 Begun = Callable[..., Training]
 
 
-def test_batches_go_round_and_gradients_count_by_age(begun: Begun) -> None:
+def test_batches_go_round_and_gradients_count_by_age(begun):
     training = begun(4)
     world, session = training.world, training.session
     assert session.ranks == 4
@@ -173,7 +174,7 @@ def test_batches_go_round_and_gradients_count_by_age(begun: Begun) -> None:
         np.testing.assert_array_equal(parameters, pulled[0][1])
 
 
-def test_a_fast_worker_does_not_go_first_always(begun: Begun) -> None:
+def test_a_fast_worker_does_not_go_first_always(begun):
     training = begun(3)
     training.world.on_work = lambda rank, batch: training.answer(rank)
     for _ in range(6):
@@ -181,7 +182,7 @@ def test_a_fast_worker_does_not_go_first_always(begun: Begun) -> None:
     assert training.session.remarks()["updates"] == {"rank 1": 3, "rank 2": 3}
 
 
-def test_gradients_from_before_a_rollback_are_dropped(begun: Begun) -> None:
+def test_gradients_from_before_a_rollback_are_dropped(begun):
     training = begun(4)
     world, session = training.world, training.session
     training.answer(1)
@@ -203,7 +204,7 @@ def test_gradients_from_before_a_rollback_are_dropped(begun: Begun) -> None:
     assert world.batches() == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_another_worker_computes_the_batch_of_a_lost_one(begun: Begun) -> None:
+def test_another_worker_computes_the_batch_of_a_lost_one(begun):
     training = begun(4)
     world, session = training.world, training.session
     training.answer(1)
@@ -230,7 +231,7 @@ def test_another_worker_computes_the_batch_of_a_lost_one(begun: Begun) -> None:
     assert training.team.status == 1
 
 
-def test_a_lost_worker_s_batch_from_before_a_rollback_is_not_computed(begun: Begun) -> None:
+def test_a_lost_worker_s_batch_from_before_a_rollback_is_not_computed(begun):
     training = begun(3)
     world, session = training.world, training.session
     training.answer(1)
@@ -245,7 +246,7 @@ def test_a_lost_worker_s_batch_from_before_a_rollback_is_not_computed(begun: Beg
     assert world.batches() == [(1, 1), (1, 2)]
 
 
-def test_a_batch_that_waits_for_a_worker_is_forgotten_at_a_rollback(begun: Begun) -> None:
+def test_a_batch_that_waits_for_a_worker_is_forgotten_at_a_rollback(begun):
     training = begun(4)
     world, session = training.world, training.session
     training.answer(1)
@@ -264,9 +265,7 @@ def test_a_batch_that_waits_for_a_worker_is_forgotten_at_a_rollback(begun: Begun
 
 
 @pytest.mark.parametrize("how", ["ended", "late"])
-def test_a_worker_that_says_nothing_is_given_up(
-    begun: Begun, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_says_nothing_is_given_up(begun, how, monkeypatch):
     """Its process has ended, or it has had its work for longer than the deadline."""
     training = begun(3)
     session = training.session
@@ -290,7 +289,7 @@ def test_a_worker_that_says_nothing_is_given_up(
         session.run(1)
 
 
-def test_a_worker_that_ends_while_it_sends_is_lost(begun: Begun) -> None:
+def test_a_worker_that_ends_while_it_sends_is_lost(begun):
     training = begun(3)
     world, session = training.world, training.session
     training.answer(1)
@@ -309,7 +308,7 @@ def test_a_worker_that_ends_while_it_sends_is_lost(begun: Begun) -> None:
     training.same_as_twin(1)
 
 
-def test_work_that_a_worker_cannot_be_given_is_another_s(begun: Begun) -> None:
+def test_work_that_a_worker_cannot_be_given_is_another_s(begun):
     training = begun(3)
     training.world.gone.add(1)
     training.answer(2)
@@ -320,7 +319,7 @@ def test_work_that_a_worker_cannot_be_given_is_another_s(begun: Begun) -> None:
     assert training.session.lost == [1]
 
 
-def test_what_other_servers_are_told(begun: Begun) -> None:
+def test_what_other_servers_are_told(begun):
     training = begun(4, 3)
     world, session = training.world, training.session
     arrays = training.fresh
@@ -368,9 +367,7 @@ def test_what_other_servers_are_told(begun: Begun) -> None:
 
 
 @pytest.mark.parametrize("how", ["ended", "refuses"])
-def test_no_training_goes_on_without_a_server(
-    begun: Begun, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_training_goes_on_without_a_server(begun, how, monkeypatch):
     training = begun(3, 2)
     monkeypatch.setattr(module, "_LOOK", 0.01)
     if how == "ended":
@@ -381,7 +378,7 @@ def test_no_training_goes_on_without_a_server(
         training.session.run(1)
 
 
-def test_the_end_waits_for_work_and_says_so_to_all(begun: Begun) -> None:
+def test_the_end_waits_for_work_and_says_so_to_all(begun):
     training = begun(3)
     world, session = training.world, training.session
     training.answer(1)
@@ -395,7 +392,7 @@ def test_the_end_waits_for_work_and_says_so_to_all(begun: Begun) -> None:
     assert session.step == 1
 
 
-def test_what_a_further_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_further_server_does(monkeypatch):
     """Every order, by its shard; a worker that is lost moves nothing but the step."""
     setup = set_up(WHOLE + SLOW + ASYNC, "parallel.servers=2", "optimizer.momentum=0.5")
     session = Session(setup, ReferenceBackend(1))
@@ -448,3 +445,7 @@ def test_what_a_further_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each[:2] for each in sent[2:]] == [(0, STATE)] * len(twin.layout)
     for (_, _, value), wanted in zip(sent[2:], twin.values().values(), strict=True):
         np.testing.assert_array_equal(value, wanted)
+
+
+def test_a_rank_that_ends_because_another_is_lost_says_which() -> None:
+    assert str(Lost(3)) == "rank 3 is lost"

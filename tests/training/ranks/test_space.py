@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.shared_parts import shared_out
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
+from dnnstack.training.share import shared_out
 
 from ...support.ranks import SGD, needs_launcher, trained
+from ...support.stored import beside
 from .test_split import BACKENDS, GROUPED, assert_near, configured, states
 
-HALVES = """
-seed: 7
-data:
-  dataset: {strokes: {train_count: 96, test_count: 30}}
-  batch_size: 8
-  evaluation_batch_size: 9
-  validation: 24
-  augment: [{random_crop: {padding: 3}}]
-layers:
-  - conv2d: {filters: 16, kernel_size: 3, stride: 2, padding: same, parallel: {split: space}}
-  - relu
-  - conv2d: {filters: 16, kernel_size: 5, parallel: {split: space}}
-  - prelu
-  - max_pool2d: {pool_size: 3, stride: 1, parallel: {split: space}}
-  - conv2d: {filters: 16, kernel_size: 3, padding: 1, algorithm: im2col, parallel: {split: space}}
-  - avg_pool2d: {parallel: {split: space}}
-  - relu
-  - flatten
-  - dense: {units: 16}
-  - batch_norm
-  - dropout: {rate: 0.3}
-  - dense: {units: 10}
-  - softmax
-loss: cross_entropy
-train: {max_steps: 14, log_every: 3, accumulate: 2}
-checkpoint: {every_steps: 5, keep: 5}
-run: {device: cpu, threads: 1, tune: false}
-"""
+HALVES = "\n" + beside(__file__, "space_halves.yaml")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_bands_on_the_ranks_change_roundings_alone(backend: str) -> None:
+def test_bands_on_the_ranks_change_roundings_alone(backend):
     """Halos above, below and beyond the neighbour, bands of unequal sizes."""
     config, device = configured(HALVES + GROUPED), BACKENDS[backend]()
     want, right = states(config, device, 1)
@@ -53,7 +25,7 @@ def test_bands_on_the_ranks_change_roundings_alone(backend: str) -> None:
         assert abs(sums - right).max() <= 1e-5 * abs(right).max()
 
 
-def test_a_batch_in_one_part_stays_in_one_part() -> None:
+def test_a_batch_in_one_part_stays_in_one_part():
     """So batch norm behind the bands sees the batch: the step of one process, but for roundings."""
     given = configured(HALVES.replace(", accumulate: 2", "") + SGD)
     config, chosen = shared_out(given, 2, None)
@@ -71,7 +43,7 @@ def test_a_batch_in_one_part_stays_in_one_part() -> None:
         ("max_pool2d: {pool_size: 3, ceil_mode: true", 5),
     ],
 )
-def test_windows_below_the_picture_see_no_row_of_a_band(layer: str, ranks: int) -> None:
+def test_windows_below_the_picture_see_no_row_of_a_band(layer, ranks):
     """13 rows, of which every rank has what its windows need: the last one also what lies below."""
     split = "parallel: {split: space}"
     text = HALVES[: HALVES.index("layers:")] + (
@@ -86,9 +58,7 @@ def test_windows_below_the_picture_see_no_row_of_a_band(layer: str, ranks: int) 
 
 
 @needs_launcher
-def test_a_checkpoint_of_bands_goes_on_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_bands_goes_on_anywhere(tmp_path, monkeypatch):
     """By two ranks to step 3, then by one, as one process would have done it."""
     (tmp_path / "net.yaml").write_text(HALVES + SGD)
     given = ("--config", "net.yaml", "--set", "train.max_steps=3")
@@ -148,9 +118,7 @@ def test_a_checkpoint_of_bands_goes_on_anywhere(
         ),
     ],
 )
-def test_what_has_no_bands_is_named_with_its_place(
-    change: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_bands_is_named_with_its_place(change, said, tmp_path, capsys):
     text = HALVES
     for old, new in change.items():
         assert old in text

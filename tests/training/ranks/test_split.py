@@ -16,7 +16,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
-from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from dnnstack.training.share import Share
@@ -104,7 +104,7 @@ def assert_near(got: Mapping[str, Array], want: Mapping[str, Array], most: float
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("rule", [SGD, GROUPED], ids=["sgd", "groups"])
-def test_units_on_the_ranks_change_roundings_alone(backend: str, rule: str) -> None:
+def test_units_on_the_ranks_change_roundings_alone(backend, rule):
     config, device = configured(SPLIT + rule), BACKENDS[backend]()
     want, right = states(config, device, 1)
     for ranks in (2, 4):
@@ -113,7 +113,7 @@ def test_units_on_the_ranks_change_roundings_alone(backend: str, rule: str) -> N
         np.testing.assert_allclose(sums, right, rtol=1e-5)
 
 
-def test_without_batch_norm_one_step_is_that_of_the_whole_batch() -> None:
+def test_without_batch_norm_one_step_is_that_of_the_whole_batch():
     """Four ranks against a batch in one part: sums in another order, and nothing else."""
     text = SPLIT.replace("  - batch_norm\n", "") + "optimizer: {type: sgd, lr: 0.05}\n"
     device = ReferenceBackend(1)
@@ -124,7 +124,7 @@ def test_without_batch_norm_one_step_is_that_of_the_whole_batch() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("rule", [SGD, GROUPED, FROZEN], ids=["sgd", "groups", "frozen"])
-def test_sums_in_pieces_change_no_bit(backend: str, rule: str) -> None:
+def test_sums_in_pieces_change_no_bit(backend, rule):
     """However many there are; layers that are split have none."""
     device = BACKENDS[backend]()
     # Filters that oneDNN pads would send more than the summary says.
@@ -137,9 +137,7 @@ def test_sums_in_pieces_change_no_bit(backend: str, rule: str) -> None:
 
 
 @needs_launcher
-def test_a_checkpoint_of_split_layers_goes_on_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_split_layers_goes_on_anywhere(tmp_path, monkeypatch):
     """By two ranks to step 5, then by one: whole arrays, the validation of one rank."""
     (tmp_path / "net.yaml").write_text(SPLIT + SGD)
     given = ("--config", "net.yaml", "--set", "train.max_steps=5")
@@ -176,9 +174,7 @@ def test_a_checkpoint_of_split_layers_goes_on_anywhere(
         ),
     ],
 )
-def test_what_cannot_be_split_is_named_with_its_place(
-    change: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_split_is_named_with_its_place(change, said, tmp_path, capsys):
     text = SPLIT
     for old, new in change.items():
         text = text.replace(old, new)
@@ -190,9 +186,7 @@ def test_what_cannot_be_split_is_named_with_its_place(
     assert "Traceback" not in shown
 
 
-def test_muon_refuses_filters_that_are_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_muon_refuses_filters_that_are_apart(tmp_path, capsys):
     rule = "optimizer: {type: muon, lr: 0.05, rest: {type: adam, lr: 0.01}}\n"
     (tmp_path / "net.yaml").write_text(SPLIT + rule)
     assert main(["summary", "--config", str(tmp_path / "net.yaml"), "--ranks", "2"]) == 1
@@ -200,7 +194,7 @@ def test_muon_refuses_filters_that_are_apart(
     assert main(["summary", "--config", str(tmp_path / "net.yaml")]) == 0
 
 
-def test_summary_says_what_is_sent_each_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_says_what_is_sent_each_way(capsys):
     given = ["summary", "--config", "lenet.yaml", "--ranks", "2", "--set"]
     assert main([*given, "layers.dense_1.parallel={split: units}"]) == 0
     shown = capsys.readouterr().out

@@ -28,14 +28,14 @@ NESTED = "with watchdog.armed():\n    with watchdog.armed():\n        pass\n    
 @pytest.mark.parametrize(
     ("body", "ends"), [(WAITS, True), (WORKS, False), (OFTEN, False), (NESTED, True)]
 )
-def test_only_a_long_wait_for_others_ends_a_process(body: str, ends: bool) -> None:
+def test_only_a_long_wait_for_others_ends_a_process(body, ends):
     code = ARMED.format(deadline=1.0, body=body)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     told = ("dnnstack: error: no answer\n", "") if ends else ("", "went on\n")
     assert (done.returncode, done.stderr, done.stdout) == (int(ends), *told)
 
 
-def test_time_stands_still_while_the_process_itself_is_stopped() -> None:
+def test_time_stands_still_while_the_process_itself_is_stopped():
     body = "print('waits', flush=True)\nwith watchdog.armed():\n    time.sleep(2.0)"
     code = ARMED.format(deadline=4.0, body=body)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

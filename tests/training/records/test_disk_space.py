@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
 from dnnstack.training.records import disk_space
@@ -22,7 +21,7 @@ MB = 1_000_000
 
 
 @pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def free(monkeypatch):
     def set_free(count: int) -> None:
         state = SimpleNamespace(f_bavail=count // 1000, f_frsize=1000)
         monkeypatch.setattr(disk_space.os, "statvfs", lambda path: state)
@@ -30,7 +29,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_free
 
 
-def test_the_size_of_a_checkpoint(tiny: Make, reference: Backend) -> None:
+def test_the_size_of_a_checkpoint(tiny, reference):
     config = tiny("train.max_steps=1", "optimizer.momentum=0.9")
     done = train(config, reference, Path("unused"))
     assert done.checkpoint is not None
@@ -39,7 +38,7 @@ def test_the_size_of_a_checkpoint(tiny: Make, reference: Backend) -> None:
     assert 0.5 * guess < done.checkpoint.stat().st_size <= guess
 
 
-def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int], None]) -> None:
+def test_room_for_all_that_stay_and_one_more(tmp_path, free):
     free(42 * MB)
     check_disk_space(tmp_path, 10 * MB, 3)
     free(40 * MB)
@@ -52,7 +51,7 @@ def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int
     assert list(tmp_path.iterdir()) == []
 
 
-def test_checkpoints_that_are_there_make_room(tmp_path: Path, free: Callable[[int], None]) -> None:
+def test_checkpoints_that_are_there_make_room(tmp_path, free):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     for step in (1, 2, 3):
@@ -65,13 +64,13 @@ def test_checkpoints_that_are_there_make_room(tmp_path: Path, free: Callable[[in
         check_disk_space(tmp_path, 10 * MB, 3)
 
 
-def test_a_file_in_the_way(tmp_path: Path) -> None:
+def test_a_file_in_the_way(tmp_path):
     (tmp_path / "runs").write_text("mine")
     with pytest.raises(CheckpointError, match=r"is not a folder; choose another folder"):
         check_disk_space(tmp_path / "runs" / "deep", 1, 1)
 
 
-def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_takes_no_files(tmp_path, monkeypatch):
     real = os.open
 
     def read_only(path: Any, flags: int, *more: Any) -> int:
@@ -84,9 +83,7 @@ def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.Monkey
         check_disk_space(tmp_path, 1, 1)
 
 
-def test_it_is_asked_before_data_is_read(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch, free: Callable[[int], None]
-) -> None:
+def test_it_is_asked_before_data_is_read(tiny, reference, monkeypatch, free):
     def never(*args: Any) -> None:
         raise AssertionError("data was read")
 
@@ -100,7 +97,7 @@ def test_it_is_asked_before_data_is_read(
     assert not Path(config.run.dir).exists()
 
 
-def test_a_folder_that_cannot_be_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_looked_up(tmp_path, monkeypatch):
     def refuse(path: Path) -> bool:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), ".")
 

@@ -44,9 +44,7 @@ def steps_of(run: Path) -> list[int]:
     return [int(row.split(",")[0]) for row in rows if ",train," in row]
 
 
-def test_a_run_that_was_moved_is_saved_where_it_is(
-    tiny: Callable[..., RunConfig], reference: Backend, tmp_path: Path
-) -> None:
+def test_a_run_that_was_moved_is_saved_where_it_is(tiny, reference, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     said = interrupted_by(tiny(*SAVING), reference, tmp_path, lambda run: run.rename(elsewhere))
     assert f"{tmp_path / 'runs' / 'tiny'}: was moved during the training; step" in said
@@ -61,9 +59,7 @@ def test_a_run_that_was_moved_is_saved_where_it_is(
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["removed", "another in its place"])
-def test_a_run_that_was_removed_is_saved_in_a_new_one(
-    tiny: Callable[..., RunConfig], reference: Backend, tmp_path: Path, again: bool
-) -> None:
+def test_a_run_that_was_removed_is_saved_in_a_new_one(tiny, reference, tmp_path, again):
     def remove(run: Path) -> None:
         shutil.rmtree(run)
         if again:
@@ -81,11 +77,7 @@ def test_a_run_that_was_removed_is_saved_in_a_new_one(
     assert steps_of(new) == list(range(1, 26))
 
 
-def test_what_cannot_be_saved_anywhere_is_said(
-    tiny: Callable[..., RunConfig],
-    reference: Backend,
-    tmp_path: Path,
-) -> None:
+def test_what_cannot_be_saved_anywhere_is_said(tiny, reference, tmp_path):
     def remove(run: Path) -> None:
         shutil.rmtree(run.parent)
         run.parent.touch()

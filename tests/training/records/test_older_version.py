@@ -1,9 +1,9 @@
 """What the version of commit 8798903 has written is read, evaluated and gone on with.
 
-The runs, broken off in the middle, and what that version made of them are in ``support/older``,
-with the script that wrote them. Later versions round less, and another processor rounds otherwise,
-so its figures are met to within roundings. To the bit are met the figures of ``digests.json``,
-where libraries and processor are those that it names. After a change of the numbers that is meant:
+The runs, broken off in the middle, and what that version made of them are in ``support/older``.
+Later versions round less, and another processor rounds otherwise, so its figures are met to within
+roundings. To the bit are met the figures of ``digests.json``, where libraries and processor are
+those that it names. After a change of the numbers that is meant:
 
     python -m tests.training.records.test_older_version
 """
@@ -24,12 +24,12 @@ from dnnstack.backends.base import Backend
 from dnnstack.backends.select import open_backend
 from dnnstack.configs import effective_yaml, load_config, packaged_configs, parse_config
 from dnnstack.training import pace
-from dnnstack.training.evaluate import Evaluation, Part, evaluate, load_part
-from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.inference.evaluate import Evaluation, Part, evaluate, load_part
+from dnnstack.training.inference.trained import Trained
+from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.formats.run_log import CSV, LOG
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import CSV, LOG
-from dnnstack.training.records.store import newest_checkpoint
-from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
 OLDER = Path(__file__).parents[2] / "support" / "older"
@@ -102,13 +102,13 @@ def state_table(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 @pytest.fixture(params=RUNS, scope="module")
-def continued(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def continued(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pace, "CHUNK_SECONDS", 0.0)
         return Continued(request.param, tmp_path_factory.mktemp("older"))
 
 
-def test_the_runs_are_there() -> None:
+def test_the_runs_are_there():
     """An empty list would pass every test."""
     kinds = {"adam", "groups", "momentum", "muon", "parts", "rollback", "statistics", "table"}
     assert {*kinds, "cpu", "cpu-adam"} == set(RUNS)
@@ -116,14 +116,14 @@ def test_the_runs_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_the_format_is_the_same(name: str) -> None:
+def test_the_format_is_the_same(name):
     """What is read from a file and written again is that file."""
     path = OLDER / name
     found = read_checkpoint(path)
     assert b"".join(encode(found.arrays, found.state, found.provenance)) == path.read_bytes()
 
 
-def test_a_checkpoint_evaluates_to_the_same_numbers(continued: Continued) -> None:
+def test_a_checkpoint_evaluates_to_the_same_numbers(continued):
     wanted = continued.expected["evaluate"]
     assert list(continued.evaluations) == list(wanted)
     for part, found in continued.evaluations.items():
@@ -134,7 +134,7 @@ def test_a_checkpoint_evaluates_to_the_same_numbers(continued: Continued) -> Non
         assert np.abs(found.confusion - counts).sum() <= 2
 
 
-def test_a_resume_ends_where_the_older_version_did(continued: Continued) -> None:
+def test_a_resume_ends_where_the_older_version_did(continued):
     expected, done = continued.expected, continued.summary
     assert continued.told == []
     assert (done.state, done.step) == (expected["state"], expected["step"])
@@ -170,7 +170,7 @@ def assert_close(found: Any, wanted: Any, where: str) -> None:
         assert found == wanted, where
 
 
-def test_a_resume_ends_in_the_same_bits(continued: Continued) -> None:
+def test_a_resume_ends_in_the_same_bits(continued):
     recorded = json.loads(DIGESTS.read_text())[continued.run.name]
     equal = continued.digest() == recorded["digest"]
     same_machine = dict(continued.backend.versions()) == recorded["versions"]
@@ -178,13 +178,13 @@ def test_a_resume_ends_in_the_same_bits(continued: Continued) -> None:
 
 
 @pytest.mark.parametrize("name", packaged_configs())
-def test_packaged_configs_read_as_before(name: str) -> None:
+def test_packaged_configs_read_as_before(name):
     """But for its first line, which names the file: what ``dnnstack config`` prints."""
     text = effective_yaml(load_config(name, ()).config)
     assert text == (OLDER / "configs" / name).read_text()
 
 
-def test_configs_of_runs_read_as_before() -> None:
+def test_configs_of_runs_read_as_before():
     for name in RUNS:
         text = (OLDER / name / "config.yaml").read_text()
         assert effective_yaml(parse_config(text, name)) == text

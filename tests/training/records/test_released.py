@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
-from dnnstack.training.records.checkpoint import encode, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import encode, read_checkpoint
 from dnnstack.training.records.numerics import NUMERICS
 
 from ...support.released import make_released
@@ -56,7 +56,7 @@ class Place:
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def place(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("released")
         patch.setenv("DNNSTACK_CACHE", str(folder / "cache"))
@@ -66,29 +66,29 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield found
 
 
-def test_every_release_but_this_one_is_there() -> None:
+def test_every_release_but_this_one_is_there():
     assert VERSIONS == ["0.1.0"]
 
 
 @pytest.mark.parametrize("name", [*RUNS, "small.dnnz"])
-def test_eval_predict_and_weights_say_the_same(place: Place, name: str) -> None:
+def test_eval_predict_and_weights_say_the_same(place, name):
     check(make_released.answers(name), place.expected["answers"][name], place.same_machine)
 
 
-def test_compare_says_the_same(place: Place) -> None:
+def test_compare_says_the_same(place):
     words = ("compare", "mlp", "batch-norm", "--device", "numpy", "--threads", "1", "--json")
     check(json.loads(place.dnnstack(*words)), place.expected["compare"], place.same_machine)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_checkpoint_is_written_as_it_was(place: Place, name: str) -> None:
+def test_a_checkpoint_is_written_as_it_was(place, name):
     path = RELEASED / place.version / f"runs/{name}/checkpoints/step-12.safetensors"
     found = read_checkpoint(path)
     assert b"".join(encode(found.arrays, found.state, found.provenance)) == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_resume_ends_where_that_version_did(place: Place, name: str) -> None:
+def test_a_resume_ends_where_that_version_did(place, name):
     words = ("train", "--config", f"{name}.yaml", "--set", "train.max_steps=20", "--resume")
     place.dnnstack(*words, f"runs/{name}")
     warnings = [line for line in place.errors.splitlines() if "warning" in line]

@@ -12,6 +12,7 @@ import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
 from dnnstack.common.locks import Lock, lock
 from dnnstack.training.records import runs
+from dnnstack.training.records.formats import record
 from dnnstack.training.records.runs import (
     create_run,
     find_run,
@@ -31,7 +32,7 @@ def make(folder: Path, name: str = "net") -> Path:
         return run.path
 
 
-def test_numbers_go_up_and_latest_follows(tmp_path: Path) -> None:
+def test_numbers_go_up_and_latest_follows(tmp_path):
     folder = tmp_path / "deep" / "runs"
     assert [make(folder).name for _ in range(3)] == ["net", "net-2", "net-3"]
     assert (folder / "latest").is_symlink()
@@ -42,7 +43,7 @@ def test_numbers_go_up_and_latest_follows(tmp_path: Path) -> None:
     assert (folder / "net" / "config.yaml").read_text() == "name: net\n"
 
 
-def test_a_gap_is_not_filled(tmp_path: Path) -> None:
+def test_a_gap_is_not_filled(tmp_path):
     for _ in range(3):
         make(tmp_path)
     for name in ("net", "net-2"):
@@ -53,9 +54,7 @@ def test_a_gap_is_not_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [(), ("lock",), ("lock", ".config.yaml.12.ab.tmp")])
-def test_a_folder_that_was_left_while_it_was_made_is_taken(
-    tmp_path: Path, left: tuple[str, ...]
-) -> None:
+def test_a_folder_that_was_left_while_it_was_made_is_taken(tmp_path, left):
     make(tmp_path)
     (tmp_path / "net-2").mkdir()
     for name in left:
@@ -66,21 +65,19 @@ def test_a_folder_that_was_left_while_it_was_made_is_taken(
 
 
 @pytest.mark.parametrize("mine", ["notes.txt", "log.jsonl", "checkpoints", ".config.yaml"])
-def test_a_folder_with_anything_in_it_is_not(tmp_path: Path, mine: str) -> None:
+def test_a_folder_with_anything_in_it_is_not(tmp_path, mine):
     (tmp_path / "net" / mine).mkdir(parents=True)
     assert make(tmp_path).name == "net-2"
     assert [path.name for path in (tmp_path / "net").iterdir()] == [mine]
 
 
-def test_nor_is_one_that_another_process_makes_now(tmp_path: Path) -> None:
+def test_nor_is_one_that_another_process_makes_now(tmp_path):
     (tmp_path / "net").mkdir()
     with lock(tmp_path / "net" / "lock"):
         assert make(tmp_path).name == "net-2"
 
 
-def test_a_folder_that_another_took_before_it_was_locked_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_took_before_it_was_locked_is_left_to_it(tmp_path, monkeypatch):
     taken, right = [], lock
 
     def late(path: Path) -> Lock:
@@ -94,22 +91,18 @@ def test_a_folder_that_another_took_before_it_was_locked_is_left_to_it(
     assert (tmp_path / "net" / "config.yaml").read_text() == "another's"
 
 
-def test_a_file_in_the_way_is_stepped_over(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_stepped_over(tmp_path):
     (tmp_path / "net").write_text("mine")
     assert make(tmp_path).name == "net-2"
 
 
-def test_a_folder_that_another_process_has_just_made_is_stepped_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_process_has_just_made_is_stepped_over(tmp_path, monkeypatch):
     make(tmp_path)
     monkeypatch.setattr(runs, "numbered", lambda *args: [])
     assert make(tmp_path).name == "net-2"
 
 
-def test_where_links_cannot_be_made_latest_is_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_links_cannot_be_made_latest_is_a_file(tmp_path, monkeypatch):
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(1, "not here")
 
@@ -121,7 +114,7 @@ def test_where_links_cannot_be_made_latest_is_a_file(
     assert find_run(tmp_path / "latest", tmp_path) == tmp_path / "net-2"
 
 
-def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+def test_a_run_is_found_by_name_and_by_path(tmp_path):
     first = make(tmp_path / "a")
     second = make(tmp_path / "b")
     assert find_run("net", tmp_path / "a") == first
@@ -129,7 +122,7 @@ def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
     assert find_run(tmp_path / "b" / "latest", tmp_path / "a").resolve() == second.resolve()
 
 
-def test_the_latest_run_of_a_config_is_the_highest_number(tmp_path: Path) -> None:
+def test_the_latest_run_of_a_config_is_the_highest_number(tmp_path):
     for _ in range(11):
         make(tmp_path)
     make(tmp_path, "net-20")
@@ -140,7 +133,7 @@ def test_the_latest_run_of_a_config_is_the_highest_number(tmp_path: Path) -> Non
     assert latest_run_of("net-20", tmp_path) == tmp_path / "net-20"
 
 
-def test_no_run_says_what_there_is(tmp_path: Path) -> None:
+def test_no_run_says_what_there_is(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"runs: no run yet; dnnstack train --config digits\.yaml "
     ):
@@ -152,14 +145,14 @@ def test_no_run_says_what_there_is(tmp_path: Path) -> None:
         latest_run_of("other", tmp_path)
 
 
-def test_latest_that_names_a_deleted_run(tmp_path: Path) -> None:
+def test_latest_that_names_a_deleted_run(tmp_path):
     make(tmp_path)
     (tmp_path / "net" / "config.yaml").unlink()
     with pytest.raises(CheckpointError, match="names 'net', which does not exist any more"):
         find_run(None, tmp_path)
 
 
-def test_latest_that_is_gone_is_no_lack_of_runs(tmp_path: Path) -> None:
+def test_latest_that_is_gone_is_no_lack_of_runs(tmp_path):
     make(tmp_path)
     for spoil, fault in (
         (lambda path: path.unlink(), "is missing"),
@@ -174,7 +167,7 @@ def test_latest_that_is_gone_is_no_lack_of_runs(tmp_path: Path) -> None:
         )
 
 
-def test_list(tmp_path: Path) -> None:
+def test_list(tmp_path):
     make(tmp_path, "b")
     make(tmp_path, "a")
     (tmp_path / "not a run").mkdir()
@@ -182,7 +175,7 @@ def test_list(tmp_path: Path) -> None:
     assert list_runs(tmp_path / "missing") == []
 
 
-def test_the_run_of_a_checkpoint(tmp_path: Path) -> None:
+def test_the_run_of_a_checkpoint(tmp_path):
     run = make(tmp_path)
     file = run / "checkpoints" / "step-1.safetensors"
     assert run_of_checkpoint(file) == run
@@ -190,7 +183,7 @@ def test_the_run_of_a_checkpoint(tmp_path: Path) -> None:
     assert run_of_checkpoint(tmp_path / "step-1.safetensors") is None
 
 
-def test_a_held_run_is_refused(tmp_path: Path) -> None:
+def test_a_held_run_is_refused(tmp_path):
     run = create_run(tmp_path, "net", "name: net\n", hush)
     with pytest.raises(LockedError, match=f"pid {os.getpid()}"):
         reopen_run(run.path, hush)
@@ -198,7 +191,7 @@ def test_a_held_run_is_refused(tmp_path: Path) -> None:
     reopen_run(run.path, hush).close()
 
 
-def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_there_is_a_warning(tmp_path, monkeypatch):
     def no_locks(path: Path) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -208,7 +201,7 @@ def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     assert "do not train twice" in notices[0]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(CheckpointError, match=r"choose another folder with --runs-dir"):
         make(tmp_path / "runs")
@@ -224,7 +217,7 @@ for _ in range(10):
 """
 
 
-def test_processes_that_start_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
+def test_processes_that_start_at_once_get_folders_of_their_own(tmp_path):
     command = [sys.executable, "-c", MANY, str(tmp_path / "runs")]
     both = [
         subprocess.Popen(
@@ -242,7 +235,7 @@ def test_processes_that_start_at_once_get_folders_of_their_own(tmp_path: Path) -
     assert sorted(names) == sorted({"net", *(f"net-{n}" for n in range(2, 21))})
 
 
-def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
     path, precious = make(tmp_path), tmp_path / "precious"
     precious.write_text("text")
     (path / "lock").unlink()
@@ -252,7 +245,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert precious.read_text() == "text"
 
 
-def test_a_lock_with_other_content_is_to_be_moved(tmp_path: Path) -> None:
+def test_a_lock_with_other_content_is_to_be_moved(tmp_path):
     path = make(tmp_path)
     (path / "lock").write_text("text")
     with pytest.raises(CheckpointError, match="lock: has other content than a lock; move that"):
@@ -260,7 +253,7 @@ def test_a_lock_with_other_content_is_to_be_moved(tmp_path: Path) -> None:
     assert (path / "lock").read_text() == "text"
 
 
-def test_a_lock_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_pipe_is_refused(tmp_path):
     path = make(tmp_path)
     (path / "lock").unlink()
     os.mkfifo(path / "lock")
@@ -268,7 +261,7 @@ def test_a_lock_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
         reopen_run(path, hush)
 
 
-def test_what_a_killed_creation_left_goes_when_its_folder_is_taken(tmp_path: Path) -> None:
+def test_what_a_killed_creation_left_goes_when_its_folder_is_taken(tmp_path):
     left = tmp_path / "net" / ".config.yaml.12.0123abcd.tmp"
     left.parent.mkdir()
     left.touch()
@@ -276,7 +269,7 @@ def test_what_a_killed_creation_left_goes_when_its_folder_is_taken(tmp_path: Pat
     assert not left.exists()
 
 
-def test_checkpoints_that_are_another_run_s_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_that_are_another_run_s_are_refused(tmp_path):
     path, other = make(tmp_path), make(tmp_path)
     (other / "checkpoints").mkdir()
     (path / "checkpoints").symlink_to(other / "checkpoints")
@@ -287,7 +280,7 @@ def test_checkpoints_that_are_another_run_s_are_refused(tmp_path: Path) -> None:
     reopen_run(path, hush).close()
 
 
-def test_what_killed_writers_left_goes_when_the_run_is_locked(tmp_path: Path) -> None:
+def test_what_killed_writers_left_goes_when_the_run_is_locked(tmp_path):
     path = make(tmp_path)
     (path / "checkpoints").mkdir()
     left = [path / ".config.yaml.12.0123abcd.tmp", path / ".log.jsonl.12.0123abcd.tmp"]
@@ -299,19 +292,17 @@ def test_what_killed_writers_left_goes_when_the_run_is_locked(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EROFS])
-def test_a_config_that_cannot_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_config_that_cannot_be_replaced(tmp_path, monkeypatch, number):
     def refused(*given: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with create_run(tmp_path, "net", "name: net\n", hush) as run:
-        monkeypatch.setattr(runs, "atomic_write", refused)
+        monkeypatch.setattr(record, "atomic_write", refused)
         with pytest.raises(CheckpointError, match=r"config\.yaml: cannot be written: .*resume"):
-            runs.write_record(run.path, runs.CONFIG, b"name: other\n")
+            record.write_record(run.path, runs.CONFIG, b"name: other\n")
 
 
-def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path: Path) -> None:
+def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path):
     """The folder of all runs has no lock: another process may be changing ``latest`` just now."""
     code = "import os; print(os.getpid())"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
@@ -324,9 +315,7 @@ def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path: Path) -
     assert new.is_symlink()
 
 
-def test_what_cannot_be_read_is_told_and_not_taken_for_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_told_and_not_taken_for_missing(tmp_path, monkeypatch):
     make(tmp_path)
 
     def refuse(path: Path, *most: int) -> None:
@@ -342,9 +331,7 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_missing(
             look()
 
 
-def test_a_run_is_made_durable_up_to_its_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_made_durable_up_to_its_parent(tmp_path, monkeypatch):
     synced: list[Path] = []
     sync = runs.sync_folder
     monkeypatch.setattr(runs, "sync_folder", lambda path: (synced.append(path), sync(path)))

@@ -6,12 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.training import pace
-from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.session import Session
 
-from ...support.resuming import NOWHERE, Make
+from ...support.resuming import NOWHERE
 from ...support.trainings import train
 
 
@@ -19,13 +18,8 @@ from ...support.trainings import train
 @pytest.mark.parametrize("log_every", [1, 100])
 @pytest.mark.parametrize("every", [1, 3, 5])
 def test_training_is_one_chunk_ahead_of_a_slow_disk_at_most(
-    tiny: Make,
-    reference: Backend,
-    monkeypatch: pytest.MonkeyPatch,
-    every: int,
-    log_every: int,
-    chunk: float,
-) -> None:
+    tiny, reference, monkeypatch, every, log_every, chunk
+):
     """A chunk is one step, or all the steps up to the next save, however many lines the log gets
     meanwhile; no write ends by itself."""
     monkeypatch.setattr(pace, "CHUNK_SECONDS", chunk)
@@ -64,9 +58,7 @@ def test_training_is_one_chunk_ahead_of_a_slow_disk_at_most(
     assert committed[0] == 20
 
 
-def test_a_fast_disk_is_not_waited_for(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_disk_is_not_waited_for(tiny, reference, monkeypatch):
     """The write is done before the next chunk, so the thread that trains never has to wait."""
     real = threading.Thread.join
     waited = []

@@ -24,7 +24,7 @@ def decided(runs_dir: Path) -> str:
         return "-" if found is None else found.name
 
 
-def test_the_highest_number_goes_on(tmp_path: Path) -> None:
+def test_the_highest_number_goes_on(tmp_path):
     runs = tmp_path / "deep/runs"
     assert decided(runs) == "-"
     for name in ("net", "net-2", "net-10", "net-x", "other"):
@@ -37,7 +37,7 @@ def test_the_highest_number_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["checkpoints", "log.jsonl", "notes"])
-def test_a_folder_that_nothing_is_known_of_is_not_passed_over(tmp_path: Path, content: str) -> None:
+def test_a_folder_that_nothing_is_known_of_is_not_passed_over(tmp_path, content):
     (tmp_path / "net-2" / content).mkdir(parents=True)
     with pytest.raises(CheckpointError, match="net-2: may be what is to go on"):
         decided(tmp_path)
@@ -47,7 +47,7 @@ def test_a_folder_that_nothing_is_known_of_is_not_passed_over(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("record", ["compress.json", "group.json", "config.yaml"])
-def test_what_has_another_record_is_passed_over(tmp_path: Path, record: str) -> None:
+def test_what_has_another_record_is_passed_over(tmp_path, record):
     folder = tmp_path / "net"
     folder.mkdir()
     (folder / record).write_text("name: another\n")
@@ -56,9 +56,7 @@ def test_what_has_another_record_is_passed_over(tmp_path: Path, record: str) -> 
     found.close()
 
 
-def test_a_decision_waits_for_that_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_waits_for_that_of_another(tmp_path, monkeypatch):
     held = lock(tmp_path / ".net.lock", keep=False)
     monkeypatch.setattr(starting, "_TRIES", 2)
     with pytest.raises(LockedError, match=r"\.net\.lock is locked by pid"):
@@ -72,9 +70,7 @@ def test_a_decision_waits_for_that_of_another(
     ends.join()
 
 
-def test_a_start_keeps_others_out_until_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_keeps_others_out_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(starting, "_TRIES", 1)
     first = resume_or_start("net", tmp_path, hush)
     with pytest.raises(LockedError, match=r"\.net\.lock is locked by pid"):
@@ -88,7 +84,7 @@ def test_a_start_keeps_others_out_until_it_ends(
         each.close()
 
 
-def test_a_run_that_goes_on_is_locked_itself(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_is_locked_itself(tmp_path):
     run = create_run(tmp_path, "net", "name: net\n", hush)
     with run, pytest.raises(LockedError, match="is in use"):
         resume_or_start("net", tmp_path, hush)
@@ -99,9 +95,7 @@ def test_a_run_that_goes_on_is_locked_itself(tmp_path: Path) -> None:
     found.close()
 
 
-def test_without_locks_there_is_nothing_to_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_there_is_nothing_to_hold(tmp_path, monkeypatch):
     def no_locks(*arguments: object, **named: object) -> None:
         raise OSError(starting.NO_LOCKS[0], "no locks")
 
@@ -110,7 +104,7 @@ def test_without_locks_there_is_nothing_to_hold(
     assert resume_or_start("net", tmp_path, hush).starts is not None
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match=r"file: cannot be written: .*--runs-dir"):
         decided(tmp_path / "file")

@@ -9,8 +9,8 @@ import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.records.formats.pytorch_names import is_counter, our_name, their_names
 from dnnstack.training.weights.export import save_weights
-from dnnstack.training.weights.pytorch_names import is_counter, our_name, their_names
 from dnnstack.training.weights.source import Offered, Source, open_source
 from safetensors.numpy import load_file
 
@@ -24,7 +24,7 @@ def names_of(config: str) -> list[str]:
 
 
 @pytest.mark.parametrize("config", ["resnet18.yaml", "vgg16.yaml"])
-def test_names_lead_there_and_back(config: str) -> None:
+def test_names_lead_there_and_back(config):
     ours = names_of(config)
     theirs = their_names(ours)
     assert [our_name(theirs[name]) for name in ours] == ours
@@ -34,7 +34,7 @@ def test_names_lead_there_and_back(config: str) -> None:
         assert set(theirs.values()) == {name for name in shapes if not is_counter(name)}
 
 
-def test_names_of_other_networks_stay() -> None:
+def test_names_of_other_networks_stay():
     for config in ("alexnet.yaml", "cifar10-resnet20.yaml"):
         assert all(ours == theirs for ours, theirs in their_names(names_of(config)).items())
 
@@ -47,7 +47,7 @@ def source_of(**arrays: np.ndarray) -> Source:
     return Source(Path("run/step-1.safetensors"), "0" * 64, "dnnstack", offered)
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_what_is_written_is_read_again(tmp_path):
     """Also from an array whose memory is in another order."""
     turned = np.arange(6, dtype=np.float32).reshape(2, 3).T
     path = tmp_path / "w.safetensors"
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert set(open_source(str(path), tmp_path, print).arrays) == set(found)
 
 
-def test_a_file_of_pytorch_keeps_its_names_and_loses_its_integers(tmp_path: Path) -> None:
+def test_a_file_of_pytorch_keeps_its_names_and_loses_its_integers(tmp_path):
     header = {"n": entry("I64", [], 0, 8), "w": entry("F16", [2], 8, 12)}
     path = tmp_path / "a.safetensors"
     path.write_bytes(raw(header, bytes(12)))
@@ -68,7 +68,7 @@ def test_a_file_of_pytorch_keeps_its_names_and_loses_its_integers(tmp_path: Path
     assert {name: array.dtype for name, array in found.items()} == {"w": np.float32}
 
 
-def test_the_source_is_not_overwritten(tmp_path: Path) -> None:
+def test_the_source_is_not_overwritten(tmp_path):
     path = written(tmp_path / "w.safetensors", w=np.ones(2))
     before = path.read_bytes()
     link = tmp_path / "link.safetensors"
@@ -79,7 +79,7 @@ def test_the_source_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
     path = written(tmp_path / "w.safetensors", w=np.ones(2))
     target = tmp_path / "no" / "x.safetensors"
     with pytest.raises(CheckpointError, match=r"no/x\.safetensors: cannot be written: No such"):

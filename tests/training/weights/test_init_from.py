@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Summary
-from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
-from dnnstack.training.records.provenance import BegunFrom
+from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.formats.provenance import BegunFrom
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
 from dnnstack.training.weights.source import anchored
 from dnnstack.training.weights.start import Start
@@ -58,7 +57,7 @@ def go(config: RunConfig, backend: Backend, ear: Ear | None = None, **given: obj
 
 
 @pytest.fixture
-def base(tiny: Make, reference: Backend) -> Checkpoint:
+def base(tiny, reference):
     return end_of(go(tiny(NORM, "name=base", "train.max_steps=12"), reference))
 
 
@@ -69,9 +68,7 @@ def first_of(config: RunConfig, backend: Backend, ear: Ear | None = None) -> Che
     return end_of(go(parse_config(text, "x.yaml", changes), backend, ear))
 
 
-def test_a_run_gives_what_it_learned_and_the_rest_is_as_from_scratch(
-    tiny: Make, base: Checkpoint, reference: Backend
-) -> None:
+def test_a_run_gives_what_it_learned_and_the_rest_is_as_from_scratch(tiny, base, reference):
     fresh = first_of(tiny(NORM, "name=fresh", "freeze=batch_norm_1"), reference).arrays
     ear = Ear()
     found = first_of(
@@ -88,7 +85,7 @@ def test_a_run_gives_what_it_learned_and_the_rest_is_as_from_scratch(
     assert set(start.values) == {n for n in LEARNED if not n.startswith("head.")}
 
 
-def test_where_it_began_is_recorded(tiny: Make, base: Checkpoint, reference: Backend) -> None:
+def test_where_it_began_is_recorded(tiny, base, reference):
     done = go(tiny(NORM, f"init_from={base.path}"), reference)
     sha256 = hashlib.sha256(base.path.read_bytes()).hexdigest()
     begun = end_of(done).provenance.begun_from
@@ -106,16 +103,14 @@ def test_where_it_began_is_recorded(tiny: Make, base: Checkpoint, reference: Bac
     assert b"begun_from" not in base.path.read_bytes()
 
 
-def test_averages_are_taken_where_there_are_some(tiny: Make, reference: Backend) -> None:
+def test_averages_are_taken_where_there_are_some(tiny, reference):
     averaged = end_of(go(tiny("name=base", "optimizer.ema.decay=0.9"), reference)).arrays
     found = first_of(tiny("init_from=base"), reference).arrays
     np.testing.assert_array_equal(found["dense_1.weight"], averaged["ema/dense_1.weight"])
     assert not np.array_equal(found["dense_1.weight"], averaged["dense_1.weight"])
 
 
-def test_a_resume_does_not_read_the_file_again(
-    tiny: Make, tmp_path: Path, backend: Backend
-) -> None:
+def test_a_resume_does_not_read_the_file_again(tiny, tmp_path, backend):
     rng = np.random.default_rng(3)
     path = written(tmp_path / "w.safetensors", conv2d_1__weight=rng.normal(size=(4, 1, 5, 5)) / 9)
     config = tiny(f"init_from={path}", "optimizer.momentum=0.9", "checkpoint.every_steps=5")
@@ -143,9 +138,7 @@ def test_a_resume_does_not_read_the_file_again(
     assert events.count("init") == 1
 
 
-def test_a_run_without_checkpoint_begins_again_from_the_same_source(
-    tiny: Make, base: Checkpoint, reference: Backend
-) -> None:
+def test_a_run_without_checkpoint_begins_again_from_the_same_source(tiny, base, reference):
     done = go(tiny(NORM, "init_from=base"), reference)
     for path in (done.run / "checkpoints").iterdir():
         path.unlink()
@@ -155,9 +148,7 @@ def test_a_run_without_checkpoint_begins_again_from_the_same_source(
     assert end_of(resumed).provenance.begun_from is not None
 
 
-def test_another_source_is_not_read_by_a_resume(
-    tiny: Make, base: Checkpoint, reference: Backend
-) -> None:
+def test_another_source_is_not_read_by_a_resume(tiny, base, reference):
     done = go(tiny(NORM, "train.max_steps=2"), reference)
     for given in ("init_from=base", "train.max_steps=3"):
         ear = Ear()
@@ -169,9 +160,7 @@ def test_another_source_is_not_read_by_a_resume(
     assert "init_from" not in (done.run / "config.yaml").read_text()
 
 
-def test_a_rollback_to_the_start_goes_back_to_what_was_taken(
-    tiny: Make, tmp_path: Path, reference: Backend
-) -> None:
+def test_a_rollback_to_the_start_goes_back_to_what_was_taken(tiny, tmp_path, reference):
     """Whose rate is too large after the first update, whatever the rate."""
     weights = np.full((10, 144), 1e-3)
     path = written(tmp_path / "w.safetensors", dense_1__weight=weights)
@@ -190,7 +179,7 @@ def test_a_rollback_to_the_start_goes_back_to_what_was_taken(
     np.testing.assert_array_equal(at_start.arrays["dense_1.weight"], weights.astype(np.float32))
 
 
-def test_what_may_not_be_meant_is_said(tiny: Make, base: Checkpoint, reference: Backend) -> None:
+def test_what_may_not_be_meant_is_said(tiny, base, reference):
     ear = Ear()
     table = "{table: {inputs: [[1, 2, 3], [2, 1, 0]], targets: [0, 1], classes: [a, b]}}"
     small = "layers=[flatten, {dense: {units: 4}}, relu, {dense: {units: 2}}]"
@@ -222,9 +211,7 @@ def test_what_may_not_be_meant_is_said(tiny: Make, base: Checkpoint, reference: 
     )
 
 
-def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(
-    tiny: Make, tmp_path: Path, reference: Backend
-) -> None:
+def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(tiny, tmp_path, reference):
     parts = {"conv2d_1__bias": np.ones(4), "dense_1__bias": np.ones(10)}
     path = written(tmp_path / "w.safetensors", dense_1__weight=np.ones((10, 144)), **parts)
     advice = "init_from.skip=dense_1.*"
@@ -252,14 +239,8 @@ def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(
     ],
 )
 def test_what_cannot_be_read_ends_it_before_there_is_a_run(
-    tiny: Make,
-    base: Checkpoint,
-    reference: Backend,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    reference_to: str,
-    said: str,
-) -> None:
+    tiny, base, reference, tmp_path, monkeypatch, reference_to, said
+):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("damaged.safetensors").write_bytes(b"x" * 100)
@@ -273,7 +254,7 @@ def test_what_cannot_be_read_ends_it_before_there_is_a_run(
     assert not (tmp_path / "runs" / "tiny").exists()
 
 
-def test_a_path_counts_from_the_folder_of_the_config(tiny: Make, tmp_path: Path) -> None:
+def test_a_path_counts_from_the_folder_of_the_config(tiny, tmp_path):
     (tmp_path / "w.safetensors").touch()
     config = tiny("init_from={source: w.safetensors, skip: a.*}")
     found = anchored(config, tmp_path).init_from
@@ -294,19 +275,19 @@ def test_a_path_counts_from_the_folder_of_the_config(tiny: Make, tmp_path: Path)
         ("freeze=[a, b]", "freeze:\n  - a\n  - b\n"),
     ],
 )
-def test_how_it_is_written(tiny: Make, written_as: str, shown: str) -> None:
+def test_how_it_is_written(tiny, written_as, shown):
     text = effective_yaml(tiny(written_as))
     assert shown in text
     assert effective_yaml(parse_config(text, "x.yaml")) == text
 
 
-def test_an_option_changes_a_text_too(tiny: Make) -> None:
+def test_an_option_changes_a_text_too(tiny):
     config = tiny("init_from=x", "init_from.skip=head.*", "init_from.source=y")
     assert config.init_from is not None
     assert config.init_from.model_dump() == {"source": "y", "skip": "head.*"}
 
 
-def test_it_begins_where_its_source_ended(tiny: Make, backend: Backend) -> None:
+def test_it_begins_where_its_source_ended(tiny, backend):
     """Without a step to speak of, its validation is that of the source; from scratch it is not."""
     ended = go(tiny("name=base", "optimizer.lr=0.1"), backend).validation
     found = [
@@ -323,9 +304,7 @@ def test_it_begins_where_its_source_ended(tiny: Make, backend: Backend) -> None:
     "wrong",
     [(1, "0" * 64, "pytorch", 3), ("x", "0" * 63, "pytorch", 3), ("x", "0" * 64, "pytorch", -1)],
 )
-def test_what_a_checkpoint_says_of_it_is_checked(
-    base: Checkpoint, tmp_path: Path, wrong: tuple[Any, ...]
-) -> None:
+def test_what_a_checkpoint_says_of_it_is_checked(base, tmp_path, wrong):
     provenance = replace(base.provenance, begun_from=BegunFrom(*wrong))
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"".join(encode(base.arrays, base.state, provenance)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError
-from dnnstack.training.weights.pytorch_names import our_name
+from dnnstack.training.records.formats.pytorch_names import our_name
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import Start, begin
 
@@ -28,7 +28,7 @@ def start_of(path: Path, shapes: dict[str, Any] = SHAPES, skip: tuple[str, ...] 
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     """For three classes, with a layer more."""
     rng = np.random.default_rng(1)
     return written(
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     )
 
 
-def test_every_array_is_taken_new_or_left(file: Path) -> None:
+def test_every_array_is_taken_new_or_left(file):
     start = start_of(file)
     assert set(start.values) == {"conv1.weight", "bn1.running_mean", "bn1.running_var"}
     assert [(each.name, each.shape, each.reason) for each in start.new] == [
@@ -65,18 +65,18 @@ def test_every_array_is_taken_new_or_left(file: Path) -> None:
     }
 
 
-def test_what_is_skipped_is_initialised(file: Path) -> None:
+def test_what_is_skipped_is_initialised(file):
     start = start_of(file, skip=("bn1.*",))
     assert set(start.values) == {"conv1.weight"}
     assert {each.name: each.reason for each in start.new}["bn1.running_var"] == "init_from.skip"
 
 
-def test_a_pattern_that_matches_nothing_is_a_mistake(file: Path) -> None:
+def test_a_pattern_that_matches_nothing_is_a_mistake(file):
     with pytest.raises(ConfigError, match=r"^init_from\.skip: no array of the network matches 'b'"):
         start_of(file, skip=("bn1.*", "b"))
 
 
-def test_nothing_that_fits_is_an_error_with_both_lists(file: Path) -> None:
+def test_nothing_that_fits_is_an_error_with_both_lists(file):
     with pytest.raises(CheckpointError) as caught:
         start_of(file, {"dense_1.weight": (2, 2)})
     lines = str(caught.value).splitlines()
@@ -93,7 +93,7 @@ def test_nothing_that_fits_is_an_error_with_both_lists(file: Path) -> None:
         ("bn1.running_var", -1.0, "'bn1.running_var' contains negative numbers"),
     ],
 )
-def test_values_that_no_network_has(tmp_path: Path, name: str, value: float, said: str) -> None:
+def test_values_that_no_network_has(tmp_path, name, value, said):
     arrays = {key: np.ones(shape) for key, shape in SHAPES.items()}
     arrays[name].flat[1] = value
     given = {key.replace(".", "__"): array for key, array in arrays.items()}
@@ -103,7 +103,7 @@ def test_values_that_no_network_has(tmp_path: Path, name: str, value: float, sai
     assert len(start_of(path, skip=(name,)).values) == 4
 
 
-def test_integers_are_not_taken(tmp_path: Path) -> None:
+def test_integers_are_not_taken(tmp_path):
     header = {"fc.bias": entry("I32", [2], 0, 8), "fc.weight": entry("F32", [2, 4], 8, 40)}
     path = tmp_path / "x.safetensors"
     path.write_bytes(raw(header, bytes(40)))
@@ -113,7 +113,7 @@ def test_integers_are_not_taken(tmp_path: Path) -> None:
     assert bias.reason == "the file has it as I32, which is no floating-point type"
 
 
-def test_filters_over_the_whole_picture_are_rows_of_a_matrix(tmp_path: Path) -> None:
+def test_filters_over_the_whole_picture_are_rows_of_a_matrix(tmp_path):
     values = np.arange(24.0).reshape(2, 3, 2, 2)
     path = written(tmp_path / "x.safetensors", pre_logits__fc1__weight=values)
     start = start_of(path, {"fc6.weight": (2, 12)})
@@ -122,14 +122,14 @@ def test_filters_over_the_whole_picture_are_rows_of_a_matrix(tmp_path: Path) -> 
         start_of(path, {"fc6.weight": (3, 8)})
 
 
-def test_only_the_same_shape_fits(tmp_path: Path) -> None:
+def test_only_the_same_shape_fits(tmp_path):
     path = written(tmp_path / "x.safetensors", fc__weight=np.ones((4, 2)), fc__bias=np.ones(2))
     start = start_of(path)
     assert set(start.values) == {"fc.bias"}
     assert "fc.weight (2, 4): the file has (4, 2)" in map(str, start.new)
 
 
-def test_two_for_one_place(tmp_path: Path) -> None:
+def test_two_for_one_place(tmp_path):
     one, two = np.ones(2), np.zeros(2)
     path = written(tmp_path / "x.safetensors", fc__bias=one, module__fc__bias=two)
     start = start_of(path, {"fc.bias": (2,)})
@@ -155,18 +155,18 @@ def test_two_for_one_place(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_names_of_pytorch(theirs: str, ours: str) -> None:
+def test_names_of_pytorch(theirs, ours):
     assert our_name(theirs) == ours
 
 
-def test_a_name_of_the_network_itself_comes_first(tmp_path: Path) -> None:
+def test_a_name_of_the_network_itself_comes_first(tmp_path):
     path = written(tmp_path / "x.safetensors", features__0__weight=np.ones((2, 2)))
     taken = start_of(path, {"conv1_1.weight": (2, 2)})
     assert taken.lines() == [f"1 of 1 arrays from {path}, with PyTorch's names"]
     assert set(start_of(path, {"features.0.weight": (2, 2)}).values) == {"features.0.weight"}
 
 
-def test_vgg16_has_a_place_for_every_array_of_torchvision() -> None:
+def test_vgg16_has_a_place_for_every_array_of_torchvision():
     from dnnstack.configs import load_config
     from dnnstack.training.assemble import build_network, describe_data
 

@@ -21,6 +21,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.formulas import VARIANTS
 from ....support.op_cases import CASES
 
@@ -88,7 +89,7 @@ def sections(specs, shape, batch=4):
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.25] * shape[0])
     graphs = {
-        "train": network.train_graph(batch, "data", 16, 4, 8, scaling, Sgd(momentum=0.9)),
+        "train": composed.train_graph(network, batch, "data", 16, 4, 8, scaling, Sgd(momentum=0.9)),
         "evaluate": network.evaluate_graph(batch + 1, "data", 16, 4, scaling),
     }
     return {name: rewritten(graph, CudaBackend.rewrites) for name, graph in graphs.items()}

@@ -13,23 +13,26 @@ from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.ops.updates import ParameterUpdate
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.adam import Adam
-from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.passes.average import evaluated
 from dnnstack.training.augmentation import views_of
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.renewal import RENEW, make_renewal
+from dnnstack.training.sections import Composition
 
+from ....support import composed
 from ....support.update_formulas import FORMULAS, ByFormula
 
 COUNT, EPOCH, TOTAL = 640, 10, 20
 LATE = Group(kinds=("bias",), freeze_until=1.0)
 RULES = {
-    "adam": Optimizer(Adam(clip_norm=1.0), (LATE,), ema=True),
-    "adagrad": Optimizer(ByFormula(chosen=FORMULAS["adagrad"]), (LATE,)),
-    "sign": Optimizer(ByFormula(chosen=FORMULAS["sign"]), ema=True),
-    "muon": Optimizer(Muon(rest=Sgd(momentum=0.9)), lookahead=True),
-    "parts": Optimizer(Sgd(momentum=0.9), (LATE,), ema=True, lookahead=True, parts=4),
+    "adam": Composition(Adam(), (LATE,), clip_norm=1.0, averages=("ema",)),
+    "adagrad": Composition(ByFormula(chosen=FORMULAS["adagrad"]), (LATE,)),
+    "sign": Composition(ByFormula(chosen=FORMULAS["sign"]), averages=("ema",)),
+    "muon": Composition(Muon(rest=Sgd(momentum=0.9)), averages=("lookahead",)),
+    "parts": Composition(Sgd(momentum=0.9), (LATE,), averages=("lookahead", "ema"), parts=4),
 }
 AUGMENT = (RandomCrop(2), Rotate(10.0), Elastic(3.0, 1.0), Cutout(4))
 
@@ -41,16 +44,13 @@ def graphs(sections):
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
 
     def make(rule, augment=AUGMENT):
-        parameters = network.parameters()
-        found = []
-        for first in rule.stretches(parameters, EPOCH, TOTAL):
-            given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
-            found.append(network.train_graph(*given, augment=augment, first_step=first))
-            if rule.parts > 1:
-                found.append(network.update_graph(rule, TOTAL, EPOCH, first, found[-1]))
+        given = (network, 64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
+        step = composed.step_of(*given, augment=augment)
+        every = (step.graphs(first) for first in stretches(rule.groups, EPOCH, TOTAL))
+        found = [graph for graphs in every for graph in graphs if graph is not None]
         views = views_of("mirror+translate", 0.25)
         evaluate = network.evaluate_graph(64, "data", COUNT, EPOCH, scaling, views)
-        found.append(rule.evaluated(evaluate, parameters, ()))
+        found.append(evaluate.substituted(evaluated(found)))
         return {graph.name: rewritten(graph, CudaBackend.rewrites) for graph in found}
 
     return make
@@ -71,10 +71,12 @@ def test_what_is_counted_is_what_is_bound(bound, graphs, rule, precision, stream
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_what_measures_statistics_for_averages_is_bound(bound, sections, precision):
     """Its weights are the averages, which lie as the weights do; its counter is its own."""
-    network, rule = sections.network("deep"), Optimizer(Sgd(momentum=0.9), swa=True)
+    network, rule = sections.network("deep"), Composition(Sgd(momentum=0.9), averages=("swa",))
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
-    train = network.train_graph(64, "data", COUNT, EPOCH, TOTAL, scaling, rule, augment=AUGMENT)
-    renewal = network.renewal(64, "data", COUNT, EPOCH, scaling, rule, 1, augment=AUGMENT)
+    given = (network, 64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
+    step = composed.step_of(*given, augment=AUGMENT)
+    train, _ = step.graphs()
+    renewal = make_renewal(step.plain_graph(RENEW, network), evaluated([train]), "sgd", EPOCH, 1)
     made = {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, renewal.graph)}
     read = {t.name for t in made["renew"].tensors() if t.role in ("parameter", "state")}
     names = ["conv2d_1.weight", "conv2d_1.bias", "conv2d_2.weight", "conv2d_2.bias"]
@@ -90,13 +92,13 @@ def test_what_measures_statistics_for_averages_is_bound(bound, sections, precisi
 
 
 def test_the_plan_counts_averages_matrices_and_noise(graphs):
-    momentum = Optimizer(Sgd(momentum=0.9))
+    momentum = Composition(Sgd(momentum=0.9))
     plain_sgd = plan_memory(graphs(momentum), "fp32")
-    slow = plan_memory(graphs(Optimizer(Sgd(momentum=0.9), lookahead=True)), "fp32")
+    slow = plan_memory(graphs(Composition(Sgd(momentum=0.9), averages=("lookahead",))), "fp32")
     # Each allocation of its own is rounded up, by 512 bytes at most; rates and decays are data.
     gap = slow.optimizer - plain_sgd.optimizer
     assert plain_sgd.parameters <= gap <= plain_sgd.parameters + 20 * 512
-    muon = plan_memory(graphs(Optimizer(Muon(rest=Sgd(momentum=0.9)))), "fp32")
+    muon = plan_memory(graphs(Composition(Muon(rest=Sgd(momentum=0.9)))), "fp32")
     # Two stacks of each group: filters, and their products.
     groups = ((32, 64), (64, 576))
     stacks = sum(2 * 4 * short * (long + short) for short, long in groups)

@@ -15,6 +15,9 @@ from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ....support import composed
 
 SHAPE, BATCH = (3, 12, 12), 8
 CONV = {"filters": 16, "kernel_size": 3, "padding": "same"}
@@ -33,7 +36,7 @@ def calls(bound):
         network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
         scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
         rule = Sgd(momentum=0.9)
-        graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+        graph = composed.train_graph(network, BATCH, "data", 64, 4, 20, scaling, rule)
         table = {f"train/conv2d_2/{kind}": choice for kind, choice in choices.items()}
         layout = {"layout": "nhwc", "pad": "8", "streams": streams}
         graphs = {"train": rewritten(graph, CudaBackend.rewrites)}
@@ -79,8 +82,9 @@ def test_an_update_adds_up_what_was_left_in_slices(bound, sections, streams):
 
 def test_sums_that_more_than_the_update_reads_have_a_launch_of_their_own(bound, sections):
     network = sections.network("lenet")
-    scaling, rule = Preprocessing.standardize([0.5], [0.2]), Sgd(momentum=0.9, clip_norm=1.0)
-    graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+    scaling = Preprocessing.standardize([0.5], [0.2])
+    rule = Composition(Sgd(momentum=0.9), clip_norm=1.0)
+    graph = composed.train_graph(network, BATCH, "data", 64, 4, 20, scaling, rule)
     executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)})
     made = [call.function for call in executable.calls("train")]
     assert made.index("sum_slices") < made.index("square_sums") < made.index("sgd_update")

@@ -176,7 +176,6 @@ def test_an_executable_feeds_its_sections_from_host_memory(bound, sections):
     np.testing.assert_array_equal(feeds.staging("train").images, images[order[8 * 64 : 9 * 64]])
     np.testing.assert_array_equal(executable.read(train["images"]), images)
     assert train["images"] not in executable._store.data
-    executable.close()
 
 
 def test_sections_that_share_a_counter_go_on_where_the_other_stopped(fake_cuda):

@@ -14,6 +14,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+
 pytestmark = pytest.mark.cuda
 
 COUNT = 90
@@ -30,7 +32,7 @@ def step(backend, precision, hidden, classes, batch, ending="", **dense):
     shape = (1, 5, 4)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, classes)
     scaling = Preprocessing.standardize([0.5], [0.25])
-    graph = network.train_graph(batch, "train", COUNT, 1, 4, scaling, Sgd(momentum=0.9))
+    graph = composed.train_graph(network, batch, "train", COUNT, 1, 4, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, Options(precision, tune=False))
     if ending:
         known = executable.tuning

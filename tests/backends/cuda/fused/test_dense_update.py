@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
 from dnnstack.backends.compiling import ChoiceError
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
@@ -21,11 +20,12 @@ from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.groups import Group
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
+from ....support import composed
 from .test_tensor_dense import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
@@ -105,7 +105,7 @@ def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     shape = (1, 28, 28)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5], [0.2])
-    graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+    graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
 
 
@@ -180,7 +180,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
         return launch(kernel, stream, grid, block, arguments, shared)
 
     monkeypatch.setattr(kernels.Kernel, "launch", noted)
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", CHOICES | {SECOND: "e2-2-2-2"})
     binder = executable.binders()[0]
     parameters = binder.graph.ops[-2].parameters
@@ -201,7 +201,7 @@ def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch)
 @pytest.mark.parametrize("ending", ["tail", "batch", "tail,batch"])
 def test_only_the_last_update_takes_along(bound, ending):
     """Of two, with rates of their own, the one that the gradients of the end belong to."""
-    rule = Optimizer(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
+    rule = Composition(Sgd(momentum=0.9), (Group(names=("dense_[23].*",), rates="slow"),))
     choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
     executable, _ = bound(mlp(72, 64, rule=rule), "tf32", choices)
     assert [call.function for call in executable.calls("train")][-2:] == ["sgd_update", "step_end"]
@@ -221,9 +221,9 @@ def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
     for rule, serves in (
         (Sgd(), True),
         (Sgd(momentum=0.9, nesterov=True), True),
-        (Sgd(momentum=0.9, clip_norm=1.0), False),
+        (Composition(Sgd(momentum=0.9), clip_norm=1.0), False),
     ):
-        graph = network.train_graph(64, "data", 640, 10, 20, scaling, rule)
+        graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
         executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
         assert (KEY in offered(executable)) == serves
         executable.close()
@@ -267,22 +267,16 @@ def test_a_choice_where_it_does_not_serve_is_an_error(bound, sections):
         (Timed(6.0), timed_plans.FEW_LAUNCHES + 1, None),
     ],
 )
-def test_a_search_tries_them_in_the_whole_step_first(fake_cuda, ours, launches, wanted):
+def test_a_search_tries_them_in_the_whole_step_first(searched, ours, launches, wanted):
     """However long they take alone, for they do more."""
-    binder = SimpleNamespace(
-        products={"p": Timed(5.0, 4.0)},
-        convolutions={},
-        either={},
+    section = {
+        "products": {"p": Timed(5.0, 4.0)},
         # What is faster alone is taken, and the library's algorithm is a rival.
-        variants={"p/gemm": [("t", lambda: Timed(3.5))]},
-        at_once={"p/gemm": lambda: ours},
-        tails={},
-        together=[],
-        steps=[SimpleNamespace(call=True)] * launches,
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+        "variants": {"p/gemm": [("t", lambda: Timed(3.5))]},
+        "at_once": {"p/gemm": lambda: ours},
+        "steps": [SimpleNamespace(call=True)] * launches,
+    }
     found = {}
-    chosen = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    chosen = searched(section, rivals=found)
     assert chosen == {"p/gemm": "t1-1-0"}
     assert found.get("p/gemm") == wanted

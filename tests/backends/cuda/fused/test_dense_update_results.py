@@ -7,7 +7,8 @@ import pytest
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.graph.rewrites import rewritten
 
-from .test_tensor_dense_results import BATCH, COUNT, SHAPE, compiled_with, network
+from ....support.feeding import feed, losses_of
+from .test_tensor_dense_results import BATCH, COUNT, compiled_with, network
 
 pytestmark = pytest.mark.cuda
 
@@ -39,18 +40,8 @@ def learned(backend, precision, choices, steps=8):
     made, graph = network()
     train = {"train": rewritten(graph, backend.rewrites)}
     executable = compiled_with(backend, train, precision, choices)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
-    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
-    for tensor, values in made.initial_values(1).items():
-        executable.write(tensor, values)
-    losses = []
-    for _ in range(steps):
-        executable.run("train")
-        losses.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, made, graph, 0.02)
+    losses = losses_of(executable, graph, steps)
     # Several steps of one graph, with the next batch beside the update where that is chosen.
     executable.run("train", 16)
     weights = [executable.read(p.tensor) for p in made.parameters()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,13 +17,16 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
+from ....support.specs import layers_of
 
 NCHW = {"layout": "nchw"}
 ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))
@@ -217,24 +219,17 @@ class Timed:
         (1.0, {"b": (4.0,), "d": (3.0,)}, "d0"),
     ],
 )
-def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cuda, tail, others, wanted):
-    binder = SimpleNamespace(
-        products={},
-        convolutions={"c": Timed(7.0, 5.0)},
-        either={},
-        variants={"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
-        spared={},
-        tails={} if tail is None else {"c": lambda repeats: tail / 1e3},
-        together=[],
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
-    assert found == {"c": wanted}
+def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(searched, tail, others, wanted):
+    section = {
+        "convolutions": {"c": Timed(7.0, 5.0)},
+        "variants": {"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
+        "tails": {} if tail is None else {"c": lambda repeats: tail / 1e3},
+    }
+    assert searched(section) == {"c": wanted}
 
 
 @pytest.mark.parametrize("asked", [8.0, None])
-def test_every_section_has_its_share_of_a_search(fake_cuda, monkeypatch, asked):
+def test_every_section_has_its_share_of_a_search(searched, monkeypatch, asked):
     """The last plan is the fastest, and each costs a second."""
     now = [0.0]
     monkeypatch.setattr(timed_plans.time, "perf_counter", lambda: now[0])
@@ -245,44 +240,20 @@ def test_every_section_has_its_share_of_a_search(fake_cuda, monkeypatch, asked):
             return super().seconds(index, workspace, repeats)
 
     every = [Slow(*range(40, 0, -1)) for _ in range(2)]
-    binders = [
-        SimpleNamespace(
-            products={},
-            convolutions={name: each},
-            variants={},
-            spared={},
-            tails={},
-            together=[],
-            either={},
-        )
-        for name, each in zip("ab", every, strict=True)
-    ]
-    trial = SimpleNamespace(graphs={}, binders=lambda: binders, close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    sections = [{"convolutions": {name: each}} for name, each in zip("ab", every, strict=True)]
     monkeypatch.setattr(timed_plans, "PLAN_SECONDS", 20.0)
     options = Options("tf32", tune_seconds=asked)
-    found = timed_plans.timed_plans(lambda choices: trial, {}, options, 8.0)
+    found = searched(*sections, options=options, seconds=8.0)
     # Half of the seconds asked for, or of those for two convolutions.
     timed = 4 if asked else 20
     assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
 
 
-def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(fake_cuda):
+def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(searched):
     names = ("one/a/forward", "one/a/data")
     timed = {name: Timed(7.0, 5.0) for name in names}
     variants = {name: [("d", lambda: Timed(1.0))] for name in names}
-    binder = SimpleNamespace(
-        products={},
-        convolutions=timed,
-        variants=variants,
-        spared={},
-        tails={},
-        together=[],
-        either={},
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    found = searched({"convolutions": timed, "variants": variants})
     assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
 
 
@@ -328,15 +299,10 @@ def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):
     assert [n for n in binder.tails if "conv" in n] == ["train/conv2d_2/forward"]
 
 
-NET = (
-    LayerSpec("conv2d", options={"filters": 12, "kernel_size": 2}),
-    LayerSpec("gelu"),
-    LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[conv2d: {filters: 12, kernel_size: 2}, gelu, "
+    "conv2d: {filters: 8, kernel_size: 3, padding: same}, relu, max_pool2d, flatten, "
+    "dense: {units: 10}, softmax]"
 )
 
 
@@ -345,20 +311,10 @@ def losses(backend, options):
     shape, count = (3, 9, 9), 16
     network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    graph = network.train_graph(8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
+    graph = composed.train_graph(network, 8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, count).astype(np.int32))
-    executable.write(graph["order"], np.arange(count, dtype=np.int32))
-    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    found = []
-    for _ in range(4):
-        executable.run("train")
-        found.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.02)
+    found = losses_of(executable, graph, 4)
     executable.close()
     return found, executable
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import REWRITES, first_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -55,7 +52,6 @@ def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
     )
     executable, _ = bound({"one": draft.graph}, "tf32", CHOICES)
     assert not [c for c in executable.calls("one") if c.function.startswith("tensor_first")]
-    executable.close()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
@@ -72,16 +68,9 @@ def test_a_choice_says_which_kernel_goes_back(bound, sections, choice, precision
         assert taken == bound({"train": sections("lenet")["train"]}, precision, CHOICES)[1]
 
 
-def test_a_search_takes_the_faster_kernel(fake_cuda):
+def test_a_search_takes_the_faster_kernel(searched):
     either = {"a": {"p": lambda _: 2.0, "t": lambda _: 1.0}, "b": {"p": lambda _: 3.0}}
-    nothing = {"products": {}, "convolutions": {}, "variants": {}, "tails": {}, "together": []}
-    binder = SimpleNamespace(**nothing, either=either)
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == {
-        "a": "t",
-        "b": "p",
-    }
+    assert searched({"either": either}) == {"a": "t", "b": "p"}
 
 
 @pytest.mark.parametrize(

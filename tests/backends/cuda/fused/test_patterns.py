@@ -16,6 +16,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+
 BATCH, COUNT, CLASSES = 3, 6, 4
 
 
@@ -75,7 +77,7 @@ def network(shape, specs):
 def train_graph(net):
     pixels = Preprocessing((1 / 64,) * net.input_shape[0], (-2.0,) * net.input_shape[0])
     rule = Sgd(momentum=0.9, weight_decay=0.01)
-    return net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, rule)
+    return composed.train_graph(net, BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, rule)
 
 
 def kinds(graph: Graph) -> set[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.decisions import Together
 from dnnstack.backends.cuda.fused import tensor_conv
@@ -24,15 +22,8 @@ from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warp
 from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
-from dnnstack.graph.ops import (
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Pool2d,
-    Pool2dBackward,
-)
 
 from ....support.op_draft import Draft
 from ....support.tensor_convs import computed, draw
@@ -88,18 +79,18 @@ def section(drawn, relu, bias, whole=False):
     w = draft.floats("w", g.y[0], g.x[0], *g.window.kernel, role="parameter")
     b = draft.floats("b", g.y[0], role="parameter") if bias else None
     y, p = graph.tensor("y", (n, *g.y)), draft.out("p", *small)
-    graph.add(Conv2d(x=x, w=w, y=y, window=g.window, bias=b, activation=kind))
-    graph.add(Pool2d(x=y, y=p, window=HALVES, kind="max"))
+    graph.add(ops.Conv2d(x=x, w=w, y=y, window=g.window, bias=b, activation=kind))
+    graph.add(ops.Pool2d(x=y, y=p, window=HALVES, kind="max"))
     dp = dp_given = draft.floats("dp", *small)
     if relu:
         masked = graph.tensor("masked", small)
-        graph.add(ActivationBackward(value=p, dy=dp, dx=masked, kind="relu"))
+        graph.add(ops.ActivationBackward(value=p, dy=dp, dx=masked, kind="relu"))
         dp = masked
     dy, dx = graph.tensor("dy", (n, *g.y)), draft.out("dx", n, *g.x)
     dw, db = draft.gradient("w", *w.shape), draft.gradient("b", g.y[0]) if bias else None
-    graph.add(Pool2dBackward(x=y, y=p, dy=dp, dx=dy, window=HALVES, kind="max"))
-    graph.add(Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=g.window, bias_grad=db))
-    graph.add(Conv2dBackwardData(dy=dy, w=w, dx=dx, window=g.window))
+    graph.add(ops.Pool2dBackward(x=y, y=p, dy=dp, dx=dy, window=HALVES, kind="max"))
+    graph.add(ops.Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=g.window, bias_grad=db))
+    graph.add(ops.Conv2dBackwardData(dy=dy, w=w, dx=dx, window=g.window))
     for tensor, value in draft.values.items():
         if whole and tensor is not dp_given:
             value[...] = np.clip(np.rint(value), -1, 1)
@@ -142,7 +133,6 @@ def test_an_evaluation_takes_the_max_pool_into_the_kernel_as_training_does(bound
     (call,) = [c for c in executable.calls("evaluate") if c.function == "tensor_conv"]
     assert call.arguments["POOL"] == "1"
     assert functions(executable, "evaluate").count("max_pool") == before.count("max_pool") - 1
-    executable.close()
 
 
 def test_one_gradient_alone_may_take_it(bound):
@@ -153,7 +143,6 @@ def test_one_gradient_alone_may_take_it(bound):
     del choices["one//data"]
     executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
     assert "max_pool_backward_disjoint" in functions(executable)
-    executable.close()
 
 
 @pytest.mark.parametrize(
@@ -214,66 +203,47 @@ class Timed:
         return True
 
 
+def variants(**times):
+    """Kernels of ours, by their marks."""
+    return [(mark, lambda t=t: Timed(t)) for mark, t in times.items()]
+
+
 @pytest.mark.parametrize(
-    ("spared", "wanted"),
-    [(3.0, {"a": "p0", "b": "p0"}), (1.0, {"a": "0", "b": "t0"})],
+    ("spared", "wanted"), [(3.0, {"a": "p0", "b": "p0"}), (1.0, {"a": "0", "b": "t0"})]
 )
-def test_a_search_counts_the_launch_that_they_spare(fake_cuda, spared, wanted):
+def test_a_search_counts_the_launch_that_they_spare(searched, spared, wanted):
     """Both gradients, or none: 4 + 4 beside 5 + 2 and the max-pool's own kernel."""
-    variants = {"a": {"p": 4.0}, "b": {"t": 2.0, "p": 4.0}}
-    binder = SimpleNamespace(
-        products={},
-        convolutions={"a": Timed(5.0), "b": Timed(6.0)},
-        either={},
-        variants={
-            name: [(mark, lambda t=t: Timed(t)) for mark, t in found.items()]
-            for name, found in variants.items()
-        },
-        tails={},
-        spared={},
-        together=[Together(("a", "b"), lambda repeats: spared), Together((), None)],
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
+    section = {
+        "convolutions": {"a": Timed(5.0), "b": Timed(6.0)},
+        "variants": {"a": variants(p=4.0), "b": variants(t=2.0, p=4.0)},
+        "together": [Together(("a", "b"), lambda repeats: spared), Together((), None)],
+    }
+    assert searched(section) == wanted
 
 
-def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(fake_cuda):
-    times = {"p": 4.0, "pw": 3.0, "t": 5.0}
-    binder = SimpleNamespace(
-        products={},
-        convolutions={"a": Timed(5.0)},
-        either={},
-        variants={"a": [(mark, lambda t=t: Timed(t)) for mark, t in times.items()]},
-        tails={},
-        spared={},
-        together=[Together(("a",), lambda repeats: 1.0)],
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == {"a": "pw0"}
+def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(searched):
+    section = {
+        "convolutions": {"a": Timed(5.0)},
+        "variants": {"a": variants(p=4.0, pw=3.0, t=5.0)},
+        "together": [Together(("a",), lambda repeats: 1.0)],
+    }
+    assert searched(section, options=Options("bf16")) == {"a": "pw0"}
 
 
 @pytest.mark.parametrize(
     ("spared", "wanted"), [(3.0, {"a": "t0"}), (0.5, {"a": "0"}), (1.9, {"a": "d0"})]
 )
-def test_a_search_counts_the_moments_that_sums_spare(fake_cuda, spared, wanted):
+def test_a_search_counts_the_moments_that_sums_spare(searched, spared, wanted):
     """cuDNN's 5 and a direct kernel's 3 or 4.5 are in front of a pass for moments, 5.4 are not."""
     ways = {"t": Timed(5.4, sums=True), "d": Timed(3.0 if spared < 3.0 else 4.5)}
     if spared < 1.0:
         del ways["d"]
-    binder = SimpleNamespace(
-        products={},
-        convolutions={"a": Timed(5.0)},
-        either={},
-        variants={"a": [(mark, lambda way=way: way) for mark, way in ways.items()]},
-        tails={},
-        spared={"a": lambda repeats: spared},
-        together=[],
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    assert timed_plans.timed_plans(lambda choices: trial, {}, Options("bf16"), 1.0) == wanted
+    section = {
+        "convolutions": {"a": Timed(5.0)},
+        "variants": {"a": [(mark, lambda way=way: way) for mark, way in ways.items()]},
+        "spared": {"a": lambda repeats: spared},
+    }
+    assert searched(section, options=Options("bf16")) == wanted
 
 
 @pytest.mark.cuda

@@ -25,6 +25,8 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+
 BATCH, COUNT, CLASSES, STEPS = 6, 24, 5, 3
 
 
@@ -84,7 +86,7 @@ def network(specs):
 def train_graph(net):
     pixels = Preprocessing((1 / 64,) * 3, (-2.0,) * 3)
     rule = Sgd(momentum=0.9, weight_decay=0.01)
-    return net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, STEPS, pixels, rule)
+    return composed.train_graph(net, BATCH, "toy", COUNT, COUNT // BATCH, STEPS, pixels, rule)
 
 
 def trained(backend, net, options):

@@ -13,14 +13,7 @@ from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    ActivationBackward,
-    Conv2d,
-    Conv2dBackwardFilter,
-    Scale,
-)
+from dnnstack.graph import ops
 
 from ....support.emulated_build import COMPILER
 from ....support.op_draft import Draft
@@ -58,16 +51,18 @@ def section(drawn, kind, bias=True, data=False):
     x, dy = draft.floats("x", n, *g.x), draft.floats("dy", *large)
     w = draft.floats("w", g.y[0], g.x[0], *g.window.kernel, role="parameter")
     value, dx = graph.tensor("value", large), graph.tensor("dx", large)
-    forward = kind if kind in FROM_OUTPUT else None
-    graph.add(Conv2d(x=x, w=w, y=value, window=g.window, activation=forward, activation_alpha=0.3))
-    graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=0.3))
+    forward = kind if kind in ops.FROM_OUTPUT else None
+    graph.add(
+        ops.Conv2d(x=x, w=w, y=value, window=g.window, activation=forward, activation_alpha=0.3)
+    )
+    graph.add(ops.ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=0.3))
     dw = draft.gradient("w", g.y[0], g.x[0], *g.window.kernel)
     db = draft.gradient("b", g.y[0]) if bias else None
-    graph.add(Conv2dBackwardFilter(x=x, dy=dx, dw=dw, window=g.window, bias_grad=db))
+    graph.add(ops.Conv2dBackwardFilter(x=x, dy=dx, dw=dw, window=g.window, bias_grad=db))
     found = [dw, *([db] if bias else [])]
     if data:
         found.append(draft.out("twice", *large))
-        graph.add(Scale(x=dx, y=found[-1], factor=2.0))
+        graph.add(ops.Scale(x=dx, y=found[-1], factor=2.0))
     for array in draft.values.values():
         array.view(np.uint32)[...] &= 0xFFFF0000
     return draft, found
@@ -76,15 +71,15 @@ def section(drawn, kind, bias=True, data=False):
 @pytest.mark.parametrize("seed", range(8))
 def test_a_choice_of_it_leaves_no_other_launch(bound, seed):
     drawn, choices = drawn_of(seed)
-    kind = ACTIVATIONS[seed % len(ACTIVATIONS)]
+    kind = ops.ACTIVATIONS[seed % len(ops.ACTIVATIONS)]
     draft, _ = section(drawn, kind, bias=seed % 3 > 0)
     precision = "bf16" if drawn.bf16 else "tf32"
     executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
     calls = [call for call in executable.calls("one") if not call.function.startswith("convert")]
     executable.close()
-    found = [call for call in calls if not isinstance(call.op, Conv2d)]
+    found = [call for call in calls if not isinstance(call.op, ops.Conv2d)]
     assert [call.function for call in found] == ["tensor_filter", "sum_slices"]
-    assert found[0].arguments["SLOPE"] == str(ACTIVATIONS.index(kind))
+    assert found[0].arguments["SLOPE"] == str(ops.ACTIVATIONS.index(kind))
     assert found[0].arguments["FROM_POOL"] == "0"
     assert found[0].arguments["with"].startswith("ActivationBackward(")
 
@@ -98,7 +93,6 @@ def test_it_is_offered_and_what_it_spares_counts(bound):
     # Products of warpgroups have no slopes on the way.
     assert [mark for mark in marks if mark != "w"] == ["t", "p"]
     assert [each.names for each in binder.together] == [(KEY,)]
-    executable.close()
 
 
 def test_another_reader_of_the_gradient_needs_it_in_memory(bound):
@@ -107,7 +101,6 @@ def test_another_reader_of_the_gradient_needs_it_in_memory(bound):
     executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", CHOICES)
     (binder,) = executable.binders()
     assert {mark for mark, _ in binder.variants[KEY]} <= {"t", "w"}
-    executable.close()
 
 
 @pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -115,7 +108,7 @@ def test_another_reader_of_the_gradient_needs_it_in_memory(bound):
 @pytest.mark.parametrize("seed", range(2))
 def test_emulated(tmp_path, kind, seed):
     drawn = draw(f"{kind} {seed}", "filter")
-    kernel = Emulated(drawn, tmp_path, BIAS=1, SLOPE=ACTIVATIONS.index(kind))
+    kernel = Emulated(drawn, tmp_path, BIAS=1, SLOPE=ops.ACTIVATIONS.index(kind))
     tiling = drawn.tiling
     assert kernel.sizes() == (tiling.shared, tiling.threads, tiling.units)
     g, rng = drawn.geometry, np.random.default_rng(seed)
@@ -133,7 +126,7 @@ def test_emulated(tmp_path, kind, seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_it_computes_what_the_reference_does(cuda, seed):
     drawn, choices = drawn_of(seed)
-    kind = ACTIVATIONS[seed % len(ACTIVATIONS)]
+    kind = ops.ACTIVATIONS[seed % len(ops.ACTIVATIONS)]
     draft, found = section(drawn, kind, bias=seed % 3 > 0)
     precision = "bf16" if drawn.bf16 else "tf32"
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}

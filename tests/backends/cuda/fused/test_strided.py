@@ -79,7 +79,6 @@ def test_where_they_are_offered(bound, kind, name):
 def test_groups_are_left_to_cudnn(bound, kind):
     executable, _ = bound({"one": section(SERVED["resnet"], kind, groups=2)[0].graph}, "bf16")
     assert not offered(executable)
-    executable.close()
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
@@ -104,7 +103,6 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, kind, precision, name):
     stored = str(-(-filters // 8) * 8)
     assert [shown[end] for end in ends] == [str(2 * rows), str(2 * columns), stored]
     assert shown["POOLED"] == stored
-    executable.close()
 
 
 @pytest.mark.parametrize("kind", KERNELS)
@@ -119,7 +117,6 @@ def test_trials_compute_that_of_stride_1(bound, kind):
     assert dict(candidates._fixed(0, **ALONE))["STRIDED"] == 0
     assert candidates._window == Window((3, 3), padding=(1, 1, 1, 1))
     assert candidates._ends["y"].layout.shape == (6, 32, 32, 32)
-    executable.close()
 
 
 @pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "tw2-2-2-2", "w2-2-2-2"])

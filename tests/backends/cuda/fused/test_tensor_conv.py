@@ -154,7 +154,6 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
     # A section that no search has timed takes it as well, with bias and activation.
     (other,) = [c for c in executable.calls("evaluate") if c.function in KERNELS.values()]
     assert other.arguments == calls[0].arguments
-    executable.close()
 
 
 def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
@@ -174,7 +173,6 @@ def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
     other, _ = bound(sections("deep"), "tf32", CHOICES)
     without = [call.function for call in other.calls("train")].count("column_sums")
     assert functions.count("column_sums") == without - 1
-    other.close()
 
 
 def choice_of(drawn):
@@ -195,7 +193,6 @@ def test_any_geometry_within_the_limits_is_taken(bound, kind, warpgroups, seed):
     choices = CHOICES | {f"one//{kind}": choice}
     executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", choices)
     assert kernel in [call.function for call in executable.calls("one")]
-    executable.close()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +239,6 @@ def test_trials_are_given_pointers(bound, sections, precision):
         candidates._launch(0, {"x": 16, "w": 32, "y": 48})()
         candidates.launch(1, 0)()
         assert len({candidates.name(index) for index in range(8)}) == 8
-    executable.close()
 
 
 def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch):
@@ -256,7 +252,6 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
     assert timed_plans.begun([*found.values()]) == []
     for candidates in found.values():
         assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
-    executable.close()
 
 
 @pytest.mark.parametrize(

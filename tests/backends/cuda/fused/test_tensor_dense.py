@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_dense
@@ -19,14 +18,7 @@ from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import MatMul
 
-from ....support.tensor_products import (
-    TRANSPOSED,
-    any_way,
-    chosen,
-    functions,
-    offered,
-    section,
-)
+from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 LENET = ("train/dense_1/forward/gemm", "train/dense_1/data/gemm", "train/dense_1/filter/gemm")
@@ -144,7 +136,6 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
     # None is looked for, of the library's or of ours.
     assert not executable.binders()[0].products
     assert not offered(executable)
-    executable.close()
 
 
 def test_fp32_and_plain_calls_are_left_to_the_library(bound, sections):
@@ -223,7 +214,6 @@ def test_what_is_wrong_or_differs_is_not_verified(bound, sections, monkeypatch, 
     for candidates in offered(executable).values():
         monkeypatch.setattr(kernels.Kernel, "launch", computing(candidates, spoil))
         assert candidates.verified(0, 0) == (fault == "none")
-    executable.close()
 
 
 class Timed:
@@ -274,20 +264,11 @@ class Timed:
         ((), Timed(3.0), 0.0, None),
     ],
 )
-def test_a_search_times_them_beside_the_algorithms(fake_cuda, times, ours, tail, wanted):
+def test_a_search_times_them_beside_the_algorithms(searched, times, ours, tail, wanted):
     """And what must follow an algorithm counts to it."""
-    binder = SimpleNamespace(
-        products={"p": Timed(*times)},
-        convolutions={},
-        either={},
-        variants={"p/gemm": [("t", lambda: ours)]},
-        tails={"p/gemm": lambda repeats: tail} if tail else {},
-        together=[],
-        at_once={},
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
-    found = timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    tails = {"p/gemm": lambda repeats: tail} if tail else {}
+    variants = {"p/gemm": [("t", lambda: ours)]}
+    found = searched({"products": {"p": Timed(*times)}, "variants": variants, "tails": tails})
     assert found == ({} if wanted is None else {"p/gemm": wanted})
 
 
@@ -302,21 +283,11 @@ def test_a_search_times_them_beside_the_algorithms(fake_cuda, times, ours, tail,
         ((5.0, 4.0), Timed(4.5), timed_plans.FEW_LAUNCHES + 1, {}),
     ],
 )
-def test_a_search_keeps_what_is_nearly_as_fast(fake_cuda, times, ours, launches, rivals):
-    binder = SimpleNamespace(
-        products={"p": Timed(*times)},
-        convolutions={},
-        either={},
-        variants={"p/gemm": [("t", lambda: ours)]},
-        tails={},
-        together=[],
-        at_once={},
-        steps=[SimpleNamespace(call=True)] * launches,
-    )
-    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
-    fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+def test_a_search_keeps_what_is_nearly_as_fast(searched, times, ours, launches, rivals):
+    variants, steps = {"p/gemm": [("t", lambda: ours)]}, [SimpleNamespace(call=True)] * launches
     found = {}
-    timed_plans.timed_plans(lambda choices: trial, {}, Options("tf32"), 1.0, found)
+    section = {"products": {"p": Timed(*times)}, "variants": variants, "steps": steps}
+    searched(section, rivals=found)
     assert found == rivals
 
 
@@ -331,7 +302,6 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
     assert timed_plans.begun([*found.values()]) == []
     for candidates in found.values():
         assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
-    executable.close()
 
 
 def test_the_most_promising_of_each_are_compiled_first():
@@ -358,4 +328,3 @@ def test_drawn_products_are_taken(bound, kind, precision, seed):
     names = functions(executable, "one")
     assert "tensor_dense" in names
     assert not {"cublasSgemm", "cublasGemmEx", "bias_activation"} & {*names}
-    executable.close()

@@ -11,12 +11,15 @@ from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+from ....support.feeding import feed, losses_of
+from ....support.specs import layers_of
 from ....support.tensor_convs import computed
 from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
@@ -46,14 +49,8 @@ def test_they_compute_what_the_reference_does(cuda, kind, precision, seed):
         np.testing.assert_array_equal(mine, second)
 
 
-NET = (
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 72}),
-    LayerSpec("relu"),
-    LayerSpec("dense", options={"units": 100}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[flatten, dense: {units: 72}, relu, dense: {units: 100}, tanh, dense: {units: 10}, softmax]"
 )
 SHAPE, COUNT, BATCH = (1, 12, 12), 64, 32
 
@@ -62,7 +59,7 @@ def network():
     found = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.5], [0.25])
     rule = Sgd(momentum=0.9)
-    return found, found.train_graph(BATCH, "train", COUNT, 2, 500, scaling, rule)
+    return found, composed.train_graph(found, BATCH, "train", COUNT, 2, 500, scaling, rule)
 
 
 def compiled_with(backend, graphs, precision, choices):
@@ -79,18 +76,8 @@ def losses(backend, precision, choices):
     made, graph = network()
     train = {"train": rewritten(graph, backend.rewrites)}
     executable = compiled_with(backend, train, precision, choices)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
-    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
-    for tensor, values in made.initial_values(1).items():
-        executable.write(tensor, values)
-    found = []
-    for _ in range(8):
-        executable.run("train")
-        found.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, made, graph, 0.02)
+    found = losses_of(executable, graph, 8)
     names, choices = functions(executable, "train"), chosen(offered(executable))
     executable.close()
     return found, names, choices

@@ -12,16 +12,8 @@ from dnnstack.backends.cuda.fused.direct_conv import shapes_of
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
+from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
-from dnnstack.graph.ops import (
-    FROM_OUTPUT,
-    Activation,
-    ActivationBackward,
-    BiasGrad,
-    Conv2d,
-    Conv2dBackwardFilter,
-    Pool2d,
-)
 
 from ....support.op_draft import Draft
 from .test_direct_conv import CASES, computed, convolution
@@ -40,12 +32,12 @@ def chain(kind="gelu", picture=WHITENING[0], window=WHITENING[1], filters=WHITEN
     shape = (picture[0], filters, *window.output(*picture[2:]))
     dy, y, db = draft.floats("dy", *shape), draft.out("y", *shape), draft.gradient("db", filters)
     before, dx = (draft.graph.tensor(name, shape) for name in ("before", "dx"))
-    value = y if kind in FROM_OUTPUT else before
+    value = y if kind in ops.FROM_OUTPUT else before
     for op in (
-        Conv2d(x=x, w=w, y=before, window=window, bias=b),
-        Activation(x=before, y=y, kind=kind),
-        ActivationBackward(value=value, dy=dy, dx=dx, kind=kind),
-        BiasGrad(dy=dx, db=db),
+        ops.Conv2d(x=x, w=w, y=before, window=window, bias=b),
+        ops.Activation(x=before, y=y, kind=kind),
+        ops.ActivationBackward(value=value, dy=dy, dx=dx, kind=kind),
+        ops.BiasGrad(dy=dx, db=db),
     ):
         draft.graph.add(op)
     for tensor, values in draft.values.items():
@@ -84,14 +76,14 @@ def _result(draft, name):
 def _filters_too(draft):
     conv, _, back, _ = draft.graph.ops
     dw = draft.gradient("dw", *conv.w.shape)
-    draft.graph.add(Conv2dBackwardFilter(x=conv.x, dy=back.dx, dw=dw, window=conv.window))
+    draft.graph.add(ops.Conv2dBackwardFilter(x=conv.x, dy=back.dx, dw=dw, window=conv.window))
 
 
 def _pool(draft):
     conv = draft.graph.ops[0]
     n, channels, rows, columns = conv.y.shape
     out = draft.out("pooled", n, channels, rows // 2, columns // 2)
-    draft.graph.add(Pool2d(x=conv.y, y=out, kind="max", window=Window((2, 2), (2, 2))))
+    draft.graph.add(ops.Pool2d(x=conv.y, y=out, kind="max", window=Window((2, 2), (2, 2))))
 
 
 @pytest.mark.parametrize(
@@ -169,13 +161,13 @@ def test_both_ways_are_those_of_the_reference(cuda, kind, shape):
     assert not executable.notices
     names = [call.function for call in executable.calls("one")]
     assert "tensor_direct_conv" in names
-    assert ("tensor_direct_sums" in names) == (kind not in FROM_OUTPUT)
+    assert ("tensor_direct_sums" in names) == (kind not in ops.FROM_OUTPUT)
     sums = executable.read(db)
     want, reference = computed(ReferenceBackend(1), draft, y, Options("fp64"))
     np.testing.assert_allclose(got, want, rtol=2.0**-8, atol=1e-5)
     total = reference.read(db)
     # The slope of one that follows from its output is that of a rounded one.
-    near = 8e-3 if kind in FROM_OUTPUT else 2e-3
+    near = 8e-3 if kind in ops.FROM_OUTPUT else 2e-3
     np.testing.assert_allclose(sums, total, rtol=near, atol=near * np.abs(total).max())
     executable.run("one")
     np.testing.assert_array_equal(executable.read(db), sums)

@@ -25,7 +25,7 @@ GEOMETRIES = {
 
 
 @pytest.fixture(autouse=True)
-def arrays_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def arrays_of_numpy(monkeypatch):
     stand_in = SimpleNamespace(full=np.full, asarray=np.asarray, lib=np.lib)
     for module in (conv_check, operand):
         monkeypatch.setattr(module, "cupy", lambda: stand_in)
@@ -75,7 +75,7 @@ def verdict(kind, geometry, rounding=(), share=0.0, relu=False, nhwc=True):
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("kind", OUTPUT)
-def test_what_is_lost_shows(kind: str, geometry: str) -> None:
+def test_what_is_lost_shows(kind, geometry):
     assert verdict(kind, geometry)
     for operand_ in {"x", "w", "y"} - {OUTPUT[kind]}:
         assert not verdict(kind, geometry, operand_)
@@ -83,17 +83,17 @@ def test_what_is_lost_shows(kind: str, geometry: str) -> None:
     assert not verdict(kind, geometry, share=1.1 * LOST)
 
 
-def test_a_plan_with_relu_is_compared_with_relu() -> None:
+def test_a_plan_with_relu_is_compared_with_relu():
     assert verdict("forward", "padded", relu=True)
     assert not verdict("forward", "padded", "xw", relu=True)
 
 
-def test_a_plain_layout_is_tried_too() -> None:
+def test_a_plain_layout_is_tried_too():
     assert verdict("filter", "padded", nhwc=False)
     assert not verdict("filter", "padded", "xy", nhwc=False)
 
 
-def test_signs_never_cancel_and_sums_stay_small() -> None:
+def test_signs_never_cancel_and_sums_stay_small():
     for pictures in (1, 2, 3, 4, 9, 10, 128, 1000):
         sums = np.cumsum(signs(pictures))
         assert pictures**0.5 - 1 < sums[-1] <= sums.max() < pictures**0.5 + 3

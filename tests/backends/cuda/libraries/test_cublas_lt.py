@@ -34,7 +34,7 @@ class Silent(CublasLt):
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("tf32", [False, True])
-def test_warm_asks_for_aligned_and_for_odd_sizes(fails: bool, tf32: bool) -> None:
+def test_warm_asks_for_aligned_and_for_odd_sizes(fails, tf32):
     library = Silent(fails)
     library.warm(tf32)
     assert library.called.count("cublasLtMatmulAlgoGetHeuristic") == 2

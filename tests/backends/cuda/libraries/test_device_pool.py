@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -48,7 +48,7 @@ def inside(device: Device, memory: Memory, size: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_two_users_share_a_byte(seed: int) -> None:
+def test_no_two_users_share_a_byte(seed):
     dice, (device, pool) = random.Random(seed), made()
     held: list[tuple[int, int, Memory]] = []
     for _ in range(400):
@@ -73,7 +73,7 @@ def test_no_two_users_share_a_byte(seed: int) -> None:
     assert (pool.held_bytes(), pool.free_bytes(), device.segments) == (0, 0, {})
 
 
-def test_what_comes_back_is_used_again() -> None:
+def test_what_comes_back_is_used_again():
     device, pool = made()
     first = pool.take(100 * KB, 1).ptr
     assert pool.take(100 * KB, 1).ptr == first
@@ -84,7 +84,7 @@ def test_what_comes_back_is_used_again() -> None:
     assert device.asked == 1
 
 
-def test_the_smallest_that_fits_is_taken() -> None:
+def test_the_smallest_that_fits_is_taken():
     device, pool = made()
     held = [pool.take(size * KB, 1) for size in (64, 16, 32)]
     wanted = held[2].ptr
@@ -93,7 +93,7 @@ def test_the_smallest_that_fits_is_taken() -> None:
     assert device.asked == 3
 
 
-def test_each_stream_has_its_own() -> None:
+def test_each_stream_has_its_own():
     """What another stream has launched may still use it."""
     device, pool = made()
     first = pool.take(KB, 1).ptr
@@ -102,7 +102,7 @@ def test_each_stream_has_its_own() -> None:
     assert device.asked == 2
 
 
-def test_where_memory_runs_out_the_reserve_is_freed_first() -> None:
+def test_where_memory_runs_out_the_reserve_is_freed_first():
     spared: list[int] = []
     device, pool = made(100 * KB, lambda: spared.append(1))
     held = pool.take(10 * KB, 1)
@@ -114,7 +114,7 @@ def test_where_memory_runs_out_the_reserve_is_freed_first() -> None:
     del held
 
 
-def test_a_part_that_is_used_keeps_its_segment() -> None:
+def test_a_part_that_is_used_keeps_its_segment():
     device, pool = made(100 * KB)
     pool.take(100 * KB, 1)
     part = pool.take(10 * KB, 1)
@@ -123,7 +123,7 @@ def test_a_part_that_is_used_keeps_its_segment() -> None:
     assert inside(device, part, 10 * KB)
 
 
-def test_where_it_runs_out_what_lies_in_circles_is_given_back() -> None:
+def test_where_it_runs_out_what_lies_in_circles_is_given_back():
     device, pool = made(room=100 * KB)
     gc.disable()
     try:
@@ -137,7 +137,7 @@ def test_where_it_runs_out_what_lies_in_circles_is_given_back() -> None:
 
 
 @pytest.fixture
-def _often_collected() -> Iterator[None]:
+def _often_collected():
     before = gc.get_threshold()
     gc.set_threshold(1)
     yield
@@ -145,7 +145,7 @@ def _often_collected() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_often_collected")
-def test_a_collection_may_give_back_at_any_moment() -> None:
+def test_a_collection_may_give_back_at_any_moment():
     _, pool = made()
 
     def work(seed: int) -> None:
@@ -161,7 +161,7 @@ def test_a_collection_may_give_back_at_any_moment() -> None:
     assert pool.free_bytes() == pool.held_bytes() > 0
 
 
-def test_nothing_takes_a_block_all_the_same() -> None:
+def test_nothing_takes_a_block_all_the_same():
     _, pool = made()
     first, second = pool.take(0, 1), pool.take(0, 1)
     assert first.ptr != second.ptr

@@ -74,10 +74,7 @@ OTHERS = {
         replace(BASE, operands=(*BASE.operands, ("bias", operand((1, 16, 1, 1))))),
         replace(
             BASE,
-            operands=(
-                ("x", Operand(SIZES["x"], (324, 1, 36, 4), "float32")),
-                *BASE.operands[1:],
-            ),
+            operands=(("x", Operand(SIZES["x"], (324, 1, 36, 4), "float32")), *BASE.operands[1:]),
         ),
     ],
     "window": [replace(BASE, window=Window((3, 3), dilation=(2, 2)))],

@@ -16,6 +16,8 @@ from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ....support import composed
+
 SIZES = st.integers(1, 7)
 RULES = Geometry({"layout": "nhwc", "pad": "8"}, "bfloat16")
 
@@ -122,7 +124,7 @@ def test_dense_weights_lie_alike_in_training_and_in_evaluation():
     shape = (3, 6, 6)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    train = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd())
+    train = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd())
     for graph in (train, network.evaluate_graph(4, "data", 8, 2, scaling)):
         layouts = plan_layouts({graph.name: graph}, RULES)
         by_name = {tensor.name: layout for tensor, layout in layouts.items()}
@@ -155,7 +157,7 @@ def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
     shape = (1, 5, 4)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5], [0.25])
-    graph = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
+    graph = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
     graph = rewritten(graph, CudaBackend.rewrites if fusion else {})
     layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, "bfloat16"))
     by_name = {tensor.name: layout for tensor, layout in layouts.items()}

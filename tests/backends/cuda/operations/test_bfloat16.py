@@ -8,24 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import (
-    ACTIVATIONS,
-    Activation,
-    ActivationBackward,
-    BatchNormInference,
-    MatMul,
-    Pool2d,
-    Scale,
-)
 
 from ....support import op_cases
 from ....support.op_cases import CASES
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
+from ....support.opened import opened
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
 KINDS = (*KINDS, "Lrn")
@@ -36,10 +27,7 @@ ROUNDING = {"bf16": 2.0**-9, "fp32": 2.0**-21}
 
 @pytest.fixture(scope="module")
 def backend():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    return opened("cuda")
 
 
 @pytest.mark.cuda
@@ -87,7 +75,7 @@ def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, 
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("kind", ops.ACTIVATIONS)
 @pytest.mark.parametrize("name", ["activation", "activation_backward"])
 def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatch):
     """In bfloat16, where slopes and limits come from approximations: as in the reference.
@@ -124,8 +112,10 @@ def test_a_window_with_a_number_that_is_none_has_none(backend, name, rounded):
         for name, value in (("mean", 0.0), ("var", 1.0))
     )
     lying, y = draft.out("same", *x.shape), draft.out("y", *case.output(channels))
-    draft.graph.add(BatchNormInference(x=x, y=lying, running_mean=mean, running_var=var, eps=1e-12))
-    draft.graph.add(Pool2d(x=lying, y=y, window=case.window, kind="max"))
+    draft.graph.add(
+        ops.BatchNormInference(x=x, y=lying, running_mean=mean, running_var=var, eps=1e-12)
+    )
+    draft.graph.add(ops.Pool2d(x=lying, y=y, window=case.window, kind="max"))
     got, want = beside_the_reference(backend, rounded, draft, "y")
     assert 0 < np.isnan(want).sum() < want.size
     np.testing.assert_array_equal(got, want)
@@ -154,10 +144,10 @@ def test_a_saturated_scaled_tanh_has_no_slope(backend, precision):
     w = graph.tensor("w", (8, 16), role="parameter")
     dy = graph.tensor("dy", (4, 8), role="input")
     c, y, dz, dx = (graph.tensor(name, (4, 8)) for name in ("c", "y", "dz", "dx"))
-    graph.add(MatMul(a=x, b=w, c=c, transpose_b=True))
-    graph.add(Activation(x=c, y=y, kind="scaled_tanh"))
-    graph.add(Scale(x=dy, y=dz, factor=1.0))
-    graph.add(ActivationBackward(value=y, dy=dz, dx=dx, kind="scaled_tanh"))
+    graph.add(ops.MatMul(a=x, b=w, c=c, transpose_b=True))
+    graph.add(ops.Activation(x=c, y=y, kind="scaled_tanh"))
+    graph.add(ops.Scale(x=dy, y=dz, factor=1.0))
+    graph.add(ops.ActivationBackward(value=y, dy=dz, dx=dx, kind="scaled_tanh"))
     graph.results.update(dx=dx)
     executable = backend.compile({"one": graph}, Options(precision, tune=False))
     executable.write(x, np.full(x.shape, 2.0, np.float32))

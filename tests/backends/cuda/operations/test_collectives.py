@@ -15,9 +15,11 @@ from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.common.errors import BackendUnavailableError, LibraryError
 from dnnstack.graph.ops import Accumulate, AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
+
+from ....support import composed
 
 MARK = bytes(range(100, 228))
 
@@ -98,12 +100,12 @@ def step(sections):
         network = sections.network(net)
         for layer in network.every_layer():
             if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
-                layer.parallel = layer.count
-        sgd = Sgd(momentum=0.9, weight_decay=decay, weight_decay_on="weights", clip_norm=clip)
-        rule = Optimizer(sgd, groups, ema=True, parts=parts, ranks=ranks, buckets=buckets)
-        train = network.train_graph(12, "data", 48, 4, 8, scaling, rule)
-        update = network.update_graph(rule, 8, 4, 0, train)
-        return {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, update)}
+                layer.parallel = "filters" if layer.kind == "conv2d" else "units"
+        sgd = Sgd(momentum=0.9, weight_decay=decay, weight_decay_on="weights")
+        added = {"averages": ("ema",), "parts": parts, "ranks": ranks, "buckets": buckets}
+        rule = Composition(sgd, groups, clip, **added)
+        found = composed.graphs(network, 12, "data", 48, 4, 8, scaling, rule)
+        return {g.name: rewritten(g, CudaBackend.rewrites) for g in found}
 
     return make
 

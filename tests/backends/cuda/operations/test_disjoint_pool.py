@@ -27,6 +27,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases_windows import POOLS
@@ -291,7 +292,7 @@ def test_a_residual_network_calls_nothing_else(bound, precision):
     shape = (3, 16, 16)
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    graph = network.train_graph(8, "train", 16, 2, 50, scaling, Sgd(momentum=0.9))
+    graph = composed.train_graph(network, 8, "train", 16, 2, 50, scaling, Sgd(momentum=0.9))
     executable, _ = bound({"one": rewritten(graph, CudaBackend.rewrites)}, precision)
     found = Counter(c.function for c in executable.calls("one") if "pool" in c.function.lower())
     assert found == {"disjoint_pool": 2, "disjoint_pool_backward": 2}

@@ -23,6 +23,9 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+from ....support.feeding import feed, losses_of
+
 COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)
 
 
@@ -40,24 +43,14 @@ def train_graph(filters, stride):
     network = Network(build_layers(specs, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     rule = Sgd(momentum=0.9)
-    return network, network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, rule)
+    return network, composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, rule)
 
 
 def losses(backend, options, filters, stride):
     network, graph = train_graph(filters, stride)
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(3)
-    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
-    executable.write(graph["images"], pictures)
-    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
-    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
-    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
-    for tensor, values in network.initial_values(1).items():
-        executable.write(tensor, values)
-    found = []
-    for _ in range(3):
-        executable.run("train")
-        found.append(float(executable.read(graph["loss"])[0]))
+    feed(executable, network, graph, 0.02)
+    found = losses_of(executable, graph, 3)
     executable.close()
     return found
 

@@ -12,11 +12,15 @@ from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
+
 
 def steps_of_muon(bound, sections, streams, choices=None):
     """The network's filters are of two heights, so of two groups."""
     network, scaling = sections.network("cifar"), Preprocessing.standardize([0.5] * 3, [0.2] * 3)
-    graph = network.train_graph(16, "data", 64, 4, 8, scaling, Muon(rest=Sgd(), iterations=2))
+    graph = composed.train_graph(
+        network, 16, "data", 64, 4, 8, scaling, Muon(rest=Sgd(), iterations=2)
+    )
     plain = {"layout": "nhwc", "streams": streams}
     executable, _ = bound({"train": graph}, choices=plain | (choices or {}))
     (binder,) = executable.binders()

@@ -24,6 +24,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support import composed
 from ....support.plugin_files import _forgotten, everything
 
 __all__ = ["_forgotten", "everything"]
@@ -56,7 +57,9 @@ def graphs(loss="log_cosh", rule="sign_sgd", own=True):
     update = RULES[rule]() if own else Sgd(momentum=0.9)
     augment = (AUGMENTATIONS["random_flip"](), AUGMENTATIONS["contrast"](0.5)) if own else ()
     found = {
-        "train": network.train_graph(4, "data", 16, 4, 8, scaling, update, augment=augment),
+        "train": composed.train_graph(
+            network, 4, "data", 16, 4, 8, scaling, update, augment=augment
+        ),
         "evaluate": network.evaluate_graph(5, "data", 16, 4, scaling),
     }
     return {name: rewritten(graph, CudaBackend.rewrites) for name, graph in found.items()}

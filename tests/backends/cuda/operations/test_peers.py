@@ -139,7 +139,6 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert (int(parts), int(uncounted)) == (near.size, near.size)
     assert (part.size, kept.size, step_.size) == (3, 3 * near.size, 1)
     assert not any(name == "allReduce" for name, *_ in FakeComm.last.asked)
-    executable.close()
 
 
 def test_of_several_parts_each_counts_itself(bound, step, near, monkeypatch):
@@ -154,7 +153,6 @@ def test_of_several_parts_each_counts_itself(bound, step, near, monkeypatch):
     assert source.data.ptr == values.data.ptr == executable._store.arenas["sums"].data.ptr
     assert (float(scale), part) == (1.0, 0)
     assert (int(parts), int(uncounted)) == (3 * near.size, 3 * (near.size - 1))
-    executable.close()
 
 
 @pytest.mark.parametrize("refused", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle", "another"])
@@ -186,7 +184,6 @@ def test_ranks_that_cannot_reach_it_take_nccl(bound, step, near, monkeypatch, re
     # Nobody frees what another may still have open.
     assert len(near.gathered) == 3
     assert near.gathered_before_free in (None, 3)
-    executable.close()
 
 
 def test_a_rank_on_another_machine_is_no_peer(near, monkeypatch):
@@ -206,7 +203,6 @@ def test_who_asks_for_it_gets_nccl(bound, step, near, monkeypatch):
     executable, _ = bound(step(near.size, near.size), "tf32", FURTHEST)
     assert not {*SUMS} & {*functions(executable)}
     assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
-    executable.close()
 
 
 def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
@@ -216,7 +212,6 @@ def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
     names = functions(executable)
     assert not {*SUMS} & {*names}
     assert "add_metrics" in names
-    executable.close()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -257,7 +252,6 @@ def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypa
     fours = [*range(split), *range(split + gap, int(given[3]) + gap)]
     assert sorted({(begin + four) // 8 for four in fours}) == np.flatnonzero(own).tolist()
     assert (own ^ rest).all()
-    executable.close()
 
 
 def happened_before(launches, waits, op):
@@ -314,7 +308,6 @@ def test_a_sum_beside_backward_waits_for_its_gradients(
             if type(call.op).__name__ == "Conv2dBackwardFilter"
         )
         assert calls[filters + 1 : filters + 3] == ["sum_slices", "add_over_ranks"]
-    executable.close()
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -339,7 +332,6 @@ def test_the_next_part_is_gathered_with_the_sum(bound, step, near, monkeypatch, 
     found.clear()
     made._record_in_turn(("train", "update"), 1)
     assert [name for name, _, _ in found].count("gather_batch") == 2
-    made.close()
 
 
 def test_without_fusion_the_sum_is_a_launch_by_itself(bound, step, near):
@@ -347,7 +339,6 @@ def test_without_fusion_the_sum_is_a_launch_by_itself(bound, step, near):
     names = functions(made)
     assert "add_over_ranks" in names
     assert "ranks_end" not in names
-    made.close()
 
 
 @pytest.mark.parametrize(
@@ -359,7 +350,6 @@ def test_what_comes_between_keeps_the_sum_apart(bound, step, near, between):
     names = functions(made)
     assert "add_over_ranks" in names
     assert "ranks_end" not in names
-    made.close()
 
 
 def test_a_second_update_has_no_part_in_the_sum(bound, step, near, monkeypatch):
@@ -376,7 +366,6 @@ def test_a_second_update_has_no_part_in_the_sum(bound, step, near, monkeypatch):
     other = next(given for name, _, given in found if name == "sgd_update")
     tables = [np.asarray(given[at]).reshape(-1, 2) for given, at in ((summed, 16), (other, 5))]
     assert all(table[:, 0].any() for table in tables)
-    made.close()
 
 
 def test_a_trial_launch_of_the_update_keeps_the_metrics_of_the_part(bound, step, near):
@@ -389,7 +378,6 @@ def test_a_trial_launch_of_the_update_keeps_the_metrics_of_the_part(bound, step,
     with made._restored(made._sections["update"]):
         sums.array.set(np.zeros(3))
     assert np.asarray(sums.array.get()).tolist() == [1.0, 2.0, 3.0]
-    made.close()
 
 
 def test_a_sum_has_as_much_memory_as_it_needs(bound, step, near, monkeypatch):
@@ -410,7 +398,6 @@ def test_a_sum_has_as_much_memory_as_it_needs(bound, step, near, monkeypatch):
     counted = plan_memory(graphs, "tf32").libraries
     monkeypatch.setenv(SWITCH, "0")
     assert counted - plan_memory(graphs, "tf32").libraries == sum(taken)
-    made.close()
 
 
 @pytest.mark.parametrize("ranks", [2, 5, memory.MOST_RANKS])

@@ -15,47 +15,45 @@ from dnnstack.graph.augmentations import (
     Recolour,
     Rotate,
 )
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam, Adamw
-from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
-from dnnstack.optimizers.optimizer import Optimizer, as_optimizer
+from dnnstack.optimizers.rules import Rule
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.passes.average import evaluated
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition, kept
+
+from ....support import composed
+from ....support.specs import layers_of
 
 pytestmark = pytest.mark.cuda
 
 COUNT, BATCH, STEPS, TOTAL = 96, 32, 7, 50
 # Numbers of channels that are padded; filters wide and tall as matrices. No bias is before
 # batch_norm: its gradient would be rounding errors, which Adam takes for a direction.
-NET = (
-    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3, "use_bias": False}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("max_pool2d"),
-    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 1, "use_bias": False}),
-    LayerSpec("tanh"),
-    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
-    LayerSpec("avg_pool2d"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 30}),
-    LayerSpec("tanh"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+NET = layers_of(
+    "[conv2d: {filters: 20, kernel_size: 3, use_bias: false}, batch_norm, relu, max_pool2d, "
+    "conv2d: {filters: 33, kernel_size: 1, use_bias: false}, tanh, "
+    "conv2d: {filters: 18, kernel_size: 3, padding: same}, avg_pool2d, flatten, "
+    "dense: {units: 30}, tanh, dense: {units: 10}, softmax]"
 )
 SGD = Sgd(momentum=0.9, nesterov=True, weight_decay=0.01)
 FROZEN = Group(names=("conv2d_1.*",), freeze_after=1.0)
 LATE = Group(names=("conv2d_2.*", "dense_1.bias"), freeze_until=1.0, lr_factor=3.0)
 RULES = {
-    "sgd in groups": Optimizer(SGD, (FROZEN, Group(kinds=("bias",), lr_factor=4.0), LATE)),
-    "adam": Adam(betas=(0.8, 0.9), eps=1e-2, weight_decay=0.1, clip_norm=1.0),
-    "adamw in groups": Optimizer(Adamw(eps=1e-2, weight_decay=0.1), (FROZEN, LATE)),
+    "sgd in groups": Composition(SGD, (FROZEN, Group(kinds=("bias",), lr_factor=4.0), LATE)),
+    "adam": Composition(Adam(betas=(0.8, 0.9), eps=1e-2, weight_decay=0.1), clip_norm=1.0),
+    "adamw in groups": Composition(Adamw(eps=1e-2, weight_decay=0.1), (FROZEN, LATE)),
     "muon": Muon(rest=SGD, rescale=True, weight_decay=0.1, iterations=3),
     "muon, adam": Muon(rest=Adam(eps=1e-2), momentum=0.6, nesterov=False, iterations=4),
-    "averages": Optimizer(SGD, (FROZEN,), ema=True, lookahead=True),
-    "parts": Optimizer(Sgd(momentum=0.9, clip_norm=0.3), (FROZEN, LATE), ema=True, parts=4),
+    "averages": Composition(SGD, (FROZEN,), averages=("lookahead", "ema")),
+    "parts": Composition(
+        Sgd(momentum=0.9), (FROZEN, LATE), clip_norm=0.3, averages=("ema",), parts=4
+    ),
 }
 
 
@@ -64,22 +62,18 @@ def trained(backend, rule, precision, residency="device", augment=()):
     shape = (3, 12, 12)
     network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    rule, per_epoch = as_optimizer(rule), COUNT // BATCH
+    rule = Composition(rule) if isinstance(rule, Rule) else rule
+    per_epoch = COUNT // BATCH
     parameters = network.parameters()
     statistics = tuple(s.tensor for s in network.running_statistics())
     phases = []
-    for first in rule.stretches(parameters, per_epoch, TOTAL):
-        graph = network.train_graph(
-            *(BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule),
-            augment=augment,
-            first_step=first,
-        )
-        later = (TOTAL, per_epoch, first, graph)
-        update = network.update_graph(rule, *later) if rule.parts > 1 else None
-        phases.append((first, graph, update))
+    given = (network, BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule)
+    step = composed.step_of(*given, augment=augment)
+    for first in stretches(rule.groups, per_epoch, TOTAL):
+        phases.append((first, *step.graphs(first)))
     evaluate = network.evaluate_graph(COUNT, "train", COUNT, 1, scaling)
-    evaluate = rule.evaluated(evaluate, parameters, statistics)
     graphs = [graph for phase in phases for graph in phase[1:] if graph is not None]
+    evaluate = evaluate.substituted(evaluated(graphs))
     sections = {graph.name: graph for graph in (*graphs, evaluate)}
     executable = backend.compile(sections, Options(precision, tune=False, residency=residency))
     train = phases[0][1]
@@ -97,7 +91,7 @@ def trained(backend, rule, precision, residency="device", augment=()):
     values = network.initial_values(1)
     for tensor, array in values.items():
         executable.write(tensor, array)
-    for average, of in rule.averages(parameters, statistics).items():
+    for average, of in composed.averages(rule, parameters, statistics).items():
         executable.write(average, values[of])
     losses = []
     for step in range(STEPS):
@@ -107,7 +101,7 @@ def trained(backend, rule, precision, residency="device", augment=()):
             executable.run(update.name)
         losses.append(float(executable.read(graph["loss"])[0]))
     executable.run(evaluate.name)
-    tensors = (*network.learned(), *rule.state(parameters, statistics))
+    tensors = (*network.learned(), *kept(rule, parameters, statistics))
     found = {tensor.name: executable.read(tensor) for tensor in tensors}
     return losses, found, executable.read(evaluate["sums"]), executable, parameters
 

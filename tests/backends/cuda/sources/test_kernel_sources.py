@@ -342,8 +342,7 @@ def with_max_pool(kind, stored):
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize(
-    ("kind", "pooled"),
-    [("sums", False), *product(("forward", "data", "filter"), (False, True))],
+    ("kind", "pooled"), [("sums", False), *product(("forward", "data", "filter"), (False, True))]
 )
 def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     if not libraries():

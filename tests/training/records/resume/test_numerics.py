@@ -13,7 +13,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import Warned
 from dnnstack.configs import RunConfig
 from dnnstack.training.records import numerics
-from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
 from dnnstack.training.records.numerics import NUMERICS, changes_since, versions_of
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -33,7 +33,7 @@ def made(tiny: Make, reference: Backend) -> Checkpoint:
     return read_checkpoint(half.checkpoint)
 
 
-def test_a_checkpoint_and_the_log_name_versions(tiny: Make, reference: Backend) -> None:
+def test_a_checkpoint_and_the_log_name_versions(tiny, reference):
     found = made(tiny, reference)
     versions = found.provenance.versions
     assert versions == {
@@ -48,7 +48,7 @@ def test_a_checkpoint_and_the_log_name_versions(tiny: Make, reference: Backend) 
     assert said(found, reference) == []
 
 
-def test_other_versions_are_told(tiny: Make, reference: Backend) -> None:
+def test_other_versions_are_told(tiny, reference):
     found = made(tiny, reference)
     before = {**found.provenance.versions, "Python": "3.9.1", "Pillow": "1.0", "threads": "99"}
     del before["dnnstack"]
@@ -59,7 +59,7 @@ def test_other_versions_are_told(tiny: Make, reference: Backend) -> None:
     ]
 
 
-def test_numbers_of_an_older_version_are_a_warning(tiny: Make, reference: Backend) -> None:
+def test_numbers_of_an_older_version_are_a_warning(tiny, reference):
     found = made(tiny, reference)
     (text,) = said(replace(found, provenance=replace(found.provenance, numerics=0)), reference)
     assert isinstance(text, Warned)
@@ -68,14 +68,14 @@ def test_numbers_of_an_older_version_are_a_warning(tiny: Make, reference: Backen
     assert "\n" not in text
 
 
-def test_numbers_of_a_newer_version_are_told_too(tiny: Make, reference: Backend) -> None:
+def test_numbers_of_a_newer_version_are_told_too(tiny, reference):
     found = made(tiny, reference)
     newer = replace(found, provenance=replace(found.provenance, numerics=NUMERICS + 1))
     (text,) = said(newer, reference)
     assert "(it is newer than this one)" in text
 
 
-def test_a_resume_says_it_once(tiny: Make, reference: Backend) -> None:
+def test_a_resume_says_it_once(tiny, reference):
     config = tiny()
     half = go(config, reference, stop_at=3)
     assert half.checkpoint is not None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, LockedError, Warned
 from dnnstack.configs import effective_yaml
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.runs import create_run
 from dnnstack.training.trainer import train
 
-from ....support.resuming import NOWHERE, RULES, Ear, Make, go
+from ....support.resuming import NOWHERE, RULES, Ear, go
 
 
 @pytest.mark.parametrize(
@@ -27,9 +24,7 @@ from ....support.resuming import NOWHERE, RULES, Ear, Make, go
         ("data.dataset={strokes: {train_count: 300}}", "data.dataset"),
     ],
 )
-def test_a_config_that_does_not_fit_lists_the_differences(
-    tiny: Make, reference: Backend, override: str, wanted: str
-) -> None:
+def test_a_config_that_does_not_fit_lists_the_differences(tiny, reference, override, wanted):
     half = go(tiny(), reference, stop_at=1)
     source = open_resume(half.run, lambda text: None)
     with pytest.raises(CheckpointError, match="does not fit the config") as caught:
@@ -39,7 +34,7 @@ def test_a_config_that_does_not_fit_lists_the_differences(
     open_resume(half.run, lambda text: None).close()
 
 
-def test_what_may_change_is_told(tiny: Make, reference: Backend) -> None:
+def test_what_may_change_is_told(tiny, reference):
     half = go(tiny(), reference, stop_at=1)
     ear = Ear()
     source = open_resume(half.run, ear.notice)
@@ -50,21 +45,21 @@ def test_what_may_change_is_told(tiny: Make, reference: Backend) -> None:
     assert isinstance(ear.notices[0], Warned)
 
 
-def test_momentum_cannot_appear_from_nowhere(tiny: Make, reference: Backend) -> None:
+def test_momentum_cannot_appear_from_nowhere(tiny, reference):
     half = go(tiny(), reference, stop_at=1)
     source = open_resume(half.run, lambda text: None)
     with pytest.raises(CheckpointError, match=r"kept nothing of each .* needs 'momentum'"):
         train(tiny("optimizer.momentum=0.9"), reference, NOWHERE, resume=source)
 
 
-def test_a_shorter_training_than_the_checkpoint(tiny: Make, reference: Backend) -> None:
+def test_a_shorter_training_than_the_checkpoint(tiny, reference):
     half = go(tiny(), reference, stop_at=9)
     source = open_resume(half.run, lambda text: None)
     with pytest.raises(CheckpointError, match=r"is of step 9, but the config ends .* 5 steps"):
         train(tiny("train.max_steps=5"), reference, NOWHERE, resume=source)
 
 
-def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
+def test_a_run_in_use_is_not_resumed(tiny, tmp_path):
     with (
         create_run(tmp_path, "tiny", effective_yaml(tiny()), print) as run,
         pytest.raises(LockedError),
@@ -72,14 +67,14 @@ def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
         open_resume(run.path, print)
 
 
-def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
+def test_what_cannot_be_resumed(tiny, tmp_path):
     with pytest.raises(CheckpointError, match="is not the folder of a run"):
         open_resume(tmp_path, print)
     with pytest.raises(CheckpointError, match="no such file"):
         open_resume(tmp_path / "missing.safetensors", print)
 
 
-def test_checkpoints_without_manifests_are_not_written_over(tiny: Make, reference: Backend) -> None:
+def test_checkpoints_without_manifests_are_not_written_over(tiny, reference):
     """A lost manifest must not cost the checkpoint: it verifies itself when it is named."""
     half = go(tiny(*RULES["momentum"]), reference, stop_at=9)
     (saved,) = (half.run / "checkpoints").glob("step-*.safetensors")
@@ -91,7 +86,7 @@ def test_checkpoints_without_manifests_are_not_written_over(tiny: Make, referenc
     open_resume(saved, print).close()
 
 
-def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference: Backend) -> None:
+def test_what_follows_the_length_is_told_when_that_changes(tiny, reference):
     rule = (
         "optimizer={type: sgd, lr: 0.05, lookahead: {}, "
         "groups: [{kind: bias, schedule: {type: poly}}]}"
@@ -108,7 +103,7 @@ def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference
     ]
 
 
-def test_an_override_that_is_not_repeated_is_told(tiny: Make, reference: Backend) -> None:
+def test_an_override_that_is_not_repeated_is_told(tiny, reference):
     """What is repeated, replaced or without an effect is not, nor what no run recorded."""
     ear, sets = Ear(1), ("train.max_steps=4", "optimizer.lr=0.01", "run.threads=1")
     short = tiny(*sets)
@@ -149,7 +144,7 @@ def test_an_override_that_is_not_repeated_is_told(tiny: Make, reference: Backend
     assert told(stop_at=9) == []
 
 
-def test_an_override_without_which_the_run_does_not_fit(tiny: Make, reference: Backend) -> None:
+def test_an_override_without_which_the_run_does_not_fit(tiny, reference):
     sets, ear = ("layers.0.filters=5",), Ear(1)
     half = train(
         tiny(*sets), reference, NOWHERE, listener=ear, stop_requested=ear.stop, overrides=sets

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.backends.tuning_cache import Kept
 from dnnstack.training import pace
+from dnnstack.training.records.formats.run_log import LOG
+from dnnstack.training.records.formats.store import checkpoint_steps, tensors_path
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import LOG
-from dnnstack.training.records.store import checkpoint_steps, tensors_path
 from dnnstack.training.trainer import train
 
-from ....support.resuming import (
-    NOWHERE,
-    RULES,
-    Ear,
-    Make,
-    assert_equal,
-    go,
-    records,
-    resume,
-)
+from ....support.resuming import NOWHERE, RULES, Ear, assert_equal, go, records, resume
 from ....support.trainings import end_of
 
 
 # 10 steps are an epoch, a line of the log comes every 4.
 @pytest.mark.parametrize("split", [1, 8, 10, 13])
 @pytest.mark.parametrize("rule", list(RULES))
-def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, rule: str, split: int) -> None:
+def test_a_resume_changes_no_bit(tiny, backend, rule, split):
     # On a GPU a search would take longer than all of the training.
     config = tiny(*RULES[rule], f"run.tune={'false' if backend.name == 'cuda' else 'auto'}")
     whole = go(config, backend)
@@ -45,7 +34,7 @@ def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, rule: str, split:
     assert records(whole.run) == records(done.run)
 
 
-def test_many_interruptions_change_no_bit(tiny: Make, reference: Backend) -> None:
+def test_many_interruptions_change_no_bit(tiny, reference):
     config = tiny(*RULES["everything"])
     whole = go(config, reference)
     part = go(config, reference, stop_at=0)
@@ -58,7 +47,7 @@ def test_many_interruptions_change_no_bit(tiny: Make, reference: Backend) -> Non
     assert records(whole.run) == records(done.run)
 
 
-def test_the_best_of_before_is_not_forgotten(tiny: Make, reference: Backend) -> None:
+def test_the_best_of_before_is_not_forgotten(tiny, reference):
     config = tiny(
         "train={epochs: 8, log_every: 10}",
         "optimizer={type: sgd, lr: 0.3, momentum: 0.9}",
@@ -74,9 +63,7 @@ def test_the_best_of_before_is_not_forgotten(tiny: Make, reference: Backend) -> 
     assert checkpoint_steps(done.run / "checkpoints") == [80, whole.best.step]
 
 
-def test_how_steps_are_cut_into_chunks_changes_no_bit(
-    tiny: Make, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_steps_are_cut_into_chunks_changes_no_bit(tiny, backend, monkeypatch):
     # Other programs may disturb the first search, and another one may find other choices.
     monkeypatch.setattr(Kept, "wants_another_search", lambda *_: False)
     config = tiny(*RULES["momentum"])
@@ -85,7 +72,7 @@ def test_how_steps_are_cut_into_chunks_changes_no_bit(
     assert_equal(end_of(single), end_of(go(config, backend)))
 
 
-def test_a_finished_run_goes_on_with_more_steps(tiny: Make, reference: Backend) -> None:
+def test_a_finished_run_goes_on_with_more_steps(tiny, reference):
     rules = RULES["momentum"]
     whole = go(tiny(*rules), reference)
     short = go(tiny(*rules, "train.max_steps=14"), reference)
@@ -106,7 +93,7 @@ def test_a_finished_run_goes_on_with_more_steps(tiny: Make, reference: Backend) 
     assert "max_steps: 25" in (done.run / "config.yaml").read_text()
 
 
-def test_records_beyond_the_restored_step_are_cut(tiny: Make, reference: Backend) -> None:
+def test_records_beyond_the_restored_step_are_cut(tiny, reference):
     config = tiny("checkpoint.every_steps=6", "checkpoint.keep=9")
     whole = go(config, reference)
     path = tensors_path(whole.run / "checkpoints", 12)
@@ -121,7 +108,7 @@ def test_records_beyond_the_restored_step_are_cut(tiny: Make, reference: Backend
     assert records(done.run) == expected
 
 
-def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny: Make, reference: Backend) -> None:
+def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny, reference):
     config = tiny("checkpoint.every_steps=6")
     whole = go(config, reference)
     half = go(config, reference, stop_at=14)
@@ -137,9 +124,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny: Make, referenc
     assert not half.checkpoint.exists()
 
 
-def test_a_moved_checkpoint_goes_on_in_a_new_folder(
-    tiny: Make, reference: Backend, tmp_path: Path
-) -> None:
+def test_a_moved_checkpoint_goes_on_in_a_new_folder(tiny, reference, tmp_path):
     config = tiny(*RULES["momentum"])
     whole = go(config, reference)
     half = go(config, reference, stop_at=13)
@@ -150,7 +135,7 @@ def test_a_moved_checkpoint_goes_on_in_a_new_folder(
     assert_equal(end_of(whole), end_of(done))
 
 
-def test_optimizer_state_is_part_of_the_checkpoint(tiny: Make, reference: Backend) -> None:
+def test_optimizer_state_is_part_of_the_checkpoint(tiny, reference):
     summary = go(tiny(*RULES["momentum"]), reference, stop_at=3)
     found = end_of(summary).arrays
     assert {name for name in found if name.startswith("momentum/")} == {
@@ -161,9 +146,7 @@ def test_optimizer_state_is_part_of_the_checkpoint(tiny: Make, reference: Backen
     assert np.abs(found["momentum/dense_1.weight"]).max() > 0
 
 
-def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
-    tiny: Make, reference: Backend
-) -> None:
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(tiny, reference):
     """A process that was killed before its first checkpoint can be resumed like any other."""
     config = tiny(*RULES["momentum"])
     whole = go(config, reference)

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.training import trainer
+from dnnstack.training.records.formats.run_log import CSV, LOG
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.run_log import CSV, LOG
 from dnnstack.training.records.saver import Saver
 from dnnstack.training.trainer import train
 
-from ....support.resuming import NOWHERE, Ear, Make, assert_equal, go, resume
+from ....support.resuming import NOWHERE, Ear, assert_equal, go, resume
 from ....support.trainings import end_of
 
 # What says when a process started and ended; a training that nobody stopped has one of each.
@@ -59,7 +58,7 @@ def ends(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rule", list(RULES))
-def test_a_stop_at_any_step_changes_no_line(tiny: Make, reference: Backend, rule: str) -> None:
+def test_a_stop_at_any_step_changes_no_line(tiny, reference, rule):
     config = tiny(*RULES[rule])
     whole = go(config, reference)
     assert whole.early == rule.startswith("until")
@@ -74,7 +73,7 @@ def test_a_stop_at_any_step_changes_no_line(tiny: Make, reference: Backend, rule
 
 
 @pytest.mark.parametrize("rule", ["validation and checkpoint at once", "each at steps of its own"])
-def test_a_stop_at_every_step_changes_no_line(tiny: Make, reference: Backend, rule: str) -> None:
+def test_a_stop_at_every_step_changes_no_line(tiny, reference, rule):
     config = tiny(*RULES[rule])
     whole = go(config, reference)
     part = go(config, reference, stop_at=0)
@@ -86,7 +85,7 @@ def test_a_stop_at_every_step_changes_no_line(tiny: Make, reference: Backend, ru
     assert_equal(end_of(whole), end_of(done))
 
 
-def test_what_a_stop_saved_is_in_the_line_of_its_end(tiny: Make, reference: Backend) -> None:
+def test_what_a_stop_saved_is_in_the_line_of_its_end(tiny, reference):
     config = tiny("checkpoint={every_steps: 6, keep: 9}")
     for step, named in ((9, "step-9.safetensors"), (10, "step-10.safetensors"), (12, None)):
         half = go(config, reference, stop_at=step)
@@ -102,9 +101,7 @@ class Killed(BaseException):
     """What no handler takes for an error."""
 
 
-def test_a_kill_between_the_validation_and_its_checkpoint(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_the_validation_and_its_checkpoint(tiny, reference, monkeypatch):
     """The first process is stopped with a validation due, the second killed before it has saved."""
     config = tiny("checkpoint={every_epochs: 1}", "train.log_every=5")
     whole = go(config, reference)
@@ -123,9 +120,7 @@ def test_a_kill_between_the_validation_and_its_checkpoint(
     assert (done.run / CSV).read_bytes() == (whole.run / CSV).read_bytes()
 
 
-def test_a_run_of_an_earlier_version_gets_the_order_of_an_undisturbed_one(
-    tiny: Make, reference: Backend
-) -> None:
+def test_a_run_of_an_earlier_version_gets_the_order_of_an_undisturbed_one(tiny, reference):
     """Which wrote the line of a stop's checkpoint before the validation that was due."""
     config = tiny("checkpoint={every_epochs: 1}", "train.log_every=5")
     whole = go(config, reference)
@@ -137,9 +132,7 @@ def test_a_run_of_an_earlier_version_gets_the_order_of_an_undisturbed_one(
     assert lines(resume(config, reference, half.run).run) == lines(whole.run)
 
 
-def test_a_rollback_to_a_stop_with_a_validation_due(
-    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_to_a_stop_with_a_validation_due(tiny, reference, monkeypatch):
     """The validation's line and the checkpoint's are there once, in their order."""
     rolling = "train={max_steps: 15, log_every: 100, on_nan: rollback}"
     config = tiny("checkpoint={every_epochs: 1}", rolling)

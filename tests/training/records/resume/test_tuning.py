@@ -6,20 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.backends.onednn import backend as backend_module
 from dnnstack.backends.tuning import Tuning
 from dnnstack.backends.tuning_cache import cached, kept, store
 from dnnstack.common.files import cache_dir
 from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig
+from dnnstack.training.records.formats.store import newest_checkpoint, write_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
 from dnnstack.training.trainer import train
 
 from ....support.cache_fixture import cache as cache
-from ....support.resuming import NOWHERE, RULES, Ear, Make, assert_equal, go, resume
+from ....support.resuming import NOWHERE, RULES, Ear, assert_equal, go, resume
 from ....support.trainings import end_of
 from ....support.trainings import go as train_once
 
@@ -40,9 +38,7 @@ def _in_cache(table: Tuning) -> Tuning:
     return replace(table, graph=from_json(file.read_bytes(), Tuning).graph)
 
 
-def test_a_resume_takes_the_tuning_of_the_checkpoint(
-    tiny: Make, onednn: Backend, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_takes_the_tuning_of_the_checkpoint(tiny, onednn, cache, monkeypatch):
     config = tiny(*RULES["momentum"])
     ends = {}
     for layout in ("nchw", "nhwc"):
@@ -63,8 +59,8 @@ def test_a_resume_takes_the_tuning_of_the_checkpoint(
 
 
 def test_a_resume_keeps_choices_that_were_found_beside_other_programs(
-    tiny: Make, onednn: Backend, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tiny, onednn, cache, monkeypatch
+):
     """A new start on the quiet machine searches again; the resume, which has bits to keep, not."""
     config = tiny(*RULES["momentum"])
     defaults = train_once(config, onednn).provenance.tuning
@@ -90,7 +86,7 @@ def test_a_resume_keeps_choices_that_were_found_beside_other_programs(
     assert (found.choices, found.disturbed) == (two, 0)
 
 
-def test_a_swapped_tuning_changes_the_last_bits(tiny: Make, onednn: Backend) -> None:
+def test_a_swapped_tuning_changes_the_last_bits(tiny, onednn):
     config = tiny(*RULES["momentum"])
     start = go(config, onednn, stop_at=0)
     _layout(config, start.run, "nchw")
@@ -106,9 +102,7 @@ def test_a_swapped_tuning_changes_the_last_bits(tiny: Make, onednn: Backend) -> 
         np.testing.assert_allclose(whole.arrays[name], swapped.arrays[name], rtol=0.01, atol=1e-4)
 
 
-def test_another_backend_goes_on_and_says_that_bits_may_differ(
-    tiny: Make, reference: Backend, onednn: Backend
-) -> None:
+def test_another_backend_goes_on_and_says_that_bits_may_differ(tiny, reference, onednn):
     config = tiny(*RULES["momentum"])
     half = go(config, onednn, stop_at=13)
     ear = Ear()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.training.inference.intervals import mcnemar, paired, wilson
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "low", "high"),
+    [
+        # Newcombe 1998, table I, method 3.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_published_intervals(right, count, low, high):
+    assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
+    mirrored = wilson(count - right, count)
+    assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+def test_the_ends_are_exact():
+    assert wilson(0, 7)[0] == 0.0
+    assert wilson(7, 7)[1] == 1.0
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures_more():
+    # One picture that only the first gets right, seven that only the second does, of 21.
+    found = paired(np.array([1.0] + [-1.0] * 7 + [0.0] * 13))
+    first, second = 2 / 23, 8 / 23
+    deviation = ((first + second - (first - second) ** 2) / 23) ** 0.5
+    middle = first - second
+    expected = (middle - 1.959964 * deviation, middle + 1.959964 * deviation)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert paired(np.zeros(0)) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"),
+    [
+        # Fagerland, Lydersen and Laake 2013, "The McNemar test for binary matched-pairs data".
+        (1, 7, 0.0703125),
+        (0, 0, 1.0),
+        (5, 5, 1.0),
+        (0, 10, 2 / 1024),
+        # chi^2 = 40.01, far beyond what is summed.
+        (2000, 2420, 2.9e-10),
+    ],
+)
+def test_mcnemar(first, second, p):
+    assert mcnemar(first, second) == pytest.approx(p, rel=0.05)
+    assert mcnemar(second, first) == mcnemar(first, second)
+
+
+def test_the_two_ways_of_mcnemar_agree_where_they_meet():
+    assert mcnemar(460, 540) == pytest.approx(mcnemar(461, 541), rel=0.05)

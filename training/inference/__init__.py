@@ -1,0 +1,1 @@
+"""A trained network: read again, evaluated on a test set, and asked about pictures."""

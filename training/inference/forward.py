@@ -1,0 +1,146 @@
+"""A trained network as a function of arrays: pictures in, probabilities out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.base import Backend, Executable
+from ...graph.graph import Graph
+from ..augmentation import TEST_TIME, TestTime
+from .trained import Trained
+
+Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
+
+# Batches that stay compiled, each with a copy of the parameters.
+_KEPT = 3
+
+
+class Forward:
+    """Computes the probabilities of a trained network on a device, in batches.
+
+    A batch of a new size is compiled, unless a compiled one has room for it and is at most half
+    empty then; a size that comes twice in succession gets a batch of its own. Threads may share the
+    object; they take turns. ``tta``: a name of TEST_TIME, over whose views scores are averaged.
+    """
+
+    def __init__(self, trained: Trained, backend: Backend, tta: str = "none") -> None:
+        self.trained = trained
+        self._backend = backend
+        self._views = TEST_TIME[tta]
+        self._lock = threading.Lock()
+        self._batches: dict[tuple[int, bool], _Numbers] = {}
+        self._last = 0
+        # In a call of less than a millisecond each look-up counts: the size and type of the batch
+        # that was used last, if it has no other size, what computes it, and the most of a batch.
+        self._latest: tuple[int, np.dtype[Any], Function] | None = None
+        self._most = trained.config.data.evaluation_batch_size
+
+    def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
+        """inputs: (N, C, H, W), pixels as uint8 or normalised numbers as float32; result: (N, K).
+
+        A picture alone is computed as a batch of one. In larger batches sums may be added in
+        another order, which changes last bits.
+        """
+        count, most = len(inputs), self._most
+        with self._lock:
+            latest = self._latest
+            if latest is not None and latest[0] == count and latest[1] == inputs.dtype:
+                return latest[2](inputs)
+            if 0 < count <= most:
+                return self._part(inputs)
+            found = np.empty((count, len(self.trained.classes)), np.float32)
+            for first in range(0, count, most):
+                found[first : first + most] = self._part(inputs[first : first + most])
+        return found
+
+    def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
+        if len(part) == 1 and part.dtype == np.uint8:
+            part = self.trained.checkpoint.provenance.preprocessing(part)
+        return self._batch(len(part), part.dtype)(part)
+
+    def close(self) -> None:
+        """Free what was compiled; a later call compiles again."""
+        with self._lock:
+            self._latest = None
+            while self._batches:
+                self._batches.popitem()[1].close()
+
+    def _batch(self, count: int, dtype: np.dtype[Any]) -> _Numbers:
+        """A compiled batch with room for ``count`` pictures."""
+        pixels = dtype == np.uint8
+        sizes = [size for size, of_pixels in self._batches if of_pixels == pixels]
+        roomy = [size for size in sizes if 1 < count <= size <= 2 * count]
+        size = count if count == self._last or not roomy else min(roomy)
+        self._last = count
+        # The one that was used last is the last to go.
+        batch = self._batches.pop((size, pixels), None)
+        if batch is None:
+            while len(self._batches) >= _KEPT:
+                self._batches.pop(next(iter(self._batches))).close()
+            kind = _Pixels if pixels else _Numbers
+            batch = kind(self.trained, self._backend, size, self._views)
+        self._batches[size, pixels] = batch
+        self._latest = (count, dtype, batch.whole) if size == count else None
+        return batch
+
+
+class _Numbers:
+    """The forward pass of a batch of normalised inputs, compiled.
+
+    ``whole`` computes as many as in the last call, if these were all that there is room for.
+    """
+
+    def __init__(self, trained: Trained, backend: Backend, size: int, views: TestTime) -> None:
+        self._size = size
+        self._graph = trained.network.infer_graph(size, views)
+        self._executable = trained.compile(backend, self._graph)
+        self.whole = _function(self._executable, self._graph, "x")
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """(n, C, H, W) float32 -> (n, K), n at most the size of the batch."""
+        count = len(inputs)
+        answers = self.whole(self._fitted(inputs))
+        return answers if count == self._size else answers[:count].copy()
+
+    def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        if len(inputs) == self._size:
+            return inputs
+        return np.resize(inputs, (self._size, *inputs.shape[1:]))
+
+    def close(self) -> None:
+        """Free it."""
+        self._executable.close()
+
+
+class _Pixels(_Numbers):
+    """The same of bytes, which the device scales: a quarter of what the numbers would take."""
+
+    def __init__(self, trained: Trained, backend: Backend, size: int, views: TestTime) -> None:
+        self._size, self._count = size, 0
+        scaling = trained.checkpoint.provenance.preprocessing
+        self._graph = trained.network.classify_graph(size, scaling, views)
+        self._executable = trained.compile(backend, self._graph, "device")
+        self._executable.write(self._graph["labels"], np.zeros(size, np.int32))
+        self._executable.write(self._graph["step"], np.zeros(1, np.int64))
+        self.whole = _function(self._executable, self._graph, "images")
+
+    def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        count = len(inputs)
+        if count != self._count:
+            # Sample -1 is one of zeros.
+            order = np.full(self._size, -1, np.int32)
+            order[:count] = np.arange(count)
+            # What nobody can change is looked at once.
+            order.flags.writeable = False
+            self._executable.write(self._graph["order"], order)
+            self._count = count
+        return inputs
+
+
+def _function(executable: Executable, graph: Graph, given: str) -> Function:
+    return executable.function(graph.name, graph[given], graph["probabilities"])

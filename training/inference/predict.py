@@ -1,0 +1,212 @@
+"""Classify picture files with a trained network."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import DatasetError
+from ...common.files import atomic_write, remove_abandoned
+from ...common.printable import printable
+from ...common.records import dataclass
+from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
+from ...datasets.centring import FIELD
+from .forward import Forward
+from .trained import Trained
+
+_DIGITS = tuple("0123456789")
+# How a formula begins in one spreadsheet or another, also in full width.
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
+# A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
+# with this probability or less.
+LEAST_OF_DIGITS = 0.5
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A class with its probability."""
+
+    label: str
+    index: int
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """The likeliest classes of one picture, best first, and what the network saw of it.
+
+    ``doubt``: why the answer is not sure, or "". ``probabilities``: of every class, in their order.
+    """
+
+    path: Path
+    top: tuple[Answer, ...]
+    picture: Picture
+    doubt: str = ""
+    probabilities: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        answer = f"{self.best.label!r} with {self.best.probability:.2%}"
+        doubt = f" (not sure: {self.doubt})" if self.doubt else ""
+        return f"<Prediction of {str(self.path)!r}: {answer}{doubt}>"
+
+    @property
+    def best(self) -> Answer:
+        return self.top[0]
+
+    @property
+    def sure(self) -> bool:
+        """Whether nothing speaks against the answer."""
+        return not self.doubt
+
+    @property
+    def preprocessing(self) -> tuple[str, ...]:
+        """What was done to the picture, in order."""
+        return self.picture.steps
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            **vars(self.best),
+            "top": [dict(vars(answer)) for answer in self.top],
+            "preprocessing": list(self.preprocessing),
+            "sure": self.sure,
+            "doubt": self.doubt or None,
+        }
+
+    def to_row(self) -> tuple[str, ...]:
+        """The same under ``columns``: each list in one cell, its items separated by spaces.
+
+        No cell begins like a formula of a spreadsheet: such a path gets ``./`` before it, such a
+        label an apostrophe (OWASP, CSV Injection). Labels are printable.
+        """
+        best = self.best
+        path = str(self.path)
+        path = f"./{path}" if path.startswith(_FORMULA) else path
+        labels = [printable(answer.label) for answer in self.top]
+        top = " ".join(
+            f"{label}={answer.probability:.6f}"
+            for label, answer in zip(labels, self.top, strict=True)
+        )
+        figures = (str(best.index), f"{best.probability:.6f}")
+        label, top = (
+            f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
+        )
+        every = (f"{probability:.6f}" for probability in self.probabilities)
+        return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt, *every)
+
+
+def columns(classes: Iterable[str]) -> tuple[str, ...]:
+    """The header of rows of CSV: ``COLUMNS``, then the probability of each class."""
+    return (*COLUMNS, *(f"probability:{printable(name)}" for name in classes))
+
+
+def predict(
+    forward: Forward,
+    paths: Iterable[Path | DatasetError],
+    top: int,
+    *,
+    invert: bool | None = None,
+    raw: bool = False,
+    min_probability: float | None = None,
+) -> Iterator[Prediction | DatasetError]:
+    """Yield for each path a prediction, or the error that explains why there is none.
+
+    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. An answer of
+    less than ``min_probability``, by default 0.5 for digits and 0 for all else, is not sure; nor
+    is that for a digit on its page whose shape is none. Pictures are classified one by one, so a
+    result never depends on other pictures.
+    """
+    trained = forward.trained
+    how = preparation(trained, invert, raw)
+    located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
+    least = min_probability
+    if least is None:
+        least = LEAST_OF_DIGITS if located else 0.0
+    for path in paths:
+        if isinstance(path, DatasetError):
+            yield path
+            continue
+        try:
+            picture = read_picture(path, trained.input_shape, how)
+        except DatasetError as error:
+            yield error
+            continue
+        probabilities = forward(picture.image[None])[0].astype(np.float64)
+        best = np.argsort(-probabilities, kind="stable")[:top]
+        answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
+        doubt = _doubt(picture) if located else ""
+        if not doubt and float(probabilities[best[0]]) < least:
+            doubt = f"less than {100 * least:.10g}%"
+        yield Prediction(path, answers, picture, doubt, tuple(probabilities.tolist()))
+
+
+def _doubt(picture: Picture) -> str:
+    """Why the shape is hardly that of one digit, or ""."""
+    digit = picture.image[0]
+    unlikely = digit_shapes.is_unlikely(digit)
+    return one_digit.doubt(digit) or (one_digit.NO_DIGIT if unlikely else "")
+
+
+def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
+    """Prepare pictures as in training on an image_folder; for digit networks, locate the digit.
+
+    Raises DatasetError for a network that was not trained on pictures.
+    """
+    chosen = trained.config.data.dataset
+    if chosen.type == "table":
+        raise DatasetError(
+            f"{trained.path}: was trained on a table, not on pictures; name another run with --run "
+            "(dnnstack runs lists them), or see with dnnstack eval how it classifies the rows of "
+            "the table"
+        )
+    if chosen.type == "image_folder":
+        whole = chosen.options()["fit"] == "resize"
+        bits = trained.checkpoint.provenance.pixel_bits
+        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
+    return Preparation(trained.classes == _DIGITS, invert, raw)
+
+
+class InputFolder:
+    """A folder for what the network saw, as ``<name of the picture>-input.png``.
+
+    The suffix prevents overwriting the pictures themselves.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DatasetError if the folder cannot be created."""
+        self._folder = folder
+        self._names: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    def save(self, prediction: Prediction) -> Path:
+        """Write a picture; a second one of the same name gets ``-2``. Raises DatasetError."""
+        stem = name = prediction.path.stem
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}-{number}"
+        self._names.add(name)
+        path = self._folder / f"{name}-input.png"
+        try:
+            png = io.BytesIO()
+            as_image(prediction.picture.image).save(png, "PNG")
+            # A file for each of perhaps thousands of pictures, soon made again.
+            atomic_write(path, png.getvalue(), durable=False)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        return path
+
+
+def _unwritable(path: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"{path}: cannot be written: {error.strerror}; choose another folder with --save-input"
+    )

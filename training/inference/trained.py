@@ -1,0 +1,229 @@
+"""A trained network, loaded from its checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from ...backends.base import Backend, Executable, Options, Residency
+from ...backends.select import precision_or_fp32
+from ...common.errors import BackendUnavailableError, CheckpointError, Warned
+from ...common.locks import is_locked
+from ...common.printable import printable
+from ...common.records import dataclass
+from ...common.text import shape_text
+from ...configs import RunConfig, parse_config
+from ...configs.plugins import changed_plugins
+from ...datasets import DatasetInfo
+from ...graph.graph import Graph
+from ...graph.quantization import products, quantized
+from ..assemble import build_network, data_folder
+from ..network import Network
+from ..records.formats.checkpoint import Checkpoint
+from ..records.formats.dnnz import SUFFIX, is_compressed, read_compressed
+from ..records.formats.store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
+from ..records.runs import LOCK, find_run, is_in_own_folder, list_runs
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """The network of a checkpoint with its config and trained values."""
+
+    checkpoint: Checkpoint
+    config: RunConfig
+    network: Network
+
+    def __repr__(self) -> str:
+        picture, classes = shape_text(self.input_shape), len(self.classes)
+        return f"<Trained network of {str(self.path)!r}: {picture} -> {classes} classes>"
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Trained:
+        """Raises CheckpointError or ConfigError if the parts do not fit each other."""
+        origin = checkpoint.provenance
+        config = parse_config(origin.config, f"{checkpoint.path} (its config)")
+        return cls(checkpoint, config, build_network(config, _data(checkpoint), checkpoint.path))
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoint.path
+
+    @property
+    def data(self) -> DatasetInfo:
+        """What the checkpoint says of the data set of its training."""
+        return _data(self.checkpoint)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.checkpoint.provenance.classes
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return _picture(self.checkpoint.provenance.input_shape)
+
+    def compile(
+        self, backend: Backend, graph: Graph, residency: Residency | None = None
+    ) -> Executable:
+        """Compile the single section ``graph``, with the checkpoint's parameters and statistics.
+
+        ``residency``: that of ``Options``, by default the config's. If the device does not have the
+        precision of the training, it computes in fp32.
+        """
+        run = self.config.run
+        residency = residency or self.config.data.residency
+        precision = precision_or_fp32(backend, run.precision)
+        if self.checkpoint.quantization:
+            graph, precision = self._quantized(backend, graph), "fp32"
+        options = Options(precision, run.fusion, run.deterministic, residency=residency)
+        learned = self.network.learned()
+        values = self.checkpoint.parameters({t.name: t.shape for t in learned})
+        executable = backend.compile({graph.name: graph}, options)
+        for tensor in learned:
+            executable.write(tensor, values[tensor.name])
+        return executable
+
+    def _quantized(self, backend: Backend, graph: Graph) -> Graph:
+        """The section with products of 8-bit integers, where the checkpoint has them."""
+        if backend.name == "cuda":
+            raise BackendUnavailableError(
+                f"{self.path}: computes with 8-bit integers, which dnnstack does on a CPU alone; "
+                "use --device cpu"
+            )
+        own = self.checkpoint.quantization
+        unknown = [name for name in own if name not in products(graph)]
+        if unknown:
+            raise CheckpointError(
+                f"{self.path}: says that '{printable(unknown[0])}' computes with 8-bit integers, "
+                "but its network has no such layer with weights of its own"
+            )
+        return quantized(graph, own)
+
+
+def data_folder_of(checkpoint: Checkpoint, notice: Callable[[str], None]) -> str:
+    """The data folder that a checkpoint names, if the file lies in the folder of its run.
+
+    Anybody may have written another file: its folder is only shown, to ``notice``, and "" returned.
+    """
+    named = checkpoint.provenance.data_folder
+    if is_in_own_folder(checkpoint.path) or not named:
+        return named
+    notice(
+        f"{checkpoint.path} is not in the folder of a run, so the data folder that it names, "
+        f"{named!r}, is not used; to use it, give it with --data-dir"
+    )
+    return ""
+
+
+def data_root_of(trained: Trained, flag: Path | None, notice: Callable[[str], None]) -> Path:
+    """The data folder for a network; ``flag``: the one that the user names. See ``data_root``."""
+    trained_on = data_folder_of(trained.checkpoint, notice)
+    own = trained.config.data.root if is_in_own_folder(trained.path) else None
+    return data_folder(trained.config, flag, own, trained_on)
+
+
+def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
+    """Raise CheckpointError for folders outside the data folder in a file that anybody may have
+    written."""
+    if is_in_own_folder(checkpoint.path):
+        return
+    options = config.data.dataset.options()
+    for value in (options.get("train"), options.get("test")):
+        path = Path(value) if isinstance(value, str) else Path()
+        if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
+            raise CheckpointError(
+                f"{checkpoint.path}: names pictures in {value!r}, but is not in the folder of a "
+                "run, so they are not read; copy it into a run's folder with config.yaml if you "
+                "know where it comes from"
+            )
+
+
+def _data(checkpoint: Checkpoint) -> DatasetInfo:
+    origin = checkpoint.provenance
+    return DatasetInfo(origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
+
+
+def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
+
+
+def find_trained(
+    run: str | None, checkpoint: Path | None, runs_dir: Path, notice: Callable[[str], None]
+) -> Trained:
+    """The network of a checkpoint file, else of a run's best checkpoint, else of the latest run's.
+
+    ``checkpoint`` may name a run, too. If the latest run has no checkpoint, that of the newest run
+    that has one. ``notice`` is told which one is used unless it was named. Raises CheckpointError.
+    """
+    found = _found(run, checkpoint, runs_dir, notice)
+    for plugin, sha256 in changed_plugins(found.config):
+        told = (
+            f"the plugin {plugin.path} was changed: {found.path} was trained with the file of "
+            f"SHA-256 {sha256}, now it is {plugin.sha256}; the answers may differ"
+        )
+        notice(Warned(told))
+    return found
+
+
+def _found(
+    run: str | None, checkpoint: Path | None, runs_dir: Path, notice: Callable[[str], None]
+) -> Trained:
+    if checkpoint is not None and is_file(checkpoint):
+        if is_compressed(checkpoint):
+            return Trained.of(read_compressed(checkpoint).checkpoint)
+        return Trained.of(named_checkpoint(checkpoint))
+    folder = find_run(run, runs_dir) if checkpoint is None else _run_at(checkpoint, runs_dir)
+    latest = ", the latest run" if run is None and checkpoint is None else ""
+    if latest and not checkpoint_steps(folder / FOLDER):
+        earlier = _newest_with_checkpoint(folder.parent)
+        if earlier is not None:
+            latest = f", since {folder}, the latest run, has no checkpoint"
+            folder = earlier
+    passed_over = False
+
+    def tell(text: str) -> None:
+        nonlocal passed_over
+        passed_over |= isinstance(text, Warned)
+        notice(text)
+
+    found = best_checkpoint(folder / FOLDER, tell, lambda: is_locked(folder / LOCK))
+    best = found.state.best
+    why = "the newest that can be used" if passed_over else "the newest"
+    if best is not None and best.step == found.state.step:
+        why = "best on validation"
+    notice(f"using {folder}{latest}: {found.path.name} ({why})")
+    return Trained.of(found)
+
+
+def is_file(named: Path) -> bool:
+    """Whether this names a file, if there is one, and not a run."""
+    suffixes = (".safetensors", SUFFIX)
+    return not os.path.isdir(named) and (os.path.exists(named) or named.suffix in suffixes)
+
+
+def _run_at(named: Path, runs_dir: Path) -> Path:
+    """The folder of the run that is named where a file may be. Raises CheckpointError."""
+    try:
+        return find_run(named, runs_dir)
+    except CheckpointError as error:
+        none, *rest = f"{named}: no such run", *error.args[1:]
+        if named.is_dir() and str(error).startswith(none):
+            raise CheckpointError(
+                f"{named}: is a folder, but not that of a run; name a run or a .safetensors file"
+            ) from None
+        first = str(error.args[0]).replace(none, f"{named}: no such file or run", 1)
+        raise CheckpointError(first, *rest) from None
+
+
+def _newest_with_checkpoint(runs_dir: Path) -> Path | None:
+    """The run that saved a checkpoint last, by the clock; None if no run has one."""
+    saved = []
+    for name in list_runs(runs_dir):
+        folder = runs_dir / name / FOLDER
+        with suppress(OSError):
+            manifests = (folder / f"step-{step}.json" for step in checkpoint_steps(folder))
+            saved += [(path.stat().st_mtime_ns, name) for path in manifests]
+    return runs_dir / max(saved)[1] if saved else None

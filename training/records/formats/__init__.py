@@ -1,0 +1,1 @@
+"""The files of a training and of its networks: what their bytes mean, written and read again."""

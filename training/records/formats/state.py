@@ -1,0 +1,107 @@
+"""How far a training has come: metrics, snapshots, and what a checkpoint says beside its arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....common.records import dataclass
+from ....common.typed_json import Count, Finite
+
+if TYPE_CHECKING:
+    from ....configs.schema.run import GoalConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that changes from step to step: arrays by name, metric sums."""
+
+    step: int
+    sums: NDArray[np.float64]
+    arrays: dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Mean loss, right answers and samples; ``accuracy`` is their ratio, 0 to 1."""
+
+    loss: float
+    correct: int
+    count: int
+
+    @classmethod
+    def from_sums(cls, sums: Sequence[float] | NDArray[Any]) -> Metrics:
+        """sums: (3,) loss summed over samples, right answers, samples."""
+        count = int(sums[2])
+        loss = float(sums[0]) / count if count else math.nan
+        return cls(loss, int(sums[1]), count)
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.count if self.count else math.nan
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far: highest accuracy, then lowest loss."""
+
+    step: Count
+    accuracy: Finite
+    loss: Finite
+
+
+@dataclass(frozen=True)
+class State:
+    """Where training stands after ``step`` updates.
+
+    ``sums`` are the running (loss, right answers, samples) since the log line of step
+    ``window_start``. ``unimproved`` counts the validations since ``best``; ``validation_due``: that
+    of this step is still to come. The rates of the schedule are multiplied by ``rate_factor``,
+    lowered at each of the ``rollbacks``. ``measured``: accuracy and loss as last compared with the
+    goal.
+    """
+
+    step: Count
+    window_start: Count
+    sums: tuple[Finite, Finite, Finite]
+    best: Best | None
+    unimproved: Count = 0
+    validation_due: bool = False
+    rate_factor: Finite = 1.0
+    rollbacks: Count = 0
+    measured: tuple[Finite, Finite] | None = None
+
+    def validated(self, found: Metrics) -> State:
+        """The state after a validation at this step, which may become the best one."""
+        best = self.best
+        if best is None or (found.accuracy, -found.loss) > (best.accuracy, -best.loss):
+            best = Best(self.step, found.accuracy, found.loss)
+            return replace(self, best=best, unimproved=0, validation_due=False)
+        return replace(self, unimproved=self.unimproved + 1, validation_due=False)
+
+    def out_of_patience(self, patience: int | None) -> bool:
+        """Whether the last ``patience`` validations brought no improvement."""
+        return patience is not None and self.unimproved >= patience
+
+    def ends_early(self, train: TrainConfig) -> bool:
+        """Whether training is over before its last step: without improvement, or at its goal."""
+        return self.out_of_patience(train.patience) or self.reached(train.goal)
+
+    def reached(self, goal: GoalConfig | None) -> bool:
+        """Whether the last measurement reaches the goal."""
+        if goal is None or self.measured is None:
+            return False
+        accuracy, loss = self.measured
+        enough = goal.accuracy is None or accuracy >= goal.accuracy
+        return enough and (goal.loss is None or loss <= goal.loss)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "best": vars(self.best) if self.best else None}
+
+
+START = State(0, 0, (0.0, 0.0, 0.0), None)
