@@ -12,6 +12,9 @@ from typing import Any, cast
 from dnnstack.configs import parse_config
 from dnnstack.configs.schema.stages import PaperConfig
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.many.journal import Trial
+from dnnstack.many.outcome import Outcome
+from dnnstack.many.statistics import GroupReport, Spread
 from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.reports.compressed_runs import CompressedRun
 from dnnstack.reports.compression import CompressionReport
@@ -25,9 +28,6 @@ from dnnstack.reports.sweep_text import as_text as best_text
 from dnnstack.reports.sweep_text import listed, report_text, trial_line
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.compressed.place import Measured, Record, StageResult
-from dnnstack.many.journal import Trial
-from dnnstack.many.outcome import Outcome
-from dnnstack.many.statistics import GroupReport, Spread
 from dnnstack.training.network import Network
 from dnnstack.training.records.formats.dnnz import Compressed
 from dnnstack.training.records.formats.dnnz_arrays import Cost
