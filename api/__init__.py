@@ -43,7 +43,7 @@ _HOMES = {
     "Comparison": "many.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
-    "Evaluation": "training.evaluate",
+    "Evaluation": "training.inference.evaluate",
     "GroupReport": "many.statistics",
     "History": "history",
     "Prediction": "training.inference.predict",

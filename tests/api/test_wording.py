@@ -22,6 +22,11 @@ _LEFT = {"--ranks", "--async", "--gpus", "--save-input", "--measure", "--no-grap
 _LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds", "--group"}
 
 
+@pytest.mark.parametrize("name", dnnstack.__all__)
+def test_a_public_name_is_that_of_a_class_or_function(name: str) -> None:
+    assert getattr(dnnstack, name).__name__ == name
+
+
 @pytest.mark.parametrize(("text", "wanted"), stored(__file__, "wording.txt"))
 def test_options_become_arguments(text, wanted):
     assert as_arguments(text) == wanted
