@@ -12,9 +12,11 @@ from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
 from .fitting import Config, Overrides, changed, interrupts, print_text, teller
 from .many.sampling import need_optuna
+from .many.screen import Screen
 from .many.statistics import GroupReport, report_group
+from .reports.live_curves import LiveCurves
 from .reports.sweep_report import SweepReport, report_sweep
-from .several import Call, Heard, train_apart
+from .several import Call, train_apart
 from .training.listener import Listener
 from .training.records.runs import LATEST
 from .wording import in_python
@@ -131,7 +133,7 @@ def _folder(data_dir: str | os.PathLike[str] | None) -> str | None:
 
 def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
     """The folder of what the call has trained. Raises KeyboardInterrupt after Ctrl-C."""
-    screen = Heard(say, listener)
+    screen = Screen(say, listener, LiveCurves)
     with interrupts() as interrupted:
         try:
             if call.count() > 1:

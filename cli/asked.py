@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from . import plugins
 
 if TYPE_CHECKING:
     from ..configs import LoadedConfig
+    from ..configs.search import Search
+    from ..many.planned import Planned
     from ..many.screen import Screen
     from ..many.trainings import Trainings
 
@@ -36,7 +39,9 @@ class Asked:
     data_dir: Path | None
     offline: bool
     runs_dir: Path | None
-    keys: Mapping[str, object]
+    workers: int | None = field(default=None, kw_only=True)
+    together: bool = field(default=False, kw_only=True)
+    keys: Mapping[str, object] = field(default_factory=dict, kw_only=True)
     """Values of the config that other options stand for."""
 
     @property
@@ -60,7 +65,9 @@ class Asked:
         where = [] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         flags = {"--offline": self.offline, "--no-graph": self.no_graph}
         flags["--same-samples"] = self.same_samples
-        return [*where, *(flag for flag, given in flags.items() if given), *more]
+        where += [flag for flag, given in flags.items() if given] + [*more]
+        where += [] if self.workers is None else ["--workers", str(self.workers)]
+        return where + ["--together"] * self.together
 
     def again(self, command: str, more: Sequence[str], resume: str | None) -> str:
         """The command that goes on, or starts again if nothing was saved."""
@@ -70,29 +77,25 @@ class Asked:
     def trainings(
         self,
         base: LoadedConfig,
-        load: Callable[[Sequence[str]], LoadedConfig],
+        what: Planned | Search,
         screen: Screen,
         stop: Callable[[], bool],
-        count: int,
-        together: bool,
     ) -> Trainings:
         """Many trainings of the config; see there."""
+        from ..configs.load import load_beside
+        from ..configs.search import BLOCK
+        from ..many.sweep_work import count_of_workers
         from ..many.trainings import Trainings
         from . import downloading
 
-        return Trainings(
-            base,
-            load,
-            screen,
-            stop,
-            count,
-            together,
-            resuming=self.resume is not None,
-            capture=not self.no_graph,
-            same_samples=self.same_samples,
-            data_dir=self.data_dir,
-            downloads=downloading.policy(self.offline),
-        )
+        def load(settings: Sequence[str]) -> LoadedConfig:
+            changes = (*self.changes, *settings)
+            return load_beside(base, BLOCK, changes, plugins.opened(self.plugin))[0]
+
+        count = count_of_workers(self.workers, base.config, what)
+        where = self.data_dir, downloading.policy(self.offline)
+        how = self.together, self.resume, not self.no_graph, self.same_samples
+        return Trainings(base, load, screen, stop, count, *how, *where)
 
 
 def again(

@@ -56,9 +56,6 @@ class GroupScreen(Shown):
         progress.remark("")
         progress.remark(f"{name}: run {place} of {count}")
 
-    def listener(self) -> progress.Lines:
-        return progress.listener()
-
     def trained(self, run: Path) -> None:
         self._drawings.draw(run)
 

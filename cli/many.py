@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +12,6 @@ from .asked import Asked, line
 from .options import Decorator, all_of
 
 if TYPE_CHECKING:
-    from ..configs import LoadedConfig
     from ..many.planned import Planned
 
 together: Decorator = click.option(
@@ -59,9 +57,8 @@ def planned(
     seeds: int | None,
     folds: int | None,
     stratified: bool,
-    workers: int | None,
-    together: bool,
     ranks: int | None,
+    asked: Asked,
 ) -> Planned | None:
     """The group that the options describe, if they do. Raises UsageError."""
     if seeds is not None and folds is not None:
@@ -69,8 +66,9 @@ def planned(
     if stratified and folds is None:
         raise click.UsageError("--stratified needs --folds")
     if seeds is None and folds is None:
-        for name, given in (("--workers", workers is not None), ("--together", together)):
-            if given:
+        given = {"--workers": asked.workers is not None, "--together": asked.together}
+        for name in given:
+            if given[name]:
                 raise click.UsageError(f"{name} needs --seeds or --folds")
         return None
     if ranks is not None:
@@ -81,11 +79,10 @@ def planned(
     return Made("folds", folds, stratified) if folds else Made("seeds", seeds or 0)
 
 
-def train(asked: Asked, wanted: Planned, workers: int | None, together: bool) -> int:
+def train(asked: Asked, wanted: Planned) -> int:
     """Train the runs of a group and print their table."""
     from ..common.errors import Interrupted
     from ..configs import load_config
-    from ..many.planned import check_planned
     from ..many.side_by_side import Ended, train_group
     from ..many.statistics import report_group
     from ..reports.group_text import as_text
@@ -98,15 +95,8 @@ def train(asked: Asked, wanted: Planned, workers: int | None, together: bool) ->
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 code = plugins.opened(asked.plugin)
                 base = screen.base = load_config(asked.reference, asked.changes, code)
-            check_planned(wanted, base.config)
-
-            def load(settings: Sequence[str]) -> LoadedConfig:
-                changes = (*asked.changes, *settings)
-                return load_config(base, changes, plugins.opened(asked.plugin))
-
-            count = min(workers or 1, wanted.count)
-            trainings = asked.trainings(base, load, screen, stop.requested, count, together)
-            path, ended = train_group(trainings, wanted, asked.resume, spreads=workers is None)
+            trainings = asked.trainings(base, wanted, screen, stop.requested)
+            path, ended = train_group(trainings, wanted, spreads=asked.workers is None)
         except Interrupted as error:
             progress.say(str(error))
             ended = Ended(interrupted=True)
@@ -114,8 +104,6 @@ def train(asked: Asked, wanted: Planned, workers: int | None, together: bool) ->
             if screen.path is not None:
                 words = [f"--{wanted.kind}", str(wanted.count)]
                 words += [*["--stratified"] * wanted.stratified]
-                words += [] if workers is None else ["--workers", str(workers)]
-                words += ["--together"] * together
                 progress.say(asked.again("train", words, str(screen.path)))
             return stop.exit_status
     progress.remark("")

@@ -13,7 +13,6 @@ from ..common.cells import columns, wrapped_lines
 from ..many.screen import Said, Screen
 from ..reports.live_curves import LiveCurves
 from ..reports.training_text import of_epochs
-from ..training.listener import Listener
 from . import console, progress
 
 _SHOWN = 4
@@ -38,6 +37,7 @@ class Shown(Screen):
     """
 
     def __init__(self, silent: bool = False) -> None:
+        super().__init__(console.note, progress.listener, LiveCurves)
         self.path: Path | None = None
         self._silent = silent or console.is_quiet()
         self._told: set[Any] = set()
@@ -45,17 +45,11 @@ class Shown(Screen):
         self._bar: Any = None
         self._printed = perf_counter()
 
-    def notice(self, text: str) -> None:
-        console.note(text)
-
     def error(self, text: str) -> None:
         console.error(text)
 
     def relay(self, send: Callable[[str], None]) -> None:
         console.speak_through(send)
-
-    def watched(self, heard: Listener) -> Listener:
-        return LiveCurves(heard)
 
     def hear(self, said: Said) -> None:
         if said.kind == "line":

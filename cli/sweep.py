@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +16,6 @@ from .asked import LATEST, Asked, line
 from .many import together
 
 if TYPE_CHECKING:
-    from ..configs import LoadedConfig
     from ..many.journal import State
     from .sweep_screen import SweepScreen
 
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
 @options.no_graph
 @options.data_dir
 @options.runs_dir("run.dir of the config")
-def sweep(*, workers: int | None, together: bool, as_json: bool, **given: Any) -> int:
+def sweep(*, as_json: bool, **given: Any) -> int:
     """Search for the best values of a config's keys.
 
     The config has a block search, which names the keys with their ranges or values, the objective
@@ -68,14 +66,13 @@ def sweep(*, workers: int | None, together: bool, as_json: bool, **given: Any) -
     interrupted or killed goes on with --resume.
     """
     from ..common.errors import Interrupted
-    from ..configs.load import load_beside
-    from ..configs.search import BLOCK, load_search
+    from ..configs.search import load_search
     from ..many.sampling import need_optuna
-    from ..many.sweep_work import count_of_workers, run_sweep
+    from ..many.sweep_work import run_sweep
     from ..training.interrupt import NOTHING_SAVED
     from .sweep_screen import SweepScreen
 
-    asked = Asked(**given, keys={})
+    asked = Asked(**given)
     need_optuna()
     with StopSignals("" if console.is_quiet() else ENDING) as stop:
         with stop.raising(Interrupted(NOTHING_SAVED)):
@@ -87,32 +84,22 @@ def sweep(*, workers: int | None, together: bool, as_json: bool, **given: Any) -
                 f"nsga2 draws the first {search.population} trials at random, so all "
                 f"{search.trials} of this search; use more, or a smaller search.sampler.population"
             )
-
-        def load(settings: Sequence[str]) -> LoadedConfig:
-            changes = (*asked.changes, *settings)
-            return load_beside(base, BLOCK, changes, plugins.opened(asked.plugin))[0]
-
-        count = count_of_workers(workers, base.config, search)
         screen = SweepScreen(search, as_json)
-        trainings = asked.trainings(base, load, screen, stop.requested, count, together)
+        trainings = asked.trainings(base, search, screen, stop.requested)
         try:
-            run_sweep(trainings, search, asked.resume)
+            run_sweep(trainings, search)
         except Interrupted as error:
             if screen.path is None:
                 raise
             console.note(str(error))
-        words = [] if workers is None else ["--workers", str(workers)]
-        words += ["--together"] * together
-        states = _tell(screen, as_json, asked, words, stop.requested())
+        states = _tell(screen, as_json, asked, stop.requested())
         if states == {"failed"} and not stop.requested():
             console.error(f"{printable(screen.path)}: every trial failed")
             return 1
     return stop.exit_status
 
 
-def _tell(
-    screen: SweepScreen, as_json: bool, asked: Asked, words: Sequence[str], stopped: bool
-) -> set[State | None]:
+def _tell(screen: SweepScreen, as_json: bool, asked: Asked, stopped: bool) -> set[State | None]:
     """What the sweep has found, and what comes next; returns how its trials have ended."""
     from ..many.journal import Journal
     from ..reports.sweep_report import described
@@ -127,7 +114,7 @@ def _tell(
     else:
         progress.say(as_text(path, search, trials, console.width() or 80))
         if stopped:
-            progress.say(asked.again("sweep", words, str(path)))
+            progress.say(asked.again("sweep", (), str(path)))
         elif any(trial.values is not None for trial in trials):
             progress.remark(line("next", "report", str(path)))
     return {trial.state for trial in trials}

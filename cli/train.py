@@ -81,8 +81,6 @@ def train(
     seeds: int | None,
     folds: int | None,
     stratified: bool,
-    workers: int | None,
-    together: bool,
     ranks: int | None,
     asynchronous: bool,
     **given: Any,
@@ -109,14 +107,14 @@ def train(
         early.open_gpu(asked.device, asked.reference, asked.overrides, capture)
     with early.without_collection():
         from ..configs import load_config  # noqa: F401 - with all that it needs
-    wanted = many.planned(seeds, folds, stratified, workers, together, ranks)
+    wanted = many.planned(seeds, folds, stratified, ranks, asked)
     team = several.joined(ranks, asynchronous)
     if asked.resume not in (None, _AUTO) and init_from is not None:
         raise click.UsageError(
             "--resume and --init-from cannot be used together; a run that goes on has its weights"
         )
     if wanted is not None:
-        return many.train(asked, wanted, workers, together)
+        return many.train(asked, wanted)
     if team is not None and team.rank:
         where = asked.data_dir, asked.offline
         return several.follow(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from ..common.errors import CheckpointError, LockedError
 from ..common.files import make_folder, remove_temporaries, sync_folder
 from ..common.locks import NO_LOCKS, Lock, lock
 from ..common.text import suggested
-from ..configs import RunConfig
-from ..training.records.group import Group, Kind, is_group, read_group, write_group
-from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, newest_first, numbered
-from ..training.records.starting import deciding, unwritable
+from ..training.records.group import Group, is_group, write_group
+from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, numbered
+from ..training.records.starting import unwritable
 
 
 def group_at(reference: str | Path, runs_dir: Path) -> Path | None:
@@ -67,23 +66,6 @@ def _began(path: Path, group: Group) -> bool:
         remove_temporaries(path)
         write_group(path, group)
         return True
-
-
-def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
-    """The group of this name with the highest number. Raises CheckpointError."""
-    for path in newest_first(runs_dir, name):
-        if is_group(path) and read_group(path).kind == kind:
-            return path
-    raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
-
-
-def deciding_group(config: RunConfig, kind: Kind) -> AbstractContextManager[Path | None]:
-    """``deciding`` which group of this kind a config goes on with."""
-    return deciding(
-        Path(config.run.dir),
-        f"{config.name}-{kind}",
-        lambda path: is_group(path) and read_group(path).kind == kind,
-    )
 
 
 def find_group(reference: str, runs_dir: Path) -> Path:

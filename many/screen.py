@@ -40,16 +40,31 @@ Say = Callable[[Said], None]
 
 
 class Screen:
-    """Hears how many trainings go, and shows nothing; derived classes do."""
+    """Hears how many trainings go, and says notes and errors; derived classes show more.
+
+    ``listener`` makes what listens to a training of this process; ``watched`` makes of a listener
+    one that passes everything on to it, for any training, wherever it runs.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], object] = lambda text: None,
+        listener: Callable[[], Listener] = Listener,
+        watched: Callable[[Listener], Listener] = lambda heard: heard,
+    ) -> None:
+        self._say, self.listener, self.watched = say, listener, watched
 
     def notice(self, text: str) -> None:
         """Something that people should know."""
+        self._say(text)
 
     def error(self, text: str) -> None:
         """A training has failed; others go on."""
+        self._say(text)
 
     def relay(self, send: Callable[[str], None]) -> None:
         """In a worker process: hand ``send`` what would be printed from now on."""
+        self._say = send
 
     def opening(self, path: Path, backend: Backend | None, count: int, threads: int) -> None:
         """The folder of the trainings is there, and nothing stands in their way.
@@ -60,14 +75,6 @@ class Screen:
 
     def begins(self, place: int, count: int, name: str) -> None:
         """A training of this process begins, the one at this place, from 1, of ``count``."""
-
-    def listener(self) -> Listener:
-        """What listens to a training of this process."""
-        return Listener()
-
-    def watched(self, heard: Listener) -> Listener:
-        """A listener to any training, wherever it runs, that passes everything on to ``heard``."""
-        return heard
 
     def trained(self, run: Path) -> None:
         """A training has ended, in the process that trained."""
@@ -83,6 +90,8 @@ class Screen:
 
     def hear(self, said: Said) -> None:
         """What a worker says."""
+        if said.kind == "line":
+            self._say(said.line)
 
     def turn(self) -> None:
         """Several times a second while they train side by side."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ..backends.base import Backend
@@ -13,16 +12,13 @@ from ..common.errors import DnnstackError, Interrupted
 from ..training.listener import Summary
 from ..training.records.group import Member, read_group
 from ..training.records.resume import Resume
-from ..training.records.runs import LATEST
 from . import together
 from .claims import Claims, Taken
 from .group import lock_group
 from .outcome import outcome
-from .planned import Planned, settings_of, train_members
+from .planned import Planned, check_planned, settings_of, train_members
 from .screen import Heard, Said, Say
 from .trainings import Ends, Trainings
-
-Spread = Callable[[], "tuple[int, list[str]]"]
 
 
 @dataclass
@@ -39,42 +35,36 @@ class Ended:
 
 
 def train_group(
-    trainings: Trainings, planned: Planned, resume: str | None, spreads: bool = False
+    trainings: Trainings, planned: Planned, spreads: bool = False
 ) -> tuple[Path, Ended]:
-    """Begin a group, or go on with the one that ``resume`` names, and train its runs.
+    """Begin a group, or go on with one, and train its runs.
 
-    ``resume``: see ``Planned.go_on``; LATEST for the latest one. ``spreads``: on a GPU, several
-    at a time once that is worth it. Returns the folder, and how the runs ended. Raises
-    DnnstackError.
+    ``spreads``: on a GPU, several at a time once that is worth it. Returns the folder, and how the
+    runs ended. Raises DnnstackError.
     """
-    config = trainings.base.config
+    check_planned(planned, trainings.base.config)
     backend = trainings.prepared()
-    if resume is None:
-        path = planned.begin(config)
-    else:
-        path = planned.go_on(config, None if resume == LATEST else resume)
+    path = planned.folder(trainings.base.config, trainings.resume)
     trainings.screen.opening(path, backend, trainings.count, trainings.threads)
     held = lock_group(path)
     with nullcontext() if held is None else held:
         if backend is None or trainings.count > 1:
             return path, _side_by_side(trainings, path, backend, ())
-        failed = set[str]()
-        spread = partial(together.worth, backend.name, path, failed, trainings.layers)
-        in_turn = partial(_in_turn, trainings, path, backend, failed)
-        ended, count = in_turn(spread if spreads else _one)
+        failed: set[str] = set()
+        ended, count = _in_turn(trainings, path, backend, failed, spreads)
         if count > 1:
             try:
                 more = replace(trainings, count=count)
                 rest = _side_by_side(more, path, backend, failed)
+            except Interrupted:
+                raise
             except DnnstackError as error:
-                if isinstance(error, Interrupted):
-                    raise
                 # Nobody has asked for it, and alone there is more memory.
                 text = f"{error}; the runs left are trained one after the other"
                 trainings.screen.notice(text)
-                rest, _ = in_turn(_one)
+                rest, _ = _in_turn(trainings, path, backend, failed, False)
             missed, bad = ended.missed or rest.missed, bool(failed) or rest.failed
-            ended = replace(rest, missed=missed, failed=bad)
+            ended = Ended(rest.interrupted, bad, missed)
         return path, ended
 
 
@@ -91,8 +81,8 @@ def _side_by_side(
         members = read_group(path).members
         _take(claims, members, without)
 
-        def work(say: Say, ends: Ends) -> None:
-            device, number = trainings.device(), 0
+        def work(say: Say, ends: Ends, device: Backend) -> None:
+            number = 0
 
             def one(member: Member, resumed: Resume | None) -> Summary:
                 heard = Heard(number, say, screen.notice)
@@ -126,13 +116,12 @@ def _side_by_side(
 
 
 def _in_turn(
-    trainings: Trainings, path: Path, backend: Backend, failed: set[str], spread: Spread
+    trainings: Trainings, path: Path, backend: Backend, failed: set[str], spreads: bool
 ) -> tuple[Ended, int]:
     """How the runs ended that were trained one after the other, and how many to train at a time
     from then on; the names of those that fail are added to ``failed``.
 
-    Those that have failed before are left out. ``spread`` is asked before each run, and gives this
-    number and the names of the runs left.
+    Those that have failed before are left out. ``spreads``: this number may become more than 1.
     """
     screen = trainings.screen
 
@@ -148,10 +137,11 @@ def _in_turn(
     _take(claims, read_group(path).members, failed)
     with closing(train_members(path, train, screen.notice, begins, claims)) as runs:
         while not ended.interrupted:
-            count, left = spread()
-            if count > 1:
-                screen.spreads(len(left), count)
-                return ended, count
+            if spreads:
+                count, left = together.worth(backend.name, path, failed, trainings.layers)
+                if count > 1:
+                    screen.spreads(len(left), count)
+                    return ended, count
             place = next(runs, None)
             if place is None:
                 break
@@ -164,11 +154,6 @@ def _in_turn(
             ended.interrupted = done.state == "interrupted"
             ended.missed |= done.state == "finished" and done.goal is False
     return replace(ended, failed=bool(failed)), 1
-
-
-def _one() -> tuple[int, list[str]]:
-    """One run at a time, to the end."""
-    return 1, []
 
 
 def _take(claims: Claims | Taken, members: Sequence[Member], names: Collection[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
@@ -15,15 +16,14 @@ from ..configs.search import Search
 from ..configs.validate import safe_name
 from ..training.listener import Summary
 from ..training.records.resume import Resume
-from ..training.records.runs import LATEST
 from .journal import Trial
+from .planned import Planned
 from .screen import Heard, Said, Say
 from .sweeping import (
     Pruning,
     Sweep,
-    begin_sweep,
     best_trials,
-    go_on_with,
+    open_sweep,
     settings_of_trial,
     values_of,
     write_best,
@@ -31,55 +31,34 @@ from .sweeping import (
 from .trainings import Ends, Trainings
 
 
-def count_of_workers(wanted: int | None, config: RunConfig, search: Search) -> int:
-    """How many processes: by default one on a GPU, and on a CPU as many as fit, at most one for
-    each trial."""
-    device, threads = config.run.device, config.run.threads
+def count_of_workers(wanted: int | None, config: RunConfig, what: Search | Planned) -> int:
+    """How many processes, at most one for each training: by default one for runs that are planned,
+    and for trials one on a GPU, and on a CPU as many as fit."""
+    if isinstance(what, Planned):
+        return min(wanted or 1, what.count)
+    search, device, threads = what, config.run.device, config.run.threads
     on_gpu = device == "cuda" or (device == "auto" and NVIDIA_DRIVER.exists())
     count = wanted or (1 if on_gpu else max(1, available_threads() // (threads or 1)))
     limits = [search.trials, len(search.grid()) if search.sampler == "grid" else None]
     return min(count, *(limit for limit in limits if limit is not None), count)
 
 
-def run_sweep(trainings: Trainings, search: Search, resume: str | None) -> Sweep:
-    """Begin a sweep, or go on with the one that ``resume`` names, and train its trials.
+def run_sweep(trainings: Trainings, search: Search) -> Path:
+    """Begin a sweep, or go on with one, and train its trials.
 
-    ``resume``: see ``go_on_with``; LATEST for the latest one. Returns it once its budget is
-    used up or it was stopped. Raises DnnstackError.
+    Returns its folder once its budget is used up or it was stopped. Raises DnnstackError.
     """
-    base, screen = trainings.base, trainings.screen
     backend = trainings.prepared()
-    if resume is None:
-        path = begin_sweep(base.config, search)
-    else:
-        path = go_on_with(base.config, search, None if resume == LATEST else resume)
+    path = open_sweep(trainings.base.config, search, trainings.resume)
     sweep = Sweep(path, search, trainings.stop)
-    screen.opening(path, backend, trainings.count, trainings.threads)
-    if backend is None or trainings.count > 1:
-        trainings.side_by_side(partial(work, trainings, sweep), backend, sweep.give_up)
-        return sweep
-    screen.open()
-    try:
-
-        def ends() -> bool:
-            screen.turn()
-            return trainings.stop()
-
-        work(trainings, sweep, screen.hear, ends, backend)
-    finally:
-        screen.close()
-    return sweep
+    trainings.screen.opening(path, backend, trainings.count, trainings.threads)
+    trainings.side_by_side(partial(_work, trainings, sweep), backend, sweep.give_up)
+    return path
 
 
-def work(
-    trainings: Trainings, sweep: Sweep, say: Say, ends: Ends, backend: Backend | None = None
-) -> None:
-    """Take trials until none is left or ``ends`` says so, which is asked again and again.
-
-    ``backend``: by default opened here. Raises DnnstackError.
-    """
+def _work(trainings: Trainings, sweep: Sweep, say: Say, ends: Ends, device: Backend) -> None:
+    """Take trials until none is left or ``ends`` says so, which is asked again and again."""
     sweep, notice = replace(sweep, stop_requested=ends), trainings.screen.notice
-    device = backend or trainings.device()
 
     def train(
         trial: Trial, resumed: Resume | None, decide: Callable[[], bool]

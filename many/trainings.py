@@ -34,7 +34,8 @@ class Trainings:
     """What each process needs to train some of many; ``count``: of them at a time.
 
     ``loaded``: the config of a training, given its settings; ``base``: without any. ``together``:
-    those at a time are threads of this process, on a GPU. ``stop`` ends all in order.
+    those at a time are threads of this process, on a GPU. ``resume``: the group to go on with.
+    ``stop`` ends all in order.
     """
 
     base: LoadedConfig
@@ -43,7 +44,7 @@ class Trainings:
     stop: Ends
     count: int = 1
     together: bool = False
-    resuming: bool = False
+    resume: str | None = None
     capture: bool = True
     same_samples: bool = False
     data_dir: Path | None = None
@@ -58,8 +59,8 @@ class Trainings:
     def device(self) -> Backend:
         """The device of the config. Raises BackendUnavailableError."""
         threads = self.threads if self.count > 1 else None
-        notice = self.screen.notice
-        return Keeping(fitting.open_device(self.base, self.resuming, self.capture, notice, threads))
+        how = self.resume is not None, self.capture, self.screen.notice, threads
+        return Keeping(fitting.open_device(self.base, *how))
 
     def prepared(self) -> Backend | None:
         """This process's device; None if worker processes, which are forked later, open theirs.
@@ -142,19 +143,30 @@ class Trainings:
 
     def side_by_side(
         self,
-        work: Callable[[Say, Ends], None],
+        work: Callable[[Say, Ends, Backend], None],
         backend: Backend | None,
         lost: Callable[[int, str], None],
     ) -> None:
-        """Do the same ``work`` in as many threads, if ``backend`` is open here, or processes.
+        """Do the same ``work`` in ``count`` threads, if ``backend`` is open here, or processes.
 
-        ``lost``: see ``Crew``. Raises what the work raises.
+        One does it here. ``lost``: see ``Crew``. Raises what the work raises.
         """
-        self.screen.open()
+        screen = self.screen
+
+        def own(say: Say, ends: Ends) -> None:
+            work(say, ends, self.device())
+
+        def ends() -> bool:
+            screen.turn()
+            return self.stop()
+
+        screen.open()
         try:
             if backend is None:
-                Crew(work, self.screen, lost, self.stop).run(self.count)
+                Crew(own, screen, lost, self.stop).run(self.count)
+            elif self.count > 1:
+                Together(backend.name, own, screen, self.stop).run(self.count)
             else:
-                Together(backend.name, work, self.screen, self.stop).run(self.count)
+                work(screen.hear, ends, backend)
         finally:
-            self.screen.close()
+            screen.close()

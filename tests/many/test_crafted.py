@@ -139,13 +139,13 @@ def test_a_trial_that_its_search_cannot_have(tmp_path, lines):
 def test_runs_that_others_have_added_to_a_group_are_not_trained(tmp_path):
     config = load_config("digits.yaml", [f"run.dir={tmp_path}"]).config
     planned = Planned("seeds", 2)
-    path = replace(planned, count=3).begin(config)
-    assert planned.go_on(config, str(path)) == path
+    path = replace(planned, count=3).folder(config)
+    assert planned.folder(config, str(path)) == path
     group = read_group(path)
     added = Member("../elsewhere", ("data.root=/elsewhere",))
     write_group(path, replace(group, members=(*group.members, added)))
     with pytest.raises(CheckpointError, match="was begun with other seeds"):
-        planned.go_on(config, str(path))
+        planned.folder(config, str(path))
 
 
 def test_a_run_of_a_group_is_no_link(tmp_path):
