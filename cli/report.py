@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -75,10 +74,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
         console.note(Warned(str(error)))
         no_plots = True
     found = report_sweep(path)
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(report_text(found, console.width() or 80))
+    console.show(found, as_json, lambda: report_text(found, console.width() or 80))
     folder = plots_dir or found.path
     if not no_plots:
         draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)
@@ -88,10 +84,7 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
     from ..reports.compression import report_compression
 
     found = report_compression(path, console.note)
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(found.as_text(console.width()))
+    console.show(found, as_json, lambda: found.as_text(console.width()))
     folder = plots_dir or found.folder
     if not no_plots:
         draw(folder, as_json, lambda: found.draw(folder, console.note), margin=12)
