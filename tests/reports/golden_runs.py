@@ -138,7 +138,7 @@ def _sweep() -> str:
     path, trials = Path("runs/tiny-sweep"), _of_one(TRIALS)
     shares = {"accuracy": {"optimizer.lr": 0.25, "schedule": 0.7}}
     report = SweepReport(path, SEARCH, trials, trials[:21], shares, {})
-    lines = [trial_line(SEARCH, each, at == 0) for at, each in enumerate(trials[18:])]
+    lines = [trial_line(SEARCH, each, trials[18:19]) for each in trials[18:]]
     few = trials[-3:]
     return joined(
         *lines,
@@ -162,8 +162,8 @@ def _sweep_of_two() -> str:
     report = SweepReport(path, search, trials, trials[:3], shares, {})
     losses = replace(search, objective=("loss",))
     return joined(
-        trial_line(search, trials[0], True),
-        trial_line(losses, replace(trials[0], values=(0.25,)), False),
+        trial_line(search, trials[0], trials),
+        trial_line(losses, replace(trials[0], values=(0.25,)), []),
         report_text(report),
         as_json(report.to_json()),
     )
