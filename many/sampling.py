@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...common.errors import DnnstackError
-from ...common.random import key as stream
-from ...common.records import dataclass
-from ...configs.search import Dimension, Search
+from ..common.errors import DnnstackError
+from ..common.random import key as stream
+from ..common.records import dataclass
+from ..configs.search import Dimension, Search
 
 if TYPE_CHECKING:
     import optuna

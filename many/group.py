@@ -1,59 +1,18 @@
-"""Groups: run folders that belong together, in one folder with a record, ``group.json``."""
+"""Groups: run folders that belong together, in one folder with a record."""
 
 from __future__ import annotations
 
-import json
 import re
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Literal
 
-from annotated_types import MaxLen
-
-from ...common.errors import CheckpointError, LockedError
-from ...common.files import (
-    atomic_write,
-    make_folder,
-    read_regular,
-    remove_temporaries,
-    sync_folder,
-)
-from ...common.locks import NO_LOCKS, Lock, lock
-from ...common.records import dataclass
-from ...common.text import suggested
-from ...common.typed_json import Name, from_json
-from ...configs import RunConfig
-from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, is_bare, list_runs, newest_first, numbered
-from ..records.starting import deciding, unwritable
-
-Kind = Literal["seeds", "folds", "sweep"]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A run of a group: the name of its folder, and the settings that make it differ."""
-
-    name: Name
-    settings: tuple[Name, ...] = ()
-
-
-@dataclass(frozen=True)
-class Group:
-    """What a group was begun with. config: the effective one that all its runs share, as YAML.
-
-    ``members``: those that are known beforehand, in the order of training.
-    """
-
-    kind: Kind
-    config: Annotated[str, MaxLen(LONGEST_CONFIG)]
-    members: tuple[Member, ...] = ()
-    search: Annotated[str, MaxLen(LONGEST_CONFIG)] = ""
-
-
-def is_group(path: Path) -> bool:
-    """Whether a folder is that of a group."""
-    return (path / GROUP).is_file()
+from ..common.errors import CheckpointError, LockedError
+from ..common.files import make_folder, remove_temporaries, sync_folder
+from ..common.locks import NO_LOCKS, Lock, lock
+from ..common.text import suggested
+from ..training.records.group import Group, is_group, write_group
+from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, numbered
+from ..training.records.starting import unwritable
 
 
 def group_at(reference: str | Path, runs_dir: Path) -> Path | None:
@@ -67,23 +26,6 @@ def list_groups(runs_dir: Path) -> list[str]:
         return sorted(path.name for path in runs_dir.iterdir() if is_group(path))
     except OSError:
         return []
-
-
-def read_group(path: Path) -> Group:
-    """The record of a group. Raises CheckpointError."""
-    try:
-        return from_json(read_regular(path / GROUP, LONGEST_CONFIG), Group)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"{path / GROUP}: cannot be read: {reason}") from None
-
-
-def write_group(path: Path, group: Group) -> None:
-    """Write the record of a group. Raises CheckpointError."""
-    try:
-        atomic_write(path / GROUP, f"{json.dumps(asdict(group), indent=2)}\n".encode())
-    except OSError as error:
-        raise unwritable(path / GROUP, error) from None
 
 
 def create_group(runs_dir: Path, name: str, group: Group) -> Path:
@@ -124,23 +66,6 @@ def _began(path: Path, group: Group) -> bool:
         remove_temporaries(path)
         write_group(path, group)
         return True
-
-
-def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
-    """The group of this name with the highest number. Raises CheckpointError."""
-    for path in newest_first(runs_dir, name):
-        if is_group(path) and read_group(path).kind == kind:
-            return path
-    raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
-
-
-def deciding_group(config: RunConfig, kind: Kind) -> AbstractContextManager[Path | None]:
-    """``deciding`` which group of this kind a config goes on with."""
-    return deciding(
-        Path(config.run.dir),
-        f"{config.name}-{kind}",
-        lambda path: is_group(path) and read_group(path).kind == kind,
-    )
 
 
 def find_group(reference: str, runs_dir: Path) -> Path:

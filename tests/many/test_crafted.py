@@ -15,13 +15,13 @@ import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.many.journal import TRIALS, Journal, Trial
+from dnnstack.many.planned import Planned
+from dnnstack.many.sampling import need_optuna
+from dnnstack.many.sweeping import read_search
 from dnnstack.reports.sweep_report import report_sweep
 from dnnstack.training.compressed.place import Record, StageResult, read_record
-from dnnstack.training.groups.group import Group, Member, read_group, write_group
-from dnnstack.training.groups.journal import TRIALS, Journal, Trial
-from dnnstack.training.groups.planned import Planned
-from dnnstack.training.groups.sampling import need_optuna
-from dnnstack.training.groups.sweeping import read_search
+from dnnstack.training.records.group import Group, Member, read_group, write_group
 from dnnstack.training.records.resume import open_member
 from dnnstack.training.records.runs import create_run
 
@@ -139,13 +139,13 @@ def test_a_trial_that_its_search_cannot_have(tmp_path, lines):
 def test_runs_that_others_have_added_to_a_group_are_not_trained(tmp_path):
     config = load_config("digits.yaml", [f"run.dir={tmp_path}"]).config
     planned = Planned("seeds", 2)
-    path = replace(planned, count=3).begin(config)
-    assert planned.go_on(config, str(path)) == path
+    path = replace(planned, count=3).folder(config)
+    assert planned.folder(config, str(path)) == path
     group = read_group(path)
     added = Member("../elsewhere", ("data.root=/elsewhere",))
     write_group(path, replace(group, members=(*group.members, added)))
     with pytest.raises(CheckpointError, match="was begun with other seeds"):
-        planned.go_on(config, str(path))
+        planned.folder(config, str(path))
 
 
 def test_a_run_of_a_group_is_no_link(tmp_path):

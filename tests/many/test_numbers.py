@@ -9,7 +9,7 @@ import pytest
 from dnnstack.backends.keeping import Keeping
 from dnnstack.configs import RunConfig
 
-from ...support.trainings import Counting, go, same
+from ..support.trainings import Counting, go, same
 
 Tiny = Callable[..., RunConfig]
 MUON = (

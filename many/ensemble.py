@@ -9,16 +9,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...common.errors import CheckpointError, UsageError
-from ...common.text import nfc, shape_text
-from ...datasets import ImageSet, Preparation
-from ...datasets.identity import matched_classes
-from ..inference.evaluate import Evaluation, Part, Tally
-from ..inference.forward import Forward
-from ..inference.intervals import paired
-from ..inference.predict import preparation
-from ..inference.trained import Trained
+from ..backends.base import Backend
+from ..common.errors import CheckpointError, UsageError
+from ..common.text import nfc, shape_text
+from ..datasets import ImageSet, Preparation
+from ..datasets.identity import matched_classes
+from ..training.inference.evaluate import Evaluation, Part, Tally
+from ..training.inference.forward import Forward
+from ..training.inference.intervals import paired
+from ..training.inference.predict import preparation
+from ..training.inference.trained import Trained
 from .answers import Answers, answers
 
 Combine = Literal["probabilities", "logits", "votes"]

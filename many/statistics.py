@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..inference.intervals import wilson
-from .group import Kind, read_group, runs_of
+from ..training.inference.intervals import wilson
+from ..training.records.group import Kind, read_group
+from .group import runs_of
 from .journal import Journal
 from .outcome import Outcome, outcome
 

@@ -6,10 +6,10 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from ...configs import RunConfig
-from ...datasets import Downloads, ImageSet, Split
-from ...datasets.integer_pixels import Depth
-from ..assemble import load_data
+from ..configs import RunConfig
+from ..datasets import Downloads, ImageSet, Split
+from ..datasets.integer_pixels import Depth
+from ..training.assemble import load_data
 
 
 class Shelf:

@@ -10,35 +10,16 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
 
-from ..common.errors import DnnstackError, Interrupted, TrainingError
+from ..common.errors import DnnstackError, Interrupted, TrainingError, Warned, told
 from ..common.records import dataclass
-from . import console
-from .errors import told
-from .signals import WANTED, StopSignals, held_back
+from ..training.signals import WANTED, StopSignals, held_back
+from .screen import Said, Say, Screen
 
 _TURN = 0.2
 # How often a trial may lose its worker before it counts as failed. Somebody may kill a worker, or
 # the system for want of memory; a crash repeats itself.
 _KILLS, _CRASHES = 10, 3
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a worker says: of a trial that it has begun, its progress, a line for people, an error.
-
-    ``epoch``, ``epochs``: how far the trial is, and where it ends.
-    """
-
-    kind: Literal["begun", "progress", "ended", "line", "error"]
-    trial: int | None = None
-    epoch: float = 0.0
-    epochs: float = 0.0
-    text: str = ""
-
-
-Say = Callable[[Said], None]
 
 
 @dataclass
@@ -50,23 +31,21 @@ class _Worker:
 
 
 class Crew:
-    """Workers that do the same ``work`` until there is no more.
+    """Processes that do the same ``work`` until there is no more.
 
     ``work`` runs in each, and gets what sends to this process and what tells whether to end.
-    ``heard`` is told what they say, ``turn`` is called several times a
-    second. ``lost(trial, why)``: a trial has killed so many workers that it is to be given up.
+    ``screen`` hears what they say. ``lost(trial, why)``: a trial has killed so many workers that it
+    is to be given up.
     """
 
     def __init__(
         self,
         work: Callable[[Say, Callable[[], bool]], None],
-        heard: Say,
-        turn: Callable[[], None],
+        screen: Screen,
         lost: Callable[[int, str], None],
-        stop: StopSignals,
+        stop: Callable[[], bool],
     ) -> None:
-        self._work, self._heard, self._turn, self._lost = work, heard, turn, lost
-        self._stop = stop
+        self._work, self._screen, self._lost, self._stop = work, screen, lost, stop
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._deaths: dict[int | None, int] = {}
@@ -85,9 +64,9 @@ class Crew:
                 while self._workers:
                     for key, _ in self._selector.select(_TURN):
                         self._listen(key.data)
-                    if self._stop.requested() or self._fault is not None:
+                    if self._stop() or self._fault is not None:
                         self._end()
-                    self._turn()
+                    self._screen.turn()
         finally:
             self._abandon()
         if self._fault is not None:
@@ -103,6 +82,8 @@ class Crew:
         try:
             with held_back():
                 pid = os.fork()
+                if not pid:
+                    stop = StopSignals().__enter__()
         except OSError as error:
             os.close(ours)
             os.close(theirs)
@@ -115,7 +96,7 @@ class Crew:
             for each in self._workers.values():
                 os.close(each.pipe)
             os.close(ours)
-            _become(theirs, self._stop, parent, self._work)
+            _become(theirs, stop, parent, self._work, self._screen)
         os.close(theirs)
         worker = self._workers[pid] = _Worker(pid, ours)
         self._selector.register(ours, selectors.EVENT_READ, worker)
@@ -136,18 +117,18 @@ class Crew:
             if said.kind == "error":
                 self._fault = self._fault or TrainingError(*said.text.split("\n"))
             else:
-                self._heard(said)
+                self._screen.hear(said)
 
     def _ended(self, worker: _Worker) -> None:
         self._selector.unregister(worker.pipe)
         os.close(worker.pipe)
         del self._workers[worker.pid]
         status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
-        self._heard(Said("ended", worker.trial))
-        if self._ending or self._stop.requested() or self._fault is not None:
+        self._screen.hear(Said("ended", worker.trial))
+        if self._ending or self._stop() or self._fault is not None:
             return
         if status - 128 in WANTED:
-            console.note(f"a worker was asked to end, pid {worker.pid}; the others go on")
+            self._screen.notice(f"a worker was asked to end, pid {worker.pid}; the others go on")
         elif status > 0:
             self._fault = TrainingError(
                 f"a worker has ended with status {status}; its messages are above"
@@ -161,7 +142,8 @@ class Crew:
         named = _named(number)
         most = _KILLS if number == signal.SIGKILL else _CRASHES
         if deaths < most:
-            console.note(f"a worker was ended by {named}, pid {worker.pid}; another one goes on")
+            text = f"a worker was ended by {named}, pid {worker.pid}; another one goes on"
+            self._screen.notice(text)
         elif worker.trial is None:
             self._fault = TrainingError(
                 f"{deaths} workers were ended by {named} before they had a trial; end other "
@@ -197,11 +179,11 @@ def _become(
     stop: StopSignals,
     parent: int,
     work: Callable[[Say, Callable[[], bool]], None],
+    screen: Screen,
 ) -> None:
     """Do the work of a worker and end; never returns."""
     status = 1
     try:
-        stop.hush()
         os.set_blocking(pipe, False)
 
         def say(said: Said) -> None:
@@ -213,9 +195,9 @@ def _become(
                     os.write(pipe, content)
 
         def line(text: str) -> None:
-            say(Said("line", text=text[:1000]))
+            say(Said("line", text=text[:1000], warned=isinstance(text, Warned)))
 
-        console.speak_through(line)
+        screen.relay(line)
         try:
             # An orphan ends as if it had been asked to.
             work(say, lambda: stop.requested() or os.getppid() != parent)
@@ -228,9 +210,9 @@ def _become(
             if text is None:
                 raise
             os.set_blocking(pipe, True)
-            content: dict[str, Any] = vars(Said("error", text=text))
+            content = json.dumps(vars(Said("error", text=text))).encode()
             with suppress(OSError):
-                os.write(pipe, json.dumps(content).encode() + b"\n")
+                os.write(pipe, content + b"\n")
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

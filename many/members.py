@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ...common.errors import CheckpointError, DatasetError, UsageError, only_warned
-from ...datasets import ImageSet
-from ...datasets.loader import Index
-from ..inference.evaluate import Part
-from ..inference.trained import Trained, find_trained, is_file
-from ..own_samples import choose
-from ..plan import snapshot_steps
-from ..records.formats.store import checkpoint_steps, named_checkpoint, tensors_path
-from ..splits import divide
+from ..common.errors import CheckpointError, DatasetError, UsageError, only_warned
+from ..datasets import ImageSet
+from ..datasets.loader import Index
+from ..training.inference.evaluate import Part
+from ..training.inference.trained import Trained, find_trained, is_file
+from ..training.own_samples import choose
+from ..training.plan import snapshot_steps
+from ..training.records.formats.store import checkpoint_steps, named_checkpoint, tensors_path
+from ..training.splits import divide
 from .ensemble import check_members
 from .group import group_at, runs_of
 from .outcome import outcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...common.records import dataclass
-from ..records.formats.run_log import LOG, Line, log_lines
+from ..common.records import dataclass
+from ..training.records.formats.run_log import LOG, Line, log_lines
 
 
 @dataclass(frozen=True)

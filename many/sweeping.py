@@ -10,7 +10,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ...common.errors import (
+from ..common.errors import (
     BackendUnavailableError,
     CheckpointError,
     ConfigError,
@@ -18,22 +18,21 @@ from ...common.errors import (
     NonFiniteError,
     ShapeError,
 )
-from ...common.files import atomic_write
-from ...common.locks import Lock
-from ...common.records import dataclass
-from ...common.typed_json import from_json
-from ...configs import RunConfig, effective_yaml
-from ...configs.sampler import OPTIONS
-from ...configs.search import PRUNE, Search, assignment
-from ..listener import Listener, Passing, Summary
-from ..records.formats.state import Metrics
-from ..records.resume import Resume, open_member
-from ..records.runs import AUTO, GROUP
-from ..splits import settled
-from .group import Group, create_group, deciding_group, find_group, latest_group, read_group
+from ..common.files import atomic_write
+from ..common.locks import Lock
+from ..common.records import dataclass
+from ..common.typed_json import from_json
+from ..configs import RunConfig, effective_yaml
+from ..configs.sampler import OPTIONS
+from ..configs.search import PRUNE, Search, assignment
+from ..training.listener import Listener, Passing, Summary
+from ..training.records.formats.state import Metrics
+from ..training.records.group import Group, read_group
+from ..training.records.resume import Resume, open_member
+from ..training.records.runs import GROUP
 from .journal import Journal, State, Trial
 from .outcome import Outcome, outcome
-from .planned import changed_keys
+from .planned import open_group
 from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
@@ -41,40 +40,14 @@ _MEASURES = {"accuracy": 1, "loss": 2}
 _WAIT = 0.5
 
 
-def begin_sweep(config: RunConfig, search: Search) -> Path:
-    """The folder of a new sweep. Raises CheckpointError."""
-    group = Group("sweep", effective_yaml(settled(config)), (), _written(search))
-    return create_group(Path(config.run.dir), f"{config.name}-sweep", group)
+def open_sweep(config: RunConfig, search: Search, resume: str | None = None) -> Path:
+    """The folder of a sweep; see ``open_group``. The budget may become another."""
+    written = _written(search)
 
+    def changes(path: Path, group: Group) -> list[str]:
+        return [] if group.search == written else _differences(read_search(path), search)
 
-def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path:
-    """The folder of a sweep that goes on; the budget may be another. AUTO may begin one.
-
-    Raises CheckpointError for one of another config or search.
-    """
-    if reference == AUTO:
-        with deciding_group(config, "sweep") as found:
-            if found is None:
-                return begin_sweep(config, search)
-            return go_on_with(config, search, str(found))
-    runs_dir = Path(config.run.dir)
-    if reference is None:
-        path = latest_group(runs_dir, f"{config.name}-sweep", "sweep")
-    else:
-        path = find_group(reference, runs_dir)
-    group = read_group(path)
-    if group.kind != "sweep":
-        raise CheckpointError(f"{path}: is a group of {group.kind}, no sweep")
-    changed = changed_keys(group, config, path)
-    if group.search != _written(search):
-        changed += _differences(read_search(path), search)
-    if changed:
-        raise CheckpointError(
-            f"{path} was begun with another config (then -> now):",
-            *(f"  {line}" for line in changed),
-            "undo these changes, or start a new sweep without --resume",
-        )
-    return path
+    return open_group(config, "sweep", (), written, resume, changes)
 
 
 def _written(search: Search) -> str:
@@ -159,6 +132,9 @@ class Pruning(Passing):
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         super().validated(step, metrics, best, seconds)
         self.pruned = self.pruned or self._decide()
+
+    def stop_requested(self) -> bool:
+        return self.pruned or super().stop_requested()
 
 
 TrainTrial = Callable[[Trial, "Resume | None", Callable[[], bool]], "tuple[Summary, bool]"]

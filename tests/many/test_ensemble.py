@@ -11,17 +11,12 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError, DatasetError, DnnstackError, UsageError, Warned
 from dnnstack.configs import RunConfig
+from dnnstack.many.answers import answers
+from dnnstack.many.ensemble import Mixture, best_weights, check_members, check_preparation, combined
+from dnnstack.many.group import create_group
+from dnnstack.many.members import find_members
 from dnnstack.reports.ensemble_text import text_of
-from dnnstack.training.groups.answers import answers
-from dnnstack.training.groups.ensemble import (
-    Mixture,
-    best_weights,
-    check_members,
-    check_preparation,
-    combined,
-)
-from dnnstack.training.groups.group import Group, create_group
-from dnnstack.training.groups.members import find_members
+from dnnstack.training.records.group import Group
 from dnnstack.training.trainer import train
 
 Tiny = Callable[..., RunConfig]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from dnnstack.configs import RunConfig
+from dnnstack.many import shelf
 from dnnstack.training.assemble import load_data
-from dnnstack.training.groups import shelf
 
 Tiny = Callable[..., RunConfig]
 

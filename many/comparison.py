@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...datasets import ImageSet
-from ..inference.evaluate import Evaluation, Part
-from ..inference.intervals import mcnemar, paired, probability_text
-from ..inference.trained import Trained
+from ..backends.base import Backend
+from ..datasets import ImageSet
+from ..training.inference.evaluate import Evaluation, Part
+from ..training.inference.intervals import mcnemar, paired, probability_text
+from ..training.inference.trained import Trained
 from .answers import Answers, answers
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
-from ...common.records import dataclass
-from ...datasets import ImageSet
-from ...datasets.identity import matched_classes
-from ..inference.evaluate import Evaluation, Part, Scores, evaluate
-from ..inference.trained import Trained
-from ..own_samples import in_classes
+from ..backends.base import Backend
+from ..common.records import dataclass
+from ..datasets import ImageSet
+from ..datasets.identity import matched_classes
+from ..training.inference.evaluate import Evaluation, Part, Scores, evaluate
+from ..training.inference.trained import Trained
+from ..training.own_samples import in_classes
 
 
 @dataclass(frozen=True)

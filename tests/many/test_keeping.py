@@ -16,7 +16,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import SHARED
 from dnnstack.training.trainer import train
 
-from ...support.trainings import NOWHERE, Counting, go, same, session_of
+from ..support.trainings import NOWHERE, Counting, go, same, session_of
 
 Tiny = Callable[..., RunConfig]
 SGD = "optimizer={type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01}"

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ...common.errors import CheckpointError, Interrupted, LockedError
-from ...common.files import append, open_regular, remove_abandoned
-from ...common.locks import NO_LOCKS, Lock, is_locked, lock
-from ...common.records import dataclass
-from ...common.typed_json import Count, Finite, Name
-from ...configs.search import Search
-from ..records.formats.run_log import log_lines
+from ..common.errors import CheckpointError, Interrupted, LockedError
+from ..common.files import append, open_regular, remove_abandoned
+from ..common.locks import NO_LOCKS, Lock, is_locked, lock
+from ..common.records import dataclass
+from ..common.typed_json import Count, Finite, Name
+from ..configs.search import Search
+from ..training.records.formats.run_log import log_lines
 from .sampling import Ended
 
 TRIALS = "trials.jsonl"

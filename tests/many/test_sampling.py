@@ -15,10 +15,10 @@ from dnnstack.common.errors import CheckpointError, NonFiniteError
 from dnnstack.common.locks import lock
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
-from dnnstack.training.groups.group import read_group
-from dnnstack.training.groups.journal import TRIALS, Journal, Trial
-from dnnstack.training.groups.sampling import Ended, ends_early, front, need_optuna, sample
-from dnnstack.training.groups.sweeping import Sweep, begin_sweep, go_on_with, read_search
+from dnnstack.many.journal import TRIALS, Journal, Trial
+from dnnstack.many.sampling import Ended, ends_early, front, need_optuna, sample
+from dnnstack.many.sweeping import Sweep, open_sweep, read_search
+from dnnstack.training.records.group import read_group
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
 WIDTH = Dimension("units", 8, 64, step=8, whole=True)
@@ -79,7 +79,7 @@ def test_other_processes_draw_the_same(tmp_path):
     script.write_text(
         "import json\n"
         "from dnnstack.configs.search import Dimension, Search\n"
-        "from dnnstack.training.groups.sampling import Ended, need_optuna, sample\n"
+        "from dnnstack.many.sampling import Ended, need_optuna, sample\n"
         "need_optuna()\n"
         "keys = [Dimension(name, 0, 1) for name in 'abcdef']\n"
         "some = Dimension('h', 0, 1, when={'g': (2,)})\n"
@@ -162,12 +162,12 @@ def test_a_sweep_of_an_older_version_goes_on(tmp_path, monkeypatch):
     """Its record of the search has no options of samplers."""
     monkeypatch.chdir(tmp_path)
     config = load_config("lenet.yaml").config
-    path = begin_sweep(config, SEARCH)
+    path = open_sweep(config, SEARCH)
     written = json.loads(read_group(path).search)
     assert not {"startup_trials", "multivariate", "population"} & written.keys()
-    assert go_on_with(config, replace(SEARCH, trials=40), str(path)) == path
+    assert open_sweep(config, replace(SEARCH, trials=40), str(path)) == path
     other = replace(TWO, dimensions=(RATE,), trials=None)
-    path = begin_sweep(config, other)
+    path = open_sweep(config, other)
     assert json.loads(read_group(path).search)["population"] == 4
     assert read_search(path) == other
     for changed, told in (
@@ -177,7 +177,7 @@ def test_a_sweep_of_an_older_version_goes_on(tmp_path, monkeypatch):
         (replace(other, dimensions=(WIDTH,)), f"{RATE.key}: is gone\n  search.keys.units: is new"),
     ):
         with pytest.raises(CheckpointError, match=told):
-            go_on_with(config, changed, str(path))
+            open_sweep(config, changed, str(path))
 
 
 def test_a_grid_is_gone_through_once():

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 
-import click
-
-from ..common.errors import Interrupted, UsageError
-from . import console
-from .errors import told
-from .signals import StopSignals
-from .workers import Said, Say
+from ..backends import select
+from ..common.errors import Interrupted, UsageError, told
+from ..training.records.group import read_group
+from .outcome import outcome
+from .screen import Said, Say, Screen
 
 _TURN = 0.2
 # Seconds that a thread computes in Python while another one, whose steps have ended, waits.
@@ -31,13 +29,6 @@ WORTH = {True: 4.0, False: 15.0}
 """Seconds of training in turn from which on runs are trained side by side, of small networks and of
 others: what they gain is then more than they lose while each of them is compiled and captured."""
 
-option = click.option(
-    "--together",
-    is_flag=True,
-    help="With --workers N, on a GPU: the N trainings run in one process and share the GPU's "
-    "processors, instead of taking turns; for small networks.",
-)
-
 
 class Together:
     """Threads that do the same ``work`` until there is no more; as ``Crew`` for processes.
@@ -50,12 +41,10 @@ class Together:
         self,
         device: str,
         work: Callable[[Say, Callable[[], bool]], None],
-        heard: Say,
-        turn: Callable[[], None],
-        stop: StopSignals,
+        screen: Screen,
+        stop: Callable[[], bool],
     ) -> None:
-        self._device, self._work, self._heard, self._turn = device, work, heard, turn
-        self._stop = stop
+        self._device, self._work, self._screen, self._stop = device, work, screen, stop
         self._ending = threading.Event()
         # None: a thread has ended.
         self._said: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
@@ -88,7 +77,7 @@ class Together:
             first, *others = own or self._faults
             for line in dict.fromkeys(map(_line, others)):
                 if line != _line(first):
-                    console.error(line)
+                    self._screen.error(line)
             raise first
 
     def _listen(self, running: int) -> None:
@@ -101,14 +90,12 @@ class Together:
                 if said is None:
                     running -= 1
                 else:
-                    self._heard(said)
-            self._turn()
+                    self._screen.hear(said)
+            self._screen.turn()
 
     def _train(self) -> None:
         try:
-            from ..backends.select import own_streams
-
-            with own_streams(self._device):
+            with select.own_streams(self._device):
                 self._work(self._said.put, self._ends)
         except BaseException as error:
             self._faults.append(error)
@@ -117,7 +104,7 @@ class Together:
             self._said.put(None)
 
     def _ends(self) -> bool:
-        return self._stop.requested() or self._ending.is_set()
+        return self._stop() or self._ending.is_set()
 
 
 def _line(fault: BaseException) -> str:
@@ -138,10 +125,6 @@ def worth(
     """
     if device != "cuda":
         return 1, []
-    from ..backends.select import room
-    from ..training.groups.group import read_group
-    from ..training.groups.outcome import outcome
-
     names = [member.name for member in read_group(group).members]
     found = {name: outcome(group / name) for name in names if name not in failed}
     seconds = [each.seconds for each in found.values() if each.finished]
@@ -151,7 +134,7 @@ def worth(
     remaining = sum(max(0.0, mean(seconds) - spent) for spent in left.values())
     if remaining < WORTH[layers() <= SMALL]:
         return 1, [*left]
-    most = min(MOST, room(device))
+    most = min(MOST, select.room(device))
     # As many at a time in the last turn as in the others, if that is possible.
     count = 1 if most < 2 else math.ceil(len(left) / math.ceil(len(left) / most))
     return count, [*left]

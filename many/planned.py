@@ -7,28 +7,19 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from ...common.errors import CheckpointError, ConfigError, NonFiniteError
-from ...common.records import dataclass
-from ...configs import RunConfig, differences, effective_yaml, parse_config
-from ...configs.search import assignment
-from ..assemble import describe_data
-from ..listener import Summary
-from ..records.resume import Resume, open_member
-from ..records.runs import AUTO, is_run
-from ..splits import settled
+from ..common.errors import CheckpointError, ConfigError, NonFiniteError
+from ..common.records import dataclass
+from ..configs import RunConfig, differences, effective_yaml, parse_config
+from ..configs.search import assignment
+from ..training.assemble import describe_data
+from ..training.listener import Summary
+from ..training.records.group import Group, Kind, Member, is_group, read_group, write_group
+from ..training.records.resume import Resume, open_member
+from ..training.records.runs import AUTO, LATEST, is_run, newest_first
+from ..training.records.starting import deciding
+from ..training.splits import settled
 from .claims import Claims, Taken
-from .group import (
-    Group,
-    Kind,
-    Member,
-    create_group,
-    deciding_group,
-    find_group,
-    latest_group,
-    lock_group,
-    read_group,
-    write_group,
-)
+from .group import create_group, find_group
 from .outcome import outcome
 
 # What may be another in a group that goes on.
@@ -58,35 +49,11 @@ class Planned:
             Member(f"seed-{seed}", (f"seed={seed}", f"data.split_seed={split}")) for seed in seeds
         )
 
-    def begin(self, config: RunConfig) -> Path:
-        """The folder of a new group. Raises CheckpointError."""
-        group = Group(self.kind, effective_yaml(settled(config)), self.members(config))
-        return create_group(Path(config.run.dir), f"{config.name}-{self.kind}", group)
-
-    def go_on(self, config: RunConfig, reference: str | None) -> Path:
-        """The folder of a group that goes on, by default the latest one of the config.
-
-        AUTO begins a group where there is none. Seeds may become more. Raises CheckpointError for
-        a group of another config or kind.
-        """
-        if reference == AUTO:
-            with deciding_group(config, self.kind) as found:
-                return self.begin(config) if found is None else self.go_on(config, str(found))
-        runs_dir = Path(config.run.dir)
-        if reference is None:
-            path = latest_group(runs_dir, f"{config.name}-{self.kind}", self.kind)
-        else:
-            path = find_group(reference, runs_dir)
-        group = read_group(path)
+    def folder(self, config: RunConfig, resume: str | None = None) -> Path:
+        """The folder of a group; see ``open_group``. Seeds may become more."""
         members = self.members(config)
-        if group.kind != self.kind:
-            raise CheckpointError(f"{path}: is a group of {group.kind}, not of {self.kind}")
-        if changed := changed_keys(group, config, path):
-            raise CheckpointError(
-                f"{path} was begun with another config (then -> now):",
-                *(f"  {line}" for line in changed),
-                "undo these changes, or start a new group without --resume",
-            )
+        path = open_group(config, self.kind, members, "", resume)
+        group = read_group(path)
         # Those beyond the ones that are asked for are trained, too.
         longest = replace(self, count=max(self.count, len(group.members))).members(config)
         if longest[: len(group.members)] != group.members or (
@@ -99,6 +66,53 @@ class Planned:
         if len(members) > len(group.members):
             write_group(path, replace(group, members=members))
         return path
+
+
+def open_group(
+    config: RunConfig,
+    kind: Kind,
+    members: tuple[Member, ...],
+    search: str,
+    resume: str | None,
+    changes: Callable[[Path, Group], Sequence[str]] = lambda path, group: (),
+) -> Path:
+    """The folder of a new group, or of the one that ``resume`` names.
+
+    LATEST: the latest one of the config; AUTO: the same, or a new one if there is none. ``changes``
+    in what a group was begun with, besides those of the config. Raises CheckpointError for a group
+    of another kind, or with changes.
+    """
+    runs_dir, name = Path(config.run.dir), f"{config.name}-{kind}"
+
+    def is_own(path: Path) -> bool:
+        return is_group(path) and read_group(path).kind == kind
+
+    if resume == AUTO:
+        with deciding(runs_dir, name, is_own) as found:
+            known = None if found is None else str(found)
+            return open_group(config, kind, members, search, known, changes)
+    if resume is None:
+        group = Group(kind, effective_yaml(settled(config)), members, search)
+        return create_group(runs_dir, name, group)
+    if resume == LATEST:
+        path = next(filter(is_own, newest_first(runs_dir, name)), None)
+        if path is None:
+            raise CheckpointError(
+                f"{runs_dir}: has no group '{name}' to resume; start it without --resume"
+            )
+    else:
+        path = find_group(resume, runs_dir)
+    group = read_group(path)
+    noun, other = ("sweep", "no sweep") if kind == "sweep" else ("group", f"not of {kind}")
+    if group.kind != kind:
+        raise CheckpointError(f"{path}: is a group of {group.kind}, {other}")
+    if changed := [*changed_keys(group, config, path), *changes(path, group)]:
+        raise CheckpointError(
+            f"{path} was begun with another config (then -> now):",
+            *(f"  {line}" for line in changed),
+            f"undo these changes, or start a new {noun} without --resume",
+        )
+    return path
 
 
 def changed_keys(group: Group, config: RunConfig, path: Path) -> list[str]:
@@ -114,35 +128,31 @@ def train_members(
     path: Path,
     train: Callable[[Member, Resume | None], Summary],
     notice: Callable[[str], None],
-    begins: Callable[[int, int, Member], object] = lambda *place: None,
-    claims: Claims | Taken | None = None,
+    begins: Callable[[int, int, Member], object],
+    claims: Claims | Taken,
 ) -> Generator[tuple[Member, Summary | NonFiniteError]]:
     """Train the runs of a group that have not finished, one after the other.
 
     A run that was begun goes on from its newest checkpoint. ``begins`` is told the number of each,
-    from 1, and of all. A training that diverges does not end those that follow. With ``claims``,
-    only runs that nobody else has taken are trained, and the group is locked by the caller.
-    Raises DnnstackError.
+    from 1, and of all. A training that diverges does not end those that follow. Only runs that
+    nobody else has taken of ``claims`` are trained; the group is locked by the caller. Raises
+    DnnstackError.
     """
-    held = None if claims is not None else lock_group(path)
-    with nullcontext() if held is None else held:
-        group = read_group(path)
-        for place, member in enumerate(group.members, 1):
-            run = path / member.name
-            if claims is not None and not claims.take(place - 1):
-                continue
-            if is_run(run) and outcome(run).finished:
-                continue
-            begins(place, len(group.members), member)
-            resumed = open_member(run, notice)
-            with nullcontext() if resumed is None else closing(resumed):
-                try:
-                    done: Summary | NonFiniteError = train(member, resumed)
-                except NonFiniteError as error:
-                    done = error
-            yield member, done
-            if isinstance(done, Summary) and done.state == "interrupted":
-                return
+    group = read_group(path)
+    for place, member in enumerate(group.members, 1):
+        run = path / member.name
+        if not claims.take(place - 1) or (is_run(run) and outcome(run).finished):
+            continue
+        begins(place, len(group.members), member)
+        resumed = open_member(run, notice)
+        with nullcontext() if resumed is None else closing(resumed):
+            try:
+                done: Summary | NonFiniteError = train(member, resumed)
+            except NonFiniteError as error:
+                done = error
+        yield member, done
+        if isinstance(done, Summary) and done.state == "interrupted":
+            return
 
 
 def check_planned(planned: Planned, config: RunConfig) -> None:
