@@ -36,6 +36,7 @@ def test_nothing_grows(scenario, device, request):
         [*command, "--scenario", scenario, "--device", device],
         env={**os.environ, soak.SHARED: os.environ.get("PYTEST_XDIST_WORKER", "")},
     )
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["operations"] >= 0.9 * soak.SMALL[scenario]
     assert found["grew"] == [], found
