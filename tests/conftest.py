@@ -120,8 +120,8 @@ def norms_by_onednn(monkeypatch):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        for mark in costly.marks(item):
+    for item, marks in costly.marks(items):
+        for mark in marks:
             item.add_marker(mark)
     if not config.option.long:
         left_out = [item for item in items if item.get_closest_marker("long")]

@@ -22,9 +22,10 @@ def test_it_is_there(name: str) -> None:
 class Item:
     """A test as pytest has collected it."""
 
-    def __init__(self, file: str, **parameters: int) -> None:
+    def __init__(self, file: str, case: str = "", **parameters: int) -> None:
         self.path: Path = costly.TESTS / file
-        self.name = self.originalname = "test_some"
+        self.originalname = "test_some"
+        self.name = f"test_some{case}"
         self.callspec = SimpleNamespace(params=parameters)
         self.marks: list[str] = []
 
@@ -53,3 +54,11 @@ def test_what_is_marked_and_left_out(monkeypatch: pytest.MonkeyPatch, long: bool
     assert [item.marks for item in every] == wanted
     assert gone == ([] if long else [every[2], every[4]])
     assert items == [item for item in every if item not in gone]
+
+
+@pytest.mark.parametrize(("count", "quick"), [(23, {*range(23)}), (24, {2, 13, 22})])
+def test_some_of_many_cases_are_quick(count: int, quick: set[int]) -> None:
+    items: list[Any] = [Item("a.py", f"[{number}]") for number in range(count)]
+    # Those of another file are no further ones.
+    slow = [item.name for item, marks in costly.marks([*items, Item("b.py", "[0]")])]
+    assert slow == [f"test_some[{number}]" for number in range(count) if number not in quick]

@@ -73,7 +73,7 @@ def test_they_share_the_suite(tmp_path: Path) -> None:
     (tmp_path / "setup.cfg").write_text(SETUP, "utf-8")
     (tmp_path / "tests" / "test_told.py").write_text(TOLD, "utf-8")
     (tmp_path / "tests" / "support").mkdir()
-    for name in ("conftest.py", "support/costly.py"):
+    for name in ("conftest.py", "support/costly.py", "support/slow.txt"):
         shutil.copy(TESTS / name, tmp_path / "tests" / name)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(

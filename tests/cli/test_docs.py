@@ -44,6 +44,18 @@ def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def test_the_code_to_read_is_as_short_as_it_says():
+    text = (
+        _text("README.md").partition("\n## Reading the code\n")[2].partition("\n[CONTRIBUTING")[0]
+    )
+    told = re.search(r"(\d+) files of ([\d,]+)\slines", text)
+    assert told is not None
+    files = re.findall(r"`([\w/]+\.py)`", text)
+    lines = sum(len(_text(name).splitlines()) for name in files)
+    assert len(files) == int(told[1])
+    assert abs(lines - int(told[2].replace(",", ""))) <= 150
+
+
 def _command_lines() -> Iterator[str]:
     for name in DOCUMENTS:
         for line in _text(name).splitlines():

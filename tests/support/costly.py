@@ -1,42 +1,22 @@
 """Which tests cost much: what ``-m "not slow"`` leaves out, and what is done with ``--long`` alone.
 
-By file below tests/, or by function of a file.
+By file below tests/, or by function of a file. ``slow.txt`` names those whose cases take more than
+about 0.6 s of a core together. What is left covers most lines of the product in little time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
-# A second of a core or more for a test, or many seconds for all of a function.
-SLOW = frozenset(
-    (
-        "cli/test_abandoned.py",
-        "cli/test_compress.py",
-        "cli/test_encodings.py",
-        "cli/test_kills.py",
-        "cli/test_main.py",
-        "cli/test_machines.py",
-        "cli/test_report.py",
-        "cli/test_side_by_side.py",
-        "cli/test_signals.py",
-        "cli/test_started_at_once.py",
-        "cli/test_surroundings.py",
-        "cli/test_sweep.py",
-        "cli/test_sweep_generations.py",
-        "cli/test_together.py",
-        "faults/test_failing_calls.py",
-        "faults/test_power_loss.py",
-        "training/ranks/test_asynchronous.py",
-        "training/ranks/test_failures.py",
-        "training/ranks/test_same_bits.py",
-        "training/ranks/test_watchdog.py",
-        "training/test_random_nets.py",
-        "training/test_soak.py",
-    )
-)
+SLOW = frozenset(TESTS.joinpath("support", "slow.txt").read_text("utf-8").split())
+# A function of so many cases or more is quick in one of EACH, which crc32 draws.
+MANY, EACH = 24, 8
 # What they draw by seed is alike: the first of it finds most.
 DRAWN = frozenset(
     (
@@ -48,12 +28,19 @@ DRAWN = frozenset(
 LONG = frozenset(("cli/test_kills.py", "faults/test_power_loss.py"))
 
 
-def marks(item: pytest.Item) -> tuple[str, ...]:
-    """Those that a test gets."""
-    file = item.path.relative_to(TESTS).as_posix()
-    names = {file, f"{file}::{getattr(item, 'originalname', item.name)}"}
-    drawn = getattr(item, "callspec", None)
-    seed = drawn.params.get("seed", 0) if drawn is not None and names & DRAWN else 0
-    if seed or names & LONG:
-        return ("slow", "long")
-    return ("slow",) if names & (SLOW | DRAWN) else ()
+def marks(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, tuple[str, ...]]]:
+    """Each test with the marks that it gets."""
+    files = [item.path.relative_to(TESTS).as_posix() for item in items]
+    functions = [
+        f"{file}::{getattr(item, 'originalname', item.name)}"
+        for file, item in zip(files, items, strict=True)
+    ]
+    cases = Counter(functions)
+    for item, *names in zip(items, files, functions, strict=True):
+        drawn = getattr(item, "callspec", None)
+        seed = drawn.params.get("seed", 0) if drawn is not None and DRAWN & {*names} else 0
+        alike = cases[names[1]] >= MANY and crc32(f"{names[0]}::{item.name}".encode()) % EACH
+        if seed or LONG & {*names}:
+            yield item, ("slow", "long")
+        elif alike or (SLOW | DRAWN) & {*names}:
+            yield item, ("slow",)
