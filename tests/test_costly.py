@@ -12,11 +12,17 @@ from .conftest import pytest_collection_modifyitems
 from .support import costly
 
 
-@pytest.mark.parametrize("name", sorted(costly.SLOW | costly.DRAWN | costly.LONG))
-def test_it_is_there(name: str) -> None:
+def _is_there(name: str) -> bool:
     file, _, function = name.partition("::")
-    text = (costly.TESTS / file).read_text("utf-8")
-    assert not function or f"def {function}(" in text
+    path = costly.TESTS / file
+    return path.exists() and (not function or f"def {function}(" in path.read_text("utf-8"))
+
+
+def test_all_that_is_named_is_there() -> None:
+    names = costly.SLOW | costly.DRAWN | costly.LONG
+    assert [name for name in sorted(names) if not _is_there(name)] == []
+    assert not _is_there("test_costly.py::test_that_is_gone")
+    assert not _is_there("test_gone.py")
 
 
 class Item:
