@@ -11,7 +11,7 @@ from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.at_once import gap
 from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry
-from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, named, update_tilings
+from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, UpdateTiling, update_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
@@ -44,7 +44,7 @@ def test_tilings_fit_and_differ(dtype):
         assert 1 <= len(found) <= 8
         assert len(set(found)) == len(found)
         assert all(each.sound and each.shared <= MOST_SHARED for each in found)
-        assert all(named(g, [*each.numbers.values()]) == each for each in found)
+        assert all(UpdateTiling.named(g, [*each.numbers.values()]) == each for each in found)
         assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
 
 
@@ -53,7 +53,7 @@ def test_tilings_fit_and_differ(dtype):
 )
 def test_tilings_that_are_none(values):
     with pytest.raises(ValueError, match=r"tiling .* is unknown"):
-        named(geometry(depth=64), values)
+        UpdateTiling.named(geometry(depth=64), values)
 
 
 def offered(executable):
@@ -155,7 +155,7 @@ def test_the_next_batch_waits_for_what_reads_the_present_one(bound, sections, mo
         assert {int(each[1][-4]) for each in (without, along)} == {blocks}
         assert {int(each[1][-2]) for each in (without, along)} == {blocks if waits else 0}
         assert all((np.ndim(each[1][-3]) > 0) == waits for each in (without, along))
-        shared = named(geometry(dtype=FLOAT), [2, 2, 2, 2]).shared
+        shared = UpdateTiling.named(geometry(dtype=FLOAT), [2, 2, 2, 2]).shared
         assert {each[2] for each in (without, along)} == {shared}
         # The rest of the update has no blocks for whole 1024s of the weights.
         binder = executable.binders()[0]
