@@ -99,7 +99,7 @@ class ConvGraph(Candidates):
 
     def _keep(self) -> None:
         verified = self._verdicts.get(self.plan, False)
-        self._library.keep_plan(self._plans, self._wanted, self.plan, verified)
+        self._library.files.keep(self._plans, self._wanted, self.plan, verified)
 
     def _first(self, like: str) -> int:
         workspace, every = None, range(self.plans())
