@@ -17,7 +17,7 @@ from ....common.records import dataclass
 from ..libraries.kernels import UNASKED
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
 from ..libraries.runtime import Processors
-from .tilings import MOST_REGISTERS, MOST_THREADS, REGISTERS, RESERVED, Fields, Numbers
+from .tilings import MOST_REGISTERS, MOST_THREADS, REGISTERS, RESERVED, Fields, Numbers, Typed
 
 SPLITS = (1, 2, 4, 8, 16)
 # That a multiprocessor runs at once.
@@ -34,7 +34,7 @@ CACHED_RATE = 64.0
 
 
 @dataclass(frozen=True)
-class DenseGeometry:
+class DenseGeometry(Typed):
     """A product as the kernel computes it; sizes and pitches are in stored numbers.
 
     deep_a, deep_b: whether stored rows run along the depth. counted: columns that are no padding.
@@ -60,16 +60,6 @@ class DenseGeometry:
         columns = b.stored[0] if transpose_b else b.columns
         sizes = (rows, columns, depth, (a.columns, b.columns, c.columns))
         return cls(*sizes, not transpose_a, transpose_b, c.shape[1], a.dtype, c.dtype)
-
-    @property
-    def chunk(self) -> int:
-        """Numbers in 16 bytes."""
-        return 16 // self.item
-
-    @property
-    def item(self) -> int:
-        """Bytes of a number of the operands."""
-        return 2 if self.dtype == BFLOAT else 4
 
     @property
     def fits(self) -> bool:

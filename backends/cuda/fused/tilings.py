@@ -30,17 +30,9 @@ RESERVED = 1 << 10
 SHAPES, OF_A_SHAPE = 48, 2
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """A convolution as a kernel computes it, of x (C, H, W) to y (K, rows, columns) as stored.
+class Typed:
+    """What is computed of numbers of a type."""
 
-    data: the gradient of pictures; x is the gradient of the output then. dtype: of x and y.
-    """
-
-    x: Shape
-    y: Shape
-    window: Window
-    data: bool
     dtype: str
 
     @property
@@ -52,6 +44,20 @@ class Geometry:
     def item(self) -> int:
         """Bytes of a number."""
         return 2 if self.dtype == BFLOAT else 4
+
+
+@dataclass(frozen=True)
+class Geometry(Typed):
+    """A convolution as a kernel computes it, of x (C, H, W) to y (K, rows, columns) as stored.
+
+    data: the gradient of pictures; x is the gradient of the output then. dtype: of x and y.
+    """
+
+    x: Shape
+    y: Shape
+    window: Window
+    data: bool
+    dtype: str
 
     @property
     def chunks(self) -> int:
