@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from .ensemble import load_ensemble as load_ensemble
     from .fitting import load_config as load_config
     from .fitting import train as train
+    from .grouping import sweep as sweep
     from .grouping import train_group as train_group
     from .history import History as History
+    from .many.comparison import Comparison as Comparison
+    from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
-    from .training.groups.comparison import Comparison as Comparison
-    from .training.groups.statistics import GroupReport as GroupReport
+    from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
     from .training.inference.predict import Prediction as Prediction
 
@@ -38,20 +40,22 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": "callbacks",
     "Classifier": "classifier",
-    "Comparison": "training.groups.comparison",
+    "Comparison": "many.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
     "Evaluation": "training.inference.evaluate",
-    "GroupReport": "training.groups.statistics",
+    "GroupReport": "many.statistics",
     "History": "history",
     "Prediction": "training.inference.predict",
     "RunConfig": "configs",
+    "SweepReport": "reports.sweep_report",
     "check_gradients": "plugins.checking",
     "compare": "comparing",
     "load": "classifier",
     "load_config": "fitting",
     "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
+    "sweep": "grouping",
     "train": "fitting",
     "train_group": "grouping",
 }

@@ -10,10 +10,10 @@ from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads
-from .training.groups import comparison
-from .training.groups.comparison import Comparison
-from .training.groups.ensemble import check_members
-from .training.groups.members import check_parts, find_network
+from .many import comparison
+from .many.comparison import Comparison
+from .many.ensemble import check_members
+from .many.members import check_parts, find_network
 from .training.inference.evaluate import Part
 from .training.inference.trained import Trained
 from .wording import in_python, log_notice

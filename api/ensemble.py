@@ -15,8 +15,8 @@ from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads, ImageSet
-from .training.groups.answers import answers
-from .training.groups.ensemble import (
+from .many.answers import answers
+from .many.ensemble import (
     Combine,
     EnsembleEvaluation,
     EnsembleForward,
@@ -25,7 +25,7 @@ from .training.groups.ensemble import (
     check_preparation,
     evaluate_ensemble,
 )
-from .training.groups.members import check_parts, find_members
+from .many.members import check_parts, find_members
 from .training.inference.evaluate import Part
 from .training.inference.trained import Trained
 from .wording import in_python, log_notice
@@ -105,7 +105,7 @@ class Ensemble(Classifier):
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
     ) -> EnsembleEvaluation:
-        """See ``training.groups.ensemble.evaluate_ensemble``."""
+        """See ``many.ensemble.evaluate_ensemble``."""
         return evaluate_ensemble(
             self._members, self.backend, images, index, part, self._mixture, progress, tta
         )

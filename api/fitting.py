@@ -9,37 +9,27 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
 from .arguments import assigned, kind, path_or_none, path_text
-from .backends.base import Backend
-from .backends.select import Device, open_backend
+from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
-from .configs import LoadedConfig, RunConfig, load_mapping, placed
+from .configs import LoadedConfig, RunConfig, load_mapping
 from .configs import load_config as load_file
 from .datasets import Downloads
 from .history import History
 from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
 from .reports.training_text import summary
-from .training.alone import Company
-from .training.assemble import Load, data_folder
-from .training.inference.trained import data_folder_of
-from .training.listener import Listener, Summary
-from .training.records.resume import Resume, open_resume
-from .training.records.runs import AUTO, LATEST, find_run, latest_run_of
-from .training.records.starting import resume_or_start
-from .training.trainer import train as run_training
-from .training.weights.source import anchored
+from .training.fitting import find_resume, fit, open_device
+from .training.records.runs import LATEST
 from .wording import as_arguments, in_python, log_notice
 
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig"
 Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
-_INIT_FROM = (("init_from",), ("init_from", "source"))
 
 
 @in_python
@@ -92,8 +82,8 @@ def train(
                 loaded,
                 backend,
                 resumed,
-                listener=heard,
-                stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
+                listener=LiveCurves(heard),
+                stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
                 same_samples=same_samples,
@@ -115,86 +105,6 @@ def train(
     return history
 
 
-def open_device(
-    loaded: LoadedConfig,
-    resuming: bool,
-    capture: bool,
-    notice: Callable[[str], None],
-    threads: int | None = None,
-) -> Backend:
-    """The backend of a config's ``run.device``; ``threads``: where the config does not say it.
-
-    Raises BackendUnavailableError.
-    """
-    machine = loaded.config.run
-    backend = open_backend(machine.device, machine.threads or threads, notice, capture)
-    if resuming and loaded.overridden("run", "precision"):
-        # The precision of a checkpoint may fall back to fp32; one given here may not.
-        backend.precision(machine.precision)
-    return backend
-
-
-def find_resume(
-    wanted: str | None, loaded: LoadedConfig, notice: Callable[[str], None]
-) -> Resume | None:
-    """What to continue: a run, a checkpoint file, or ``latest`` for the config's latest run.
-
-    ``auto``: the latest run, or nothing if there is none; no other process starts then. Raises
-    CheckpointError, LockedError.
-    """
-    if wanted is None:
-        return None
-    runs = Path(loaded.config.run.dir)
-    if wanted == AUTO:
-        return resume_or_start(loaded.config.name, runs, notice)
-    if wanted == LATEST:
-        path = latest_run_of(loaded.config.name, runs)
-    else:
-        path = Path(wanted) if os.path.isfile(wanted) else find_run(wanted, runs)
-    return open_resume(path, notice)
-
-
-def fit(
-    loaded: LoadedConfig,
-    backend: Backend,
-    resumed: Resume | None,
-    *,
-    listener: Listener,
-    stop_requested: Callable[[], bool],
-    data_dir: Path | None,
-    downloads: Downloads | None,
-    company: Callable[[str], Company | None] = lambda trained_on: None,
-    load: Load | None = None,
-    same_samples: bool = False,
-) -> Summary:
-    """Train on the data of ``data_dir``; see ``training.trainer.train``.
-
-    A resumed training uses the data folder of its run if nothing names another; ``company`` makes
-    that of the trainer, given this folder.
-    """
-    typed = loaded.packaged or any(loaded.overridden(*key) for key in _INIT_FROM)
-    config = anchored(loaded.config, Path() if typed else loaded.path.parent)
-    trained_on = ""
-    with placed(loaded):
-        if resumed is not None and resumed.checkpoint and not loaded.names_data_folder:
-            trained_on = data_folder_of(resumed.checkpoint, listener.notice)
-        with_others = company(trained_on)
-        return run_training(
-            config,
-            backend,
-            data_folder(config, data_dir, config.data.root, trained_on),
-            resume=resumed,
-            listener=LiveCurves(listener),
-            stop_requested=stop_requested,
-            file=loaded.path,
-            downloads=downloads,
-            company=with_others,
-            load=load,
-            overrides=loaded.overrides,
-            same_samples=same_samples,
-        )
-
-
 def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedConfig:
     changes = assignments(overrides)
     if isinstance(config, LoadedConfig):
@@ -209,6 +119,15 @@ def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedCo
             f"returns; got {kind(config)}"
         )
     return load_file(os.fspath(config), changes)
+
+
+def plain(config: Config) -> Any:
+    """A config as text or a dict, which JSON can hold. Raises TypeError for what cannot be one."""
+    if isinstance(config, RunConfig):
+        return config.model_dump(mode="json")
+    if isinstance(config, Mapping):
+        return json.loads(json.dumps(dict(config), default=_plain))
+    return path_text("config", config)
 
 
 def assignments(overrides: Overrides) -> list[str]:

@@ -1,34 +1,24 @@
-"""Training several runs from a program: seeds, and the folds of a cross-validation."""
+"""Many trainings from a program: seeds, the folds of a cross-validation, the trials of a sweep."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from pathlib import Path
 
 from .arguments import path_or_none, path_text, whole
-from .backends.keeping import Keeping
 from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
-from .datasets import Downloads
-from .fitting import (
-    Config,
-    Overrides,
-    changed,
-    fit,
-    interrupts,
-    open_device,
-    print_text,
-    read_config,
-    teller,
-)
-from .training.groups.group import Member
-from .training.groups.planned import Planned, check_planned, settings_of, train_members
-from .training.groups.shelf import Shelf
-from .training.groups.statistics import GroupReport, report_group
-from .training.listener import Summary
-from .training.records.resume import Resume
+from .fitting import Config, Overrides, changed, interrupts, print_text, teller
+from .many.sampling import need_optuna
+from .many.screen import Screen
+from .many.statistics import GroupReport, report_group
+from .reports.live_curves import LiveCurves
+from .reports.sweep_report import SweepReport, report_sweep
+from .several import Call, train_apart
+from .training.listener import Listener
+from .training.records.runs import LATEST
 from .wording import in_python
 
 
@@ -39,6 +29,7 @@ def train_group(
     seeds: int | None = None,
     folds: int | None = None,
     stratified: bool = False,
+    workers: int = 1,
     overrides: Overrides = (),
     callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
     resume: bool | str | os.PathLike[str] = False,
@@ -52,8 +43,9 @@ def train_group(
 ) -> GroupReport:
     """Train a config with several seeds or on several folds, as ``train --seeds`` and ``--folds``.
 
-    Give either ``seeds`` or ``folds``; the other arguments are those of ``train``; resume: True for
-    the latest group of the config, "auto" for the same if there is one, or a group. Returns the
+    Give either ``seeds`` or ``folds``. workers: runs at a time, each in a process with its share of
+    the cores; callbacks need 1. The other arguments are those of ``train``; resume: True for the
+    latest group of the config, "auto" for the same if there is one, or a group. Returns the
     outcome of every run, with mean and deviation; a run that diverged is among them, not finished.
     Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
     """
@@ -61,43 +53,93 @@ def train_group(
         raise TypeError("train_group() takes either seeds or folds")
     if folds is None and stratified:
         raise TypeError("stratified needs folds")
-    wanted_as = "folds" if seeds is None else "seeds"
-    count = whole(wanted_as, folds if seeds is None else seeds)
+    kind = "folds" if seeds is None else "seeds"
+    count = whole(kind, folds if seeds is None else seeds)
     if count is None or count < 2:
-        raise UsageError(f"{wanted_as}: expected at least 2, because a group has several runs")
-    named = None if isinstance(resume, bool) else path_text("resume", resume)
-    folder = path_or_none("data_dir", data_dir)
-    wanted = Planned("seeds" if folds is None else "folds", count, stratified)
-    changes = changed(overrides, device, threads, runs_dir)
-    base = read_config(config, changes)
-    check_planned(wanted, base.config)
+        raise UsageError(f"{kind}: expected at least 2, because a group has several runs")
+    heard = as_callbacks(callbacks)
+    if heard and _workers(workers) != 1:
+        raise UsageError("callbacks: expected none with workers, which are other processes")
+    call = Call(
+        config,
+        changed(overrides, device, threads, runs_dir),
+        (kind, count, stratified),
+        _resumed(resume),
+        _workers(workers) or 1,
+        same_samples,
+        _folder(data_dir),
+        offline,
+    )
     say = teller(verbose)
-    backend = Keeping(open_device(base, resume is not False, True, say))
-    if resume is False:
-        path = wanted.begin(base.config)
-    else:
-        path = wanted.go_on(base.config, named)
-    data = Shelf()
-    with closing(backend), interrupts() as interrupted:
+    return report_group(
+        _trained(call, say, lambda: Told(heard, say, print_text if verbose else None))
+    )
 
-        def one(member: Member, resumed: Resume | None) -> Summary:
-            heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
-            return fit(
-                read_config(base if base.text else config, [*changes, *settings_of(path, member)]),
-                backend,
-                resumed,
-                listener=heard,
-                stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
-                data_dir=folder,
-                downloads=Downloads(offline=True) if offline else None,
-                load=data,
-                same_samples=same_samples,
-            )
 
+@in_python
+def sweep(
+    config: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    overrides: Overrides = (),
+    resume: bool | str | os.PathLike[str] = False,
+    same_samples: bool = False,
+    device: Device | None = None,
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+    verbose: bool = False,
+) -> SweepReport:
+    """Search for the best values of a config's keys, as ``dnnstack sweep`` does.
+
+    config: a file with a block ``search``, or the name of a packaged one. workers: trials at a
+    time, each in a process with its share of the cores; by default as many as cores, on a GPU 1.
+    resume: True for the latest sweep of the config, "auto" for the same if there is one, or a
+    sweep. The other arguments are those of ``train``. Returns the trials, the best ones and the
+    importance of each key. Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
+    """
+    need_optuna()
+    call = Call(
+        path_text("config", config),
+        changed(overrides, device, threads, runs_dir),
+        None,
+        _resumed(resume),
+        _workers(workers),
+        same_samples,
+        _folder(data_dir),
+        offline,
+    )
+    return report_sweep(_trained(call, teller(verbose), Listener))
+
+
+def _workers(workers: int | None) -> int | None:
+    count = whole("workers", workers)
+    if count is not None and not 1 <= count <= 1024:
+        raise UsageError(f"workers: expected a whole number from 1 to 1024 (got {count})")
+    return count
+
+
+def _resumed(resume: bool | str | os.PathLike[str]) -> str | None:
+    if isinstance(resume, bool):
+        return LATEST if resume else None
+    return path_text("resume", resume)
+
+
+def _folder(data_dir: str | os.PathLike[str] | None) -> str | None:
+    found = path_or_none("data_dir", data_dir)
+    return None if found is None else str(found)
+
+
+def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
+    """The folder of what the call has trained. Raises KeyboardInterrupt after Ctrl-C."""
+    screen = Screen(say, listener, LiveCurves)
+    with interrupts() as interrupted:
         try:
-            for member, done in train_members(path, one, say):
-                if not isinstance(done, Summary):
-                    say(f"{member.name}: {done}")
+            if call.count() > 1:
+                path = train_apart(call, say, interrupted.is_set)
+            else:
+                path = call.train(screen, interrupted.is_set)
         except Interrupted as error:
             if not interrupted.is_set():
                 raise
@@ -106,4 +148,4 @@ def train_group(
             raise KeyboardInterrupt(
                 f"training was interrupted and saved; continue with resume={str(path)!r}"
             )
-    return report_group(path)
+    return path

@@ -38,6 +38,7 @@ ARGUMENTS = {
     "--threads": "threads",
     "--tta": "tta",
     "--weights": "weights",
+    "--workers": "workers",
 }
 """The options that functions have as arguments, with the names that they have there."""
 

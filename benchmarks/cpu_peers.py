@@ -108,7 +108,7 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     network = Network(layers, CrossEntropyLoss(), shape, 10)
     count, steps = 16 * batch, 1 << 20
     scaling = Preprocessing.standardize([0.0] * shape[0], [1.0] * shape[0])
-    given = (network, batch, "train", count, 16, steps, scaling, Composition(Sgd()))
+    given = (network, batch, "train", count, 16, steps, scaling, Composition(Sgd()), 0)
     graph, _ = Step(*given).graphs()
     backend = open_backend("cpu", threads)
     executable = backend.compile({"train": graph}, Options(precision))  # type: ignore[arg-type]

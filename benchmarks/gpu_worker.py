@@ -136,7 +136,7 @@ def ours(net: Net, variant: str, device: str) -> Built:
     scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
     batches = order(net)
     rule = Composition(Sgd(momentum=MOMENTUM, weight_decay=DECAY))
-    given = (net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
+    given = (net.batch, "train", net.count, len(batches), STEPS, scaling, rule, 0)
     graph, _ = Step(network, *given).graphs()
     backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
     tune = os.environ.get("TUNE", "")

@@ -51,8 +51,6 @@ def compare(
     pictures that only one of the two networks gets right: if they were equally good, each would get
     half of them. p is the probability of a division at least as uneven as the one found.
     """
-    import json
-
     from ..comparing import compare_networks, find_networks
     from ..reports.compare_text import as_text
     from ..reports.evaluate_text import WIDTH
@@ -66,7 +64,4 @@ def compare(
             downloading.policy(offline), console.note,
             lambda total: stack.enter_context(console.bar(total, "images")),
         )  # fmt: skip
-    if as_json:
-        console.say(json.dumps(result.to_json()))
-    else:
-        console.tell(as_text(result, console.width() or WIDTH))
+    console.show(result, as_json, lambda: as_text(result, console.width() or WIDTH))

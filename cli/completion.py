@@ -64,7 +64,7 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
 
 def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The runs and groups behind the last comma; if none match, any file."""
-    from ..training.groups.group import list_groups
+    from ..many.group import list_groups
 
     before, comma, last = typed.rpartition(",")
     found = [item for item in runs(ctx, option, last) if item.type == "plain"]
@@ -75,7 +75,7 @@ def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
 
 def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The groups of runs; if none match, any folder."""
-    from ..training.groups.group import list_groups
+    from ..many.group import list_groups
 
     names = list_groups(ctx.params.get("runs_dir") or Path("runs"))
     return _offered([*["auto"] * (option.name == "resume"), *names], typed, "dir")
@@ -83,8 +83,8 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The groups of runs and the compressions; if none match, any file."""
+    from ..many.group import list_groups
     from ..training.compressed.place import list_compressions
-    from ..training.groups.group import list_groups
 
     runs = ctx.params.get("runs_dir") or Path("runs")
     return _offered([*list_groups(runs), *list_compressions(runs)], typed, "file")

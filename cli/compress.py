@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..common.records import dataclass
+from ..training.signals import ENDING, StopSignals
 from . import completion, console, options, plugins
+from .asked import Asked, line
 from .drawing import draw
 from .sensitivity import show_sensitivity
-from .signals import ENDING, StopSignals
-from .train import quoted
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..configs import RunConfig
+    from ..configs.schema.stages import CompressConfig
+    from ..training.compressed.pipeline import Result
+    from ..training.compressed.place import Record
+    from ..training.inference.trained import Trained
     from ..training.listener import Listener
+    from ..training.records.formats.dnnz import Compressed
 
 
 @click.command(
@@ -77,23 +84,7 @@ if TYPE_CHECKING:
 @options.no_graph
 @options.data_dir
 @options.runs_dir("runs")
-def compress(
-    run: str | None,
-    checkpoint: Path | None,
-    reference: str | None,
-    overrides: tuple[str, ...],
-    resume: Path | None,
-    same_samples: bool,
-    sensitivity: bool,
-    plugin: tuple[Path, ...],
-    as_json: bool,
-    device: str | None,
-    threads: int | None,
-    no_graph: bool,
-    data_dir: Path | None,
-    offline: bool,
-    runs_dir: Path | None,
-) -> int:
+def compress(*, resume: Path | None, **given: Any) -> int:
     """Make a trained network small: prune weights, let the rest share values, code both.
 
     The stages of the config are trainings, each in a folder of its own in runs/NAME-compressed,
@@ -102,119 +93,151 @@ def compress(
     that was stopped goes on with --resume.
     """
     from ..backends.select import open_backend
-    from ..common.errors import Interrupted
-    from ..configs.stages import load_stages, packaged_stages
-    from ..reports.compress_plots import draw_plots
-    from ..reports.compress_report import CompressedReport
-    from ..training.compressed import pipeline
-    from ..training.compressed import place as places
-    from ..training.inference.trained import Trained, data_root_of, find_trained
+    from ..configs.stages import load_stages
+    from ..training.compressed.place import read_record
+    from ..training.inference.trained import data_root_of, find_trained
     from ..training.records.runs import AUTO
-    from ..training.records.starting import deciding
-    from . import downloading, progress
+    from . import progress
 
-    if run is not None and checkpoint is not None:
-        raise click.UsageError("RUN and --checkpoint cannot be used together")
-    if sensitivity and (reference is not None or overrides or resume is not None):
-        raise click.UsageError("--sensitivity needs no stages: leave out --config, --set, --resume")
-    if not sensitivity and reference is None:
-        raise click.UsageError(
-            f"Missing option '--config', a file with stages; {', '.join(packaged_stages())} ship "
-            "with the package"
-        )
-    if as_json:
+    asked = _Asked(**given, resume=None if resume is None else str(resume))
+    asked.check()
+    if asked.as_json:
         # Standard output is for the object alone.
         console.set_loudness(quiet=True)
-    plugins.load(plugin)
-    loaded = None if reference is None else load_stages(reference, overrides)
-    runs = runs_dir or Path("runs")
-    auto = resume == Path(AUTO)
-    if resume is not None and not auto and run is None and checkpoint is None:
-        checkpoint = Path(places.read_record(resume).source)
-    trained = find_trained(run, checkpoint, runs, console.note)
+    plugins.load(asked.plugin)
+    loaded = None if asked.sensitivity else load_stages(asked.reference, asked.overrides)
+    unnamed = asked.run is None and asked.checkpoint is None
+    if unnamed and resume is not None and asked.resume != AUTO:
+        asked = replace(asked, checkpoint=Path(read_record(resume).source))
+    trained = find_trained(asked.run, asked.checkpoint, asked.runs, console.note)
     machine = trained.config.run
     backend = open_backend(
-        device or machine.device,  # type: ignore[arg-type]
-        threads or machine.threads,
+        asked.device or machine.device,  # type: ignore[arg-type]
+        asked.threads or machine.threads,
         console.note,
-        not no_graph,
+        not asked.no_graph,
     )
-    root = data_root_of(trained, data_dir, console.note)
+    root = data_root_of(trained, asked.data_dir, console.note)
     if loaded is None:
-        show_sensitivity(trained, backend, root, as_json, offline)
+        show_sensitivity(trained, backend, root, asked.as_json, asked.offline)
         return 0
-    planned = pipeline.stage_configs(trained, loaded.config, runs)
-    name = loaded.config.name or f"{places.name_of(trained)}-compressed"
-    with deciding(runs, name, places.is_compression) if auto else nullcontext(resume) as folder:
-        if folder is not None:
-            place = places.find_place(folder, trained, loaded.config)
-        else:
-            place = places.create_place(runs, name, trained, loaded.config)
-    count = len(loaded.config.trainings)
-    lengths = [*map(_length, planned), *["quantize"] * (loaded.config.quantize is not None)]
+    with StopSignals("" if console.is_quiet() else ENDING) as stop:
+        done = _done(asked, trained, loaded.config, backend, root, stop)
+    if done.compressed is None:
+        progress.say(asked.goes_on(done.folder))
+    else:
+        _tell(asked, trained, loaded.config, done.record, done.compressed)
+    return stop.exit_status
+
+
+@dataclass(frozen=True)
+class _Asked(Asked):
+    run: str | None
+    checkpoint: Path | None
+    sensitivity: bool
+    as_json: bool
+
+    @property
+    def runs(self) -> Path:
+        return self.runs_dir or Path("runs")
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        from ..configs.stages import packaged_stages
+
+        if self.run is not None and self.checkpoint is not None:
+            raise click.UsageError("RUN and --checkpoint cannot be used together")
+        if not self.sensitivity and self.reference is None:
+            raise click.UsageError(
+                f"Missing option '--config', a file with stages; {', '.join(packaged_stages())} "
+                "ship with the package"
+            )
+        staged = self.reference is not None or self.overrides or self.resume is not None
+        if self.sensitivity and staged:
+            raise click.UsageError(
+                "--sensitivity needs no stages: leave out --config, --set, --resume"
+            )
+
+    def goes_on(self, folder: Path) -> str:
+        """The command that goes on."""
+        where = {
+            "--checkpoint": self.checkpoint,
+            "--device": self.device,
+            "--threads": self.threads,
+            "--runs-dir": self.runs_dir,
+            "--resume": folder,
+        }
+        return line(
+            "resume with",
+            "compress",
+            *([] if self.run is None else [self.run]),
+            *("--config", self.reference),
+            *(word for change in self.overrides for word in ("--set", change)),
+            *plugins.words(self.plugin),
+            *self.words(),
+            *(word for key, value in where.items() if value for word in (key, str(value))),
+        )
+
+
+def _done(
+    asked: _Asked,
+    trained: Trained,
+    config: CompressConfig,
+    backend: Backend,
+    root: Path,
+    stop: StopSignals,
+) -> Result:
+    """Do the stages; the result has no file if they were interrupted."""
+    from ..common.errors import Interrupted
+    from ..training.compressed.pipeline import Result, compress, stage_configs
+    from ..training.compressed.place import open_place
+    from . import downloading, progress
+
+    planned = stage_configs(trained, config, asked.runs)
+    place = open_place(asked.runs, trained, config, asked.resume)
+    lengths = [*map(_length, planned), *["quantize"] * (config.quantize is not None)]
     progress.remark(f"stages      {', '.join(lengths)}")
 
     def listener(name: str) -> AbstractContextManager[Listener]:
-        progress.remark(f"stage       {name} of {count}")
+        progress.remark(f"stage       {name} of {len(planned)}")
         return closing(progress.listener())
 
-    with StopSignals("" if console.is_quiet() else ENDING) as stop:
+    with closing(place):
         try:
-            done = pipeline.compress(
+            return compress(
                 trained,
-                loaded.config,
+                config,
                 place,
                 backend,
                 root,
                 listener=listener,
                 stop_requested=stop.requested,
-                downloads=downloading.policy(offline),
-                same_samples=same_samples,
+                downloads=downloading.policy(asked.offline),
+                same_samples=asked.same_samples,
                 notice=console.note,
             )
         except Interrupted:
-            done = pipeline.Result(place.folder, place.record, None)
-        finally:
-            place.close()
-    if done.compressed is None:
-        assert reference is not None
-        words = [
-            *([] if run is None else [run]),
-            *("--config", reference),
-            *(word for change in overrides for word in ("--set", change)),
-            *plugins.words(plugin),
-            *["--offline"] * offline,
-            *["--no-graph"] * no_graph,
-            *["--same-samples"] * same_samples,
-        ]
-        where = {
-            "--checkpoint": checkpoint,
-            "--device": device,
-            "--threads": threads,
-            "--data-dir": data_dir,
-            "--runs-dir": runs_dir,
-            "--resume": done.folder,
-        }
-        progress.say(f"resume with {_command(words, where)}")
-        return stop.exit_status
-    network = Trained.of(done.compressed.checkpoint).network
-    report = CompressedReport(
-        done.compressed, network, done.record, loaded.config.paper, trained.network
-    )
-    if as_json:
+            return Result(place.folder, place.record, None)
+
+
+def _tell(
+    asked: _Asked, trained: Trained, config: CompressConfig, record: Record, found: Compressed
+) -> None:
+    """What the compression brought, and its pictures."""
+    from ..reports.compress_plots import draw_plots
+    from ..reports.compress_report import CompressedReport
+    from ..training.inference.trained import Trained
+
+    network = Trained.of(found.checkpoint).network
+    report = CompressedReport(found, network, record, config.paper, trained.network)
+    if asked.as_json:
         console.say(json.dumps(report.to_json(), indent=1))
     else:
         console.tell(report.as_text(console.width()))
-        console.say(f"written     {console.clean((str(done.compressed.checkpoint.path),))}")
-    before, after = (each.checkpoint.learned() for each in (trained, done.compressed))
-    draw(done.folder, as_json, lambda: draw_plots(before, after, done.folder), margin=12)
-    return stop.exit_status
-
-
-def _command(words: Sequence[str], options: Mapping[str, object]) -> str:
-    """The command line of these words and of those options that have a value."""
-    given = (word for key, value in options.items() if value for word in (key, str(value)))
-    return " ".join(map(quoted, ["dnnstack", "compress", *words, *given]))
+        console.say(f"written     {console.clean((str(found.checkpoint.path),))}")
+    before, after = (each.checkpoint.learned() for each in (trained, found))
+    folder = found.checkpoint.path.parent
+    draw(folder, asked.as_json, lambda: draw_plots(before, after, folder), margin=12)
 
 
 def _length(stage: RunConfig) -> str:

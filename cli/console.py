@@ -8,6 +8,7 @@ left in it that a terminal would obey, except for our own colours.
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import sys
@@ -198,6 +199,14 @@ def say(*parts: str) -> None:
     """Print a result on standard output: one text in parts, whose line breaks are ours."""
     _check_output()
     click.echo(clean(parts))
+
+
+def show(found: Any, as_json: bool, text: Callable[[], str], indent: int | None = None) -> None:
+    """Print a result: its ``to_json()``, or the ``text`` that people read."""
+    if as_json:
+        say(json.dumps(found.to_json(), indent=indent))
+    else:
+        tell(text())
 
 
 def write(line: str) -> None:

@@ -45,8 +45,6 @@ def data(
     The samples are drawn as a picture, a contact sheet. The pictures of each class are counted for
     training, validation and test. Missing files are downloaded first.
     """
-    import json
-
     from ..common.errors import DatasetError
     from ..configs import load_config, placed
     from ..reports.contact_sheet import ELSEWHERE, check_png
@@ -66,10 +64,7 @@ def data(
     with placed(loaded):
         root = data_folder(config, data_dir, config.data.root)
         found = report(config, root, downloading.policy(offline))
-    if as_json:
-        console.say(json.dumps(found.to_json(), indent=1))
-    else:
-        console.tell(as_text(found, console.width()))
+    console.show(found, as_json, lambda: as_text(found, console.width()), indent=1)
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):
         return 0

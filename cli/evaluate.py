@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,6 @@ from . import completion, console, ensembles, options, plugins
 from .drawing import draw
 
 if TYPE_CHECKING:
-    from ..backends.select import Device
     from ..datasets import ImageSet
     from ..training.inference.evaluate import Evaluation, Part
     from ..training.inference.trained import Trained
@@ -46,12 +45,7 @@ if TYPE_CHECKING:
 @options.no_graph
 @options.data_dir
 def evaluate(
-    run: str | None,
-    checkpoint: Path | None,
-    runs_dir: Path | None,
     ensemble: tuple[str, ...],
-    combine: str | None,
-    weights: str | None,
     more: tuple[str, ...],
     plugin: tuple[Path, ...],
     dataset: str | None,
@@ -60,11 +54,9 @@ def evaluate(
     plots_dir: Path | None,
     no_plots: bool,
     as_json: bool,
-    device: Device | None,
-    threads: int | None,
-    no_graph: bool,
     data_dir: Path | None,
     offline: bool,
+    **network: Any,
 ) -> None:
     """Evaluate a trained network: loss, accuracy, classes, confusion matrix.
 
@@ -75,8 +67,6 @@ def evaluate(
     With --ensemble the answers of several networks are combined, and the gain over one of them is
     shown; further names may follow: --ensemble lenet lenet-2 lenet-3.
     """
-    import json
-
     from ..reports.ensemble_text import text_of
     from ..reports.evaluate_text import WIDTH
     from . import downloading
@@ -85,18 +75,13 @@ def evaluate(
         ctx, plural = click.get_current_context(), "s" * (len(more) > 1)
         raise click.UsageError(f"Got unexpected extra argument{plural} ({' '.join(more)})", ctx)
     plugins.load(plugin)
-    model = ensembles.opened(
-        (*ensemble, *more), combine, weights, run, checkpoint, runs_dir, device, threads, no_graph
-    )
+    model = ensembles.opened((*ensemble, *more), **network)
     downloads = downloading.policy(offline)
-    count = ensembles.fitted(model, weights, data_dir, downloads, tta)
+    count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta)
     images, index = model.load_part(part, dataset, data_dir, downloads)
     with console.bar(len(index) * count, "images") as advance:
         result = model.evaluate_part(images, index, part, advance, tta)
-    if as_json:
-        console.say(json.dumps(result.to_json()))
-    else:
-        console.tell(text_of(result, console.width() or WIDTH))
+    console.show(result, as_json, lambda: text_of(result, console.width() or WIDTH))
     if not no_plots:
         # The folder of one of its networks is not that of an ensemble.
         own = None if plots_dir or ensemble else _plots_dir(model.trained, result)

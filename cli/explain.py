@@ -53,7 +53,6 @@ def explain(
     read. Lines are broken for a terminal, or for the columns that COLUMNS says; in a pipe or a file
     they are whole.
     """
-    import json
     from dataclasses import replace
 
     from ..backends.select import open_backend
@@ -76,8 +75,5 @@ def explain(
         return
     if team is None and measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
-    if as_json:
-        console.say(json.dumps(explanation.to_json(), indent=1))
-    else:
-        text = as_text(replace(explanation, config=loaded.title), console.asked_width())
-        console.tell(text)
+    told = replace(explanation, config=loaded.title)
+    console.show(explanation, as_json, lambda: as_text(told, console.asked_width()), indent=1)

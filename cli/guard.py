@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from ..training.signals import WANTED
 from . import console
-from .signals import WANTED
 
 # What a rank tells: that the training begins, and that it has left MPI with the others.
 BEGUN, LEFT = b"b", b"l"

@@ -1,9 +1,9 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
-the config's goal. 130, 143, 129 and others: stopped by a signal, see signals.py. 141: the reader
-of standard output has closed it, as ``head`` does; SIGPIPE ends most programs then, without a word.
-Anything else is a bug and keeps its traceback.
+the config's goal. 130, 143, 129 and others: stopped by a signal, see training/signals.py. 141: the
+reader of standard output has closed it, as ``head`` does; SIGPIPE ends most programs then, without
+a word. Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, is_of_output, told
 from ..common.printable import printable, set_output_encoding
 from . import console, early, options, usage
 from .compare import compare
@@ -23,7 +23,6 @@ from .compress import compress
 from .config import config
 from .data import data
 from .doctor import doctor
-from .errors import told
 from .evaluate import evaluate
 from .explain import explain
 from .new import new
@@ -123,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (text := told(error)) is None:
             raise
+        if is_of_output(error):
+            console.drop_output()
         return _complain(text, 1)
 
 

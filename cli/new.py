@@ -35,13 +35,8 @@ def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
     network, augmentations and a split that fit, and writes a config with comments that dnnstack
     train takes as it is. An existing file is replaced only with --overwrite.
     """
-    import json
-
     from ..reports.new_report import as_text, report, write
 
     found = report(folder, output, overwrite)
     write(found, overwrite)
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(as_text(found, console.width()))
+    console.show(found, as_json, lambda: as_text(found, console.width()))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
-    from ..backends.select import Device
     from ..training.inference.predict import Prediction
 
 _UNREADABLE, _NOT_SURE = 1, 3
@@ -84,25 +83,16 @@ _UNREADABLE, _NOT_SURE = 1, 3
 @options.no_graph
 def predict(
     paths: tuple[str, ...],
-    run: str | None,
-    checkpoint: Path | None,
-    runs_dir: Path | None,
-    ensemble: tuple[str, ...],
-    combine: str | None,
-    weights: str | None,
     plugin: tuple[Path, ...],
     top: int | None,
     min_probability: float | None,
     invert: bool | None,
     raw: bool,
-    tta: str,
     inputs: Path | None,
     short: bool,
     as_json: bool,
     as_csv: bool,
-    device: Device | None,
-    threads: int | None,
-    no_graph: bool,
+    **network: Any,
 ) -> int:
     """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP, PPM or HEIC of any size.
 
@@ -112,32 +102,16 @@ def predict(
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1.
     """
-    from ..common.errors import DatasetError, UsageError
-    from ..common.printable import paragraph, printable
+    from ..common.errors import DatasetError
     from ..datasets import find_pictures
-    from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
+    from ..reports.predict_text import csv_row, wanted
     from ..training.inference.predict import InputFolder, columns
 
-    chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
-    if sum(chosen.values()) > 1:
-        together = " and ".join(option for option, given in chosen.items() if given)
-        raise UsageError(f"{together} cannot be used together")
+    _check_one({"--short": short, "--json": as_json, "--csv": as_csv})
     plugins.load(plugin)
     notes = console.HeldNotes()
     with notes.told_on_error():
-        model = ensembles.opened(
-            ensemble,
-            combine,
-            weights,
-            run,
-            checkpoint,
-            runs_dir,
-            device,
-            threads,
-            no_graph,
-            notes,
-            tta,
-        )
+        model = ensembles.opened(**network, notice=notes)
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
@@ -160,16 +134,35 @@ def predict(
         notes.tell()
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
-        if short:
-            console.tell(paragraph([headline(answer, printable(answer.path))]))
-        elif colours:
-            parts = as_colours(answer, printable(answer.path), best_first, console.width() or WIDTH)
-            console.tell(*(console.Coloured(text) if ours else text for text, ours in parts))
+        if short or colours:
+            _tell(answer, short, best_first)
         else:
             (console.tell if as_text else write)(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)
     return status
+
+
+def _check_one(chosen: Mapping[str, bool]) -> None:
+    """Raise UsageError if several options are given of which each decides how answers look."""
+    from ..common.errors import UsageError
+
+    if sum(chosen.values()) > 1:
+        together = " and ".join(option for option, given in chosen.items() if given)
+        raise UsageError(f"{together} cannot be used together")
+
+
+def _tell(answer: Prediction, short: bool, best_first: bool) -> None:
+    """Print an answer as a line, or in colours."""
+    from ..common.printable import paragraph, printable
+    from ..reports.predict_text import WIDTH, as_colours, headline
+
+    path = printable(answer.path)
+    if short:
+        console.tell(paragraph([headline(answer, path)]))
+        return
+    parts = as_colours(answer, path, best_first, console.width() or WIDTH)
+    console.tell(*(console.Coloured(text) if ours else text for text, ours in parts))
 
 
 def _names(paths: tuple[str, ...]) -> Iterator[str]:

@@ -113,9 +113,6 @@ class Lines(Listener):
             *((" ", console.coloured("(best)", "green", sys.stdout)) if best else ()),
         )
 
-    def close(self) -> None:
-        """Nothing to close."""
-
     def _print(self, *parts: str) -> None:
         say(*parts)
         self._printed = perf_counter()

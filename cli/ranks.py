@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..training.signals import WANTED
 from . import console, plugins
 from .guard import BEGUN, LEFT, guarded
-from .signals import WANTED
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

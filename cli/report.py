@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -48,8 +47,8 @@ def report(
     sensitivity.png.
     """
     from ..common.errors import CheckpointError
+    from ..many.group import group_at
     from ..training.compressed.place import is_compression
-    from ..training.groups.group import group_at
     from ..training.records.formats.dnnz import is_compressed
 
     runs = runs_dir or Path("runs")
@@ -64,10 +63,10 @@ def report(
 
 def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
     from ..common.errors import DnnstackError, Warned
+    from ..many.sampling import need_optuna
     from ..reports.sweep_plots import draw_sweep
     from ..reports.sweep_report import report_sweep
     from ..reports.sweep_text import report_text
-    from ..training.groups.sampling import need_optuna
 
     try:
         need_optuna("the importance of keys and the pictures")
@@ -75,10 +74,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
         console.note(Warned(str(error)))
         no_plots = True
     found = report_sweep(path)
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(report_text(found, console.width() or 80))
+    console.show(found, as_json, lambda: report_text(found, console.width() or 80))
     folder = plots_dir or found.path
     if not no_plots:
         draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)
@@ -88,10 +84,7 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
     from ..reports.compression import report_compression
 
     found = report_compression(path, console.note)
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(found.as_text(console.width()))
+    console.show(found, as_json, lambda: found.as_text(console.width()))
     folder = plots_dir or found.folder
     if not no_plots:
         draw(folder, as_json, lambda: found.draw(folder, console.note), margin=12)
@@ -99,8 +92,8 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
 
 def _unknown(target: str, runs: Path) -> str:
     """What to say of something that is neither a sweep nor a compression."""
+    from ..many.group import list_groups
     from ..training.compressed.place import list_compressions
-    from ..training.groups.group import list_groups
     from ..training.records.runs import is_run
 
     for path in (runs / target, Path(target)):

@@ -41,11 +41,11 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     their own.
     """
     from ..common.printable import paragraph, printable
+    from ..many.group import list_groups
+    from ..many.statistics import report_group
     from ..reports.compressed_runs import compressed_runs, of_no_run
     from ..reports.group_text import groups_text
     from ..reports.runs_report import as_text, group_state, report_runs
-    from ..training.groups.group import list_groups
-    from ..training.groups.statistics import report_group
 
     folder = runs_dir or Path("runs")
     if group is not None:
@@ -79,13 +79,13 @@ def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
 
 
 def _tell_group(name: str, folder: Path, as_json: bool) -> None:
+    from ..many.group import find_group
+    from ..many.journal import Journal
+    from ..many.statistics import report_group
+    from ..many.sweeping import read_search
     from ..reports.group_text import as_text
     from ..reports.sweep_report import described
     from ..reports.sweep_text import listed
-    from ..training.groups.group import find_group
-    from ..training.groups.journal import Journal
-    from ..training.groups.statistics import report_group
-    from ..training.groups.sweeping import read_search
 
     report = report_group(find_group(name, folder))
     found = report.to_json()

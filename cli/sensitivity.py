@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,10 +41,7 @@ def show_sensitivity(
     folder = run_of_checkpoint(trained.path) or trained.path.parent
     if not trained.path.is_absolute():
         folder = Path(os.path.relpath(folder))
-    if as_json:
-        console.say(json.dumps(found.to_json()))
-    else:
-        console.tell(sensitivity_report.as_text(found))
+    console.show(found, as_json, lambda: sensitivity_report.as_text(found))
     try:
         written = sensitivity_report.write(found, folder)
     except OSError as error:

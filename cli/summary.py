@@ -67,7 +67,6 @@ def summary(
     training step. Neither data nor a device is needed. The network is that of a config, or of a
     checkpoint.
     """
-    import json
     from dataclasses import replace
 
     from ..configs import load_config, placed
@@ -87,10 +86,12 @@ def summary(
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size, ranks)
-    if as_json:
-        console.say(json.dumps(result.to_json(), indent=1))
-    else:
-        console.tell(as_text(replace(result, config=loaded.title), console.width()))
+    console.show(
+        result,
+        as_json,
+        lambda: as_text(replace(result, config=loaded.title), console.width()),
+        indent=1,
+    )
 
 
 def _of_checkpoint(

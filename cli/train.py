@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
+from ..common.records import dataclass
+from ..training.signals import BEGINNING, StopSignals
 from . import completion, console, early, many, options, plugins
 from . import ranks as several
-from .signals import BEGINNING, ENDING, StopSignals
+from .asked import LATEST, Asked, again, line
 
-_LATEST, _AUTO = "latest", "auto"
+if TYPE_CHECKING:
+    from ..backends.base import Backend
+    from ..configs import LoadedConfig
+    from ..training.listener import Summary
+    from ..training.ranks.team import Team
+    from ..training.records.resume import Resume
+    from .progress import Lines
+
+_AUTO = "auto"
 _LOAD = "load"
 _GOAL_MISSED = 3
 
@@ -38,7 +47,7 @@ _GOAL_MISSED = 3
 @click.option(
     "--resume",
     is_flag=False,
-    flag_value=_LATEST,
+    flag_value=LATEST,
     metavar="[PATH]",
     shell_complete=completion.runs,
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
@@ -67,25 +76,14 @@ _GOAL_MISSED = 3
 @options.data_dir
 @options.runs_dir("run.dir of the config")
 def train(
-    reference: str,
-    overrides: tuple[str, ...],
-    plugin: tuple[Path, ...],
-    resume: str | None,
-    same_samples: bool,
+    *,
     init_from: Path | None,
     seeds: int | None,
     folds: int | None,
     stratified: bool,
-    workers: int | None,
-    together: bool,
-    device: str | None,
-    threads: int | None,
     ranks: int | None,
     asynchronous: bool,
-    no_graph: bool,
-    data_dir: Path | None,
-    offline: bool,
-    runs_dir: Path | None,
+    **given: Any,
 ) -> int:
     """Train the network of a config.
 
@@ -99,163 +97,165 @@ def train(
     With --seeds and --folds several runs are trained, in the folder of a group, runs/NAME-seeds or
     runs/NAME-folds; --resume goes on with the run that was interrupted, and then with the others.
     """
+    keys = {
+        "init_from.source": init_from and str(init_from),
+        "parallel.mode": "async" if asynchronous else None,
+    }
+    asked = Asked(**given, keys=keys)
+    capture = not asked.no_graph
     if (seeds, folds, ranks) == (None, None, None) and several.is_alone():
-        early.open_gpu(device, reference, overrides, not no_graph)
+        early.open_gpu(asked.device, asked.reference, asked.overrides, capture)
     with early.without_collection():
-        from ..common.errors import Interrupted
-        from ..configs import load_config
-        from ..training.interrupt import NOTHING_SAVED
-
-    wanted = many.planned(seeds, folds, stratified, workers, ranks)
-    if together and wanted is None:
-        raise click.UsageError("--together needs --seeds or --folds")
+        from ..configs import load_config  # noqa: F401 - with all that it needs
+    wanted = many.planned(seeds, folds, stratified, ranks, asked)
     team = several.joined(ranks, asynchronous)
-    others = Others()
-    if resume not in (None, _AUTO) and init_from is not None:
+    if asked.resume not in (None, _AUTO) and init_from is not None:
         raise click.UsageError(
             "--resume and --init-from cannot be used together; a run that goes on has its weights"
         )
-    given = {
-        "init_from.source": init_from and str(init_from),
-        "parallel.mode": "async" if asynchronous else None,
-        "run.device": device,
-        "run.threads": threads,
-        "run.dir": runs_dir and str(runs_dir),
-    }
-    flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
-    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    code = plugins.words(plugin)
-    # An evaluation uses the data folder of the run, unless the environment names another.
-    later = where if os.environ.get("DNNSTACK_DATA") else []
-    where, later = ([*each, *["--offline"] * offline] for each in (where, later))
-    where += [] if ranks is None else ["--ranks", str(ranks)]
-    where += [*["--async"] * asynchronous, *["--same-samples"] * same_samples]
     if wanted is not None:
-        words = [f"--{wanted.kind}", str(wanted.count), *["--stratified"] * wanted.stratified]
-        words += [] if workers is None else ["--workers", str(workers)]
-        words += ["--together"] * together
-        return many.train(
-            wanted, workers, together, reference, (*overrides, *flags), plugin, resume,
-            same_samples, no_graph, data_dir, offline,
-            "" if console.is_quiet() else ENDING,
-            lambda path: _again([*code, *where, *words], reference, overrides, flags, path),
-        )  # fmt: skip
+        return many.train(asked, wanted)
     if team is not None and team.rank:
-        changes = (*overrides, *flags)
-        return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)
-    with StopSignals("" if console.is_quiet() else BEGINNING) as stop:
-        try:
-            with nullcontext() if team is None else team.together():
-                # The config may be a pipe that nobody writes to.
-                with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
-                    loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
-                if resume is None and team is None:
-                    early.read_data(loaded.config, data_dir)
-                # Only now, while a thread reads the data.
-                with early.without_collection():
-                    from ..common.text import versions_text
-                    from ..fitting import find_resume, fit, open_device
-                    from ..reports.plots import draw_curves
-                    from ..reports.staleness import draw_staleness
-                    from ..reports.training_text import summary
-                    from . import downloading, progress
-                backend = open_device(
-                    loaded,
-                    resume is not None,
-                    not no_graph,
-                    console.note,
-                    several.threads(None, team),
-                )
-                several.note_idle_gpus(backend.name)
-                resumed = find_resume(resume, loaded, console.note)
-            # Ranks are no other programs to each other.
-            advice = "" if team is not None else others.advice(backend.waiting_threads)
-            advice = console.hourly(_LOAD, advice)
-            listener = progress.listener()
-            if backend.waiting_threads > 1 and not advice and team is None:
-                watch = Watch(backend.waiting_threads)
-                listener.advice = lambda: console.hourly(_LOAD, watch())
-
-            def opening() -> None:
-                found = "ships with the package" if loaded.packaged else printable(loaded.path)
-                if loaded.packaged and loaded.path.stem != loaded.config.name:
-                    found = f"{loaded.path.name}, {found}"
-                progress.remark(f"config      {loaded.config.name} ({found})")
-                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-                if team is not None:
-                    progress.remark(several.described(team, loaded.config))
-                if advice:
-                    console.note(advice)
-
-            listener.opening, listener.under_way = opening, stop.begun
-            with closing(listener):
-                done = fit(
-                    loaded,
-                    backend,
-                    resumed,
-                    company=several.company(team, loaded.config, backend),
-                    listener=listener,
-                    stop_requested=stop.requested,
-                    data_dir=data_dir,
-                    downloads=downloading.policy(offline),
-                    same_samples=same_samples,
-                )
-        except Interrupted as error:
-            from . import progress
-
-            progress.say(str(error))
-            progress.say(_again([*code, *where], reference, overrides, flags, resume))
-            return stop.exit_status
-        progress.say(summary(done))
-        if done.state == "interrupted":
-            # The run's own config includes the options, so the command is shorter.
-            config = reference
-            if overrides or flags:
-                config, code = str(done.run / "config.yaml"), plugins.words_of(loaded.config)
-            progress.say(_again([*code, *where], config, (), (), str(done.run)))
-        else:
-            run = [] if _is_latest(done.run) else ["--run", str(done.run)]
-            later = [*plugins.words_of(loaded.config), *later]
-            progress.remark(_command("next", "eval", *run, *later))
-        # Last: everything else is saved and printed by now.
-        draw_curves(done.run, console.note)
-        if asynchronous:
-            draw_staleness(done.run, console.note)
-    missed = done.state == "finished" and done.goal is False
-    status = _GOAL_MISSED if missed else stop.exit_status
+        where = asked.data_dir, asked.offline
+        return several.follow(
+            team, asked.reference, asked.changes, asked.plugin, asked.no_graph, *where
+        )
+    words = [*([] if ranks is None else ["--ranks", str(ranks)]), *["--async"] * asynchronous]
+    status = _One(asked, team, asynchronous, asked.words(*words), Others()).train()
     if team is not None and team.status is not None:
         team.status = status
     return status
 
 
-def _again(
-    where: list[str],
-    config: str,
-    overrides: tuple[str, ...],
-    flags: tuple[str, ...],
-    resume: str | None,
-) -> str:
-    """The command that continues the training, or starts it again if nothing was saved."""
-    changes = [word for change in (*overrides, *flags) for word in ("--set", change)]
-    path = [] if resume is None else ["--resume"] if resume == _LATEST else ["--resume", resume]
-    title = "start with" if resume is None else "resume with"
-    return _command(title, "train", "--config", config, *changes, *where, *path)
+@dataclass(frozen=True)
+class _One:
+    """One training, of this process or as the first of several; ``words``: to give again."""
 
+    asked: Asked
+    team: Team | None
+    asynchronous: bool
+    words: list[str]
+    others: Others
 
-def _command(title: str, *words: str) -> str:
-    return f"{title:<11} {' '.join(map(quoted, ('dnnstack', *words)))}"
+    def train(self) -> int:
+        """Train, and return the exit status."""
+        from ..common.errors import Interrupted
 
+        asked = self.asked
+        with StopSignals("" if console.is_quiet() else BEGINNING) as stop:
+            try:
+                loaded, backend, resumed = self._begin(stop)
+                from ..reports.live_curves import LiveCurves
+                from ..training.fitting import fit
+                from . import downloading, progress
 
-def quoted(word: str) -> str:
-    """The word as it is typed in a shell; with bytes that are not printable, in bash or zsh."""
-    if printable(word) == word:
-        return shlex.quote(word)
-    plain = word.replace("\\", "\\\\").replace("'", "\\'")
-    signs = (
-        sign if printable(sign) == sign else "".join(f"\\x{b:02x}" for b in os.fsencode(sign))
-        for sign in plain
-    )
-    return f"$'{''.join(signs)}'"
+                with closing(self._listener(loaded, backend, stop)) as listener:
+                    done = fit(
+                        loaded,
+                        backend,
+                        resumed,
+                        company=several.company(self.team, loaded.config, backend),
+                        listener=LiveCurves(listener),
+                        stop_requested=stop.requested,
+                        data_dir=asked.data_dir,
+                        downloads=downloading.policy(asked.offline),
+                        same_samples=asked.same_samples,
+                    )
+            except Interrupted as error:
+                from . import progress
+
+                words = [*plugins.words(asked.plugin), *self.words]
+                progress.say(str(error))
+                progress.say(again("train", asked.reference, asked.changes, words, asked.resume))
+                return stop.exit_status
+            self._tell(done, loaded)
+        missed = done.state == "finished" and done.goal is False
+        return _GOAL_MISSED if missed else stop.exit_status
+
+    def _begin(self, stop: StopSignals) -> tuple[LoadedConfig, Backend, Resume | None]:
+        """The config, its device, and what it continues."""
+        from ..common.errors import Interrupted
+        from ..configs import load_config
+        from ..training.interrupt import NOTHING_SAVED
+
+        asked, team = self.asked, self.team
+        with nullcontext() if team is None else team.together():
+            # The config may be a pipe that nobody writes to.
+            with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
+                loaded = load_config(asked.reference, asked.changes, plugins.opened(asked.plugin))
+            if asked.resume is None and team is None:
+                early.read_data(loaded.config, asked.data_dir)
+            # Only now, while a thread reads the data.
+            with early.without_collection():
+                from ..reports import live_curves, training_text  # noqa: F401 - used later
+                from ..training.fitting import find_resume, open_device
+                from . import downloading, progress  # noqa: F401 - used later
+            backend = open_device(
+                loaded,
+                asked.resume is not None,
+                not asked.no_graph,
+                console.note,
+                several.threads(None, team),
+            )
+            several.note_idle_gpus(backend.name)
+            return loaded, backend, find_resume(asked.resume, loaded, console.note)
+
+    def _listener(self, loaded: LoadedConfig, backend: Backend, stop: StopSignals) -> Lines:
+        """What shows the training."""
+        from ..common.text import versions_text
+        from . import progress
+
+        team = self.team
+        # Ranks are no other programs to each other.
+        advice = "" if team is not None else self.others.advice(backend.waiting_threads)
+        advice = console.hourly(_LOAD, advice)
+        listener = progress.listener()
+        if backend.waiting_threads > 1 and not advice and team is None:
+            watch = Watch(backend.waiting_threads)
+            listener.advice = lambda: console.hourly(_LOAD, watch())
+
+        def opening() -> None:
+            found = "ships with the package" if loaded.packaged else printable(loaded.path)
+            if loaded.packaged and loaded.path.stem != loaded.config.name:
+                found = f"{loaded.path.name}, {found}"
+            progress.remark(f"config      {loaded.config.name} ({found})")
+            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+            if team is not None:
+                progress.remark(several.described(team, loaded.config))
+            if advice:
+                console.note(advice)
+
+        listener.opening, listener.under_way = opening, stop.begun
+        return listener
+
+    def _tell(self, done: Summary, loaded: LoadedConfig) -> None:
+        """How the training has ended, and what comes next."""
+        from ..reports.plots import draw_curves
+        from ..reports.staleness import draw_staleness
+        from ..reports.training_text import summary
+        from . import progress
+
+        progress.say(summary(done))
+        asked, code = self.asked, plugins.words_of(loaded.config)
+        if done.state == "interrupted":
+            # The run's own config includes the options, so the command is shorter.
+            config = asked.reference
+            if asked.changes:
+                config = str(done.run / "config.yaml")
+            else:
+                code = plugins.words(asked.plugin)
+            progress.say(again("train", config, (), [*code, *self.words], str(done.run)))
+        else:
+            run = [] if _is_latest(done.run) else ["--run", str(done.run)]
+            # An evaluation uses the data folder of the run, unless the environment names another.
+            named = asked.data_dir is not None and os.environ.get("DNNSTACK_DATA")
+            later = ["--data-dir", str(asked.data_dir)] if named else []
+            later += ["--offline"] * asked.offline
+            progress.remark(line("next", "eval", *run, *code, *later))
+        # Last: everything else is saved and printed by now.
+        draw_curves(done.run, console.note)
+        if self.asynchronous:
+            draw_staleness(done.run, console.note)
 
 
 def _is_latest(run: Path) -> bool:

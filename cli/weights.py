@@ -45,8 +45,6 @@ def weights(
     With --config, also what a training of that config would take of them with train --init-from.
     Of a run, its best checkpoint is used. Nothing is trained.
     """
-    import json
-
     from ..configs import load_config, placed
     from ..reports.weights_report import WeightsReport
     from ..training.assemble import build_network, describe_data
@@ -69,7 +67,4 @@ def weights(
         save_weights(found, save)
         console.note(f"weights written to {save}")
     report = WeightsReport(found, start)
-    if as_json:
-        console.say(json.dumps(report.to_json(), indent=1))
-    else:
-        console.tell(report.as_text(console.width()))
+    console.show(report, as_json, lambda: report.as_text(console.width()), indent=1)

@@ -5,13 +5,19 @@ A message says what is wrong, where (file:line, layer, key), and what to do next
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .printable import paragraph
+from .printable import paragraph, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""What the system reports of a disk that is full or fails."""
 
 
 class DnnstackError(Exception):
@@ -125,3 +131,40 @@ def only_warned(notice: Callable[[str], None]) -> Callable[[str], None]:
             notice(text)
 
     return tell
+
+
+def told(error: Exception) -> str | None:
+    """What is told of an error with exit status 1; None for a bug, which keeps its traceback."""
+    if isinstance(error, DnnstackError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        detail = f" ({printable(error)})" if str(error) else ""
+        return (
+            f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
+            "other programs"
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        # Any look at a path that somebody has typed may give it.
+        return f"{error.filename}: is too long for the name of a file"
+    gone = isinstance(error, FileNotFoundError) and error.filename is None
+    if gone and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
+        return "the current folder has been removed, or made anew; go to a folder that exists: cd"
+    if isinstance(error, OSError) and error.errno in (*_FULL, errno.EBADF, errno.EACCES):
+        if error.filename is not None:
+            return f"{error.filename}: {error.strerror}"
+        if is_of_output(error):
+            why = error.strerror
+            return f"standard output: cannot be written: {why}; the output is incomplete"
+    # A plugin's code raises anything; if one was loaded, its loader knows which errors are its own.
+    loading = sys.modules.get(f"{__package__}".replace("common", "plugins.loading"))
+    fault = None if loading is None else loading.fault_of_plugin(error)
+    return None if fault is None else str(fault)
+
+
+def is_of_output(error: Exception) -> bool:
+    """Whether the system reports it of standard output, which has no file name."""
+    return (
+        isinstance(error, OSError)
+        and error.filename is None
+        and error.errno in (*_FULL, errno.EBADF)
+    )

@@ -60,6 +60,11 @@ def here(file: str) -> Plugin | None:
     return _HERE.get(file)
 
 
+def loaded() -> list[Plugin]:
+    """The plugins of this process."""
+    return [*_HERE.values()]
+
+
 def prepare(root: Node, label: str, folder: Path | None, given: Plugins) -> tuple[Plugin, ...]:
     """The plugins of the config in ``root``, which lies in ``folder``, loaded now if need be.
 

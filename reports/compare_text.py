@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..common.printable import paragraph
 from ..common.text import samples_of
-from ..training.groups.comparison import Comparison
+from ..many.comparison import Comparison
 from ..training.inference.intervals import probability_text
 from .ensemble_text import name_of
 from .evaluate_text import WIDTH

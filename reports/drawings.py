@@ -14,8 +14,8 @@ from pathlib import Path
 from ..common.errors import Warned
 from ..common.files import remove_abandoned
 from ..common.surroundings import program
-from ..training.groups.group import runs_of
-from ..training.groups.outcome import outcome
+from ..many.group import runs_of
+from ..many.outcome import outcome
 from ..training.records.formats.run_log import CSV
 from ..training.records.formats.settled import file_marks
 from .plots import CURVES, draw_curves

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from ..common.printable import paragraph
-from ..training.groups.ensemble import MIXED, EnsembleEvaluation, Gain
+from ..many.ensemble import MIXED, EnsembleEvaluation, Gain
 from ..training.inference.evaluate import Evaluation
 from ..training.records.formats.store import FOLDER
 from .evaluate_text import WIDTH, as_text

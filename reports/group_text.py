@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..common.printable import paragraph, printable
-from ..training.groups.outcome import Outcome
-from ..training.groups.statistics import COLUMNS, GroupReport, Spread
+from ..many.outcome import Outcome
+from ..many.statistics import COLUMNS, GroupReport, Spread
 from ..training.inference.intervals import wilson
 from .tables import table
 

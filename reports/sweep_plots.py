@@ -14,7 +14,7 @@ from ..common.options import is_number
 from ..common.printable import printable
 from ..common.text import cut
 from ..configs.write import flow
-from ..training.groups.sampling import Ended, study
+from ..many.sampling import Ended, study
 from . import fonts, style
 from .plots import drawn
 from .sweep_report import SweepReport

@@ -8,10 +8,10 @@ from typing import Any
 
 from ..common.records import dataclass
 from ..configs.search import Search
-from ..training.groups.journal import Journal, Trial
-from ..training.groups.outcome import outcome
-from ..training.groups.sampling import importances
-from ..training.groups.sweeping import BEST, best_trials, read_search
+from ..many.journal import Journal, Trial
+from ..many.outcome import outcome
+from ..many.sampling import importances
+from ..many.sweeping import BEST, best_trials, read_search
 
 Validations = tuple[tuple[int, float, float], ...]
 

@@ -10,9 +10,9 @@ from ..common.cells import cells, wrapped
 from ..common.printable import paragraph, printable
 from ..configs.search import Search
 from ..configs.write import flow
-from ..training.groups.journal import Trial
-from ..training.groups.sampling import ENOUGH
-from ..training.groups.sweeping import best_trials
+from ..many.journal import Trial
+from ..many.sampling import ENOUGH
+from ..many.sweeping import best_trials
 from .sweep_report import SweepReport
 from .tables import table
 
@@ -20,8 +20,11 @@ WIDTH = 80
 _SHOWN = 20
 
 
-def trial_line(search: Search, trial: Trial, best: bool) -> str:
-    """How a trial ended, and its values."""
+def trial_line(search: Search, trial: Trial, trials: Sequence[Trial]) -> str:
+    """How a trial ended, its values, and whether it is among the best of ``trials``."""
+    found = best_trials(search, trials)
+    shown = found[:1] if len(search.objective) == 1 else found
+    best = any(trial.number == one.number for one in shown)
     why = "; ".join(line.strip() for line in trial.why.splitlines())
     ended = _ended(search, trial) if trial.values is not None else f"{trial.state}: {why}"
     mark = " (best)" if len(search.objective) == 1 else " (on the Pareto front)"

@@ -1,4 +1,4 @@
-"""No test reaches beyond this machine; what tests have counted is summed up at the end."""
+"""The whole suite takes all cores; no test reaches beyond this machine; counts are summed up."""
 
 from __future__ import annotations
 
@@ -14,9 +14,41 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from .support import costly
+
 # A machine that is busy with other things is no fault of the code.
 settings.register_profile("patient", parent=settings(), deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run the tests marked long, too, as is done with those of files that are named",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """All cores run the suite, where neither paths nor another number of processes are asked for.
+
+    A few files would be done before the processes have started. Neither a debugger nor what a test
+    prints finds its way through one.
+    """
+    option = config.option
+    if hasattr(config, "workerinput"):
+        # It has the options of the process that has started it.
+        return
+    chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    option.long = option.long or chosen
+    asked = getattr(option, "numprocesses", 0) is not None
+    shown = option.usepdb or option.trace or option.capture == "no" or option.collectonly
+    if not (chosen or asked or shown):
+        option.numprocesses = "logical"
+        if option.dist == "no":
+            # Tests take from milliseconds to half a minute: who is done takes some of the others'.
+            option.dist = "worksteal"
 
 
 # What a shell starts in the background, or nohup starts, ignores these, and so would every process
@@ -74,10 +106,27 @@ def _default_loudness():
         console._quiet = False
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _free_memory():
+    """Networks that refer to themselves in circles are gone before the next file's are built."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def norms_by_onednn(monkeypatch):
     """Batch norms of few values go the way of large ones, for which they stand."""
     monkeypatch.setattr("dnnstack.backends.onednn.norm.FEW", 0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in costly.marks(item):
+            item.add_marker(mark)
+    if not config.option.long:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_collection_finish() -> None:

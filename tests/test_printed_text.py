@@ -17,24 +17,25 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     *("api", "backends", "cli", "common", "configs", "datasets"),
-    *("graph", "layers", "optimizers", "passes", "plugins", "reports", "training"),
+    *("graph", "layers", "many", "optimizers", "passes", "plugins", "reports", "training"),
 )
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 # Calls that write to the terminal, with the number of them in each file.
 PRINTS = {
     "api/fitting.py": 1,  # with verbose, made printable
+    "api/several.py": 1,  # JSON, to the process that asks
     "cli/__init__.py": 3,  # constants, and the name of a package
     "cli/console.py": 9,  # two of them of files in UTF-8, which are bytes in a pipe
     "cli/progress.py": 1,  # above the bar, through console.clean
-    "cli/signals.py": 1,  # a constant
-    "cli/side_by_side.py": 1,  # above the bar, through console.clean
-    "cli/sweep_screen.py": 1,  # above the bar, through console.clean
+    "training/signals.py": 1,  # a constant
+    "cli/screen.py": 1,  # above the bar, through console.clean
     "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
     "training/ranks/watchdog.py": 1,  # made printable
 }
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
 OWN_LINES = {
+    "api/several.py": "JSON, to the process that asks",
     "backends/cuda/libraries/kernels.py": "CUDA source",
     "backends/tuning.py": "hashed",
     "cli/console.py": "a warning: its parts are made printable",
@@ -51,10 +52,10 @@ OWN_LINES = {
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
     "training/compressed/place.py": "JSON",
-    "training/groups/group.py": "JSON",
     "training/ranks/local.py": "to a rank",
     "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/formats/checkpoint.py": "JSON",
+    "training/records/group.py": "JSON",
     "training/records/formats/run_log.py": "JSON and CSV of numbers",
     "training/records/runs.py": "a file",
 }

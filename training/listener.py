@@ -109,6 +109,13 @@ class Listener:
     def saving(self, step: int, path: Path) -> None:
         """A checkpoint is being written in the background."""
 
+    def stop_requested(self) -> bool:
+        """Whether the training is to end after the current step, and save."""
+        return False
+
+    def close(self) -> None:
+        """The training is over, however it has ended."""
+
 
 class Passing(Listener):
     """Passes everything on to another listener; derived classes add to it."""
@@ -142,3 +149,9 @@ class Passing(Listener):
 
     def saving(self, step: int, path: Path) -> None:
         self._heard.saving(step, path)
+
+    def stop_requested(self) -> bool:
+        return self._heard.stop_requested()
+
+    def close(self) -> None:
+        self._heard.close()

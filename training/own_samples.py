@@ -18,9 +18,9 @@ from ..configs import RunConfig, parse_config
 from ..datasets import ImageSet
 from ..datasets.identity import Identity, compare, matched_classes, some, unknown
 from ..datasets.loader import Index
-from .groups.group import is_group, read_group
 from .records.formats.provenance import Provenance
 from .records.formats.samples import SAMPLES, TRAINED, VALIDATED, Samples, read_samples
+from .records.group import is_group, read_group
 from .records.runs import list_runs, run_of_checkpoint
 from .splits import divide
 

@@ -109,8 +109,8 @@ class Composition:
         return lowered(update)
 
 
-def composition(config: RunConfig, ranks: int = 1, pieces: int = 1) -> Composition:
-    """What a config's training is composed of; the plan sets rates and decays."""
+def composition(config: RunConfig, pieces: int = 1) -> Composition:
+    """What a config's training is composed of on one rank; the plan sets rates and decays."""
     chosen, wanted = config.optimizer, config.parallel and config.parallel.buckets
     return Composition(
         rule_of(config),
@@ -120,7 +120,6 @@ def composition(config: RunConfig, ranks: int = 1, pieces: int = 1) -> Compositi
         () if config.prune is None else config.prune.patterns,
         {} if config.share is None else config.share.bits,
         config.train.accumulate,
-        ranks,
         buckets=wanted or pieces,
         apart=config.is_asynchronous,
     )
@@ -141,7 +140,7 @@ class Step:
     total_steps: int
     scaling: Preprocessing
     composition: Composition
-    seed: int = 0
+    seed: int
     augment: Sequence[Augmentation] = ()
 
     def plain_graph(self, name: str, network: Network) -> Graph:
@@ -217,7 +216,7 @@ def make_step(
     scaling: Preprocessing,
     plan: Plan,
     count: int,
-    ranks: int = 1,
+    ranks: int,
     pieces: int = 1,
 ) -> Step:
     """The step of a training on ``count`` samples.
@@ -226,10 +225,9 @@ def make_step(
     for ranks that cannot share out the parts of a batch, ShapeError if they cannot a layer.
     """
     check_layers(network.layers, ranks)
-    chosen = composition(config, ranks, pieces)
-    if stretch(network.layers):
-        # Every rank computes all parts.
-        chosen = replace(chosen, ranks=1, bands=ranks)
+    bands = ranks if stretch(network.layers) else 1
+    # Of bands every rank computes all parts.
+    chosen = replace(composition(config, pieces), ranks=ranks // bands, bands=bands)
     check_ranks(chosen.parts, chosen.ranks)
     sizes = (plan.batch_size, SOURCE, count, plan.steps_per_epoch, plan.total_steps)
     augment = augmentations(config, network.input_shape)

@@ -10,6 +10,7 @@ from dnnstack.training.assemble import load_data
 from numpy.typing import NDArray
 
 from ..support.training_fixtures import TINY, _own_cache  # noqa: F401
+from ..support.unrendered import _unrendered  # noqa: F401
 
 Samples = tuple[NDArray[np.uint8], NDArray[np.int32]]
 

@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import UsageError
 from dnnstack.datasets import ImageSet
-from dnnstack.training.groups.answers import answers
+from dnnstack.many.answers import answers
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.trained import find_trained
 from numpy.typing import NDArray

@@ -1,12 +1,20 @@
-"""``dnnstack.train_group``."""
+"""``dnnstack.train_group`` and ``dnnstack.sweep``."""
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import dnnstack
 import pytest
-from dnnstack.training.groups import shelf
+from dnnstack.common.errors import CheckpointError, ConfigError, UsageError
+from dnnstack.many import shelf
+from dnnstack.reports.sweep_report import SweepReport
 
 from ..support.training_fixtures import TINY
 
@@ -39,6 +47,105 @@ def test_a_group_and_its_report(tmp_path):
         dnnstack.load("tiny-seeds", runs_dir=tmp_path / "runs")
     with pytest.raises(TypeError, match="either seeds or folds"):
         dnnstack.train_group(config)
+
+
+def _searched(folder: Path, **given: Any) -> SweepReport:
+    where = {"device": "numpy", "threads": 1, "runs_dir": folder / "runs"}
+    return dnnstack.sweep(folder / "tiny.yaml", **where, **given)
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Path:
+    values = "{sampler: grid, keys: {optimizer.lr: [0.1, 0.05, 0.01]}}"
+    (tmp_path / "tiny.yaml").write_text(f"{TINY}search: {values}\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_sweep_in_this_process_and_by_workers(search: Path) -> None:
+    alone, apart = (_searched(search, workers=count) for count in (1, 2))
+    assert [each.path.name for each in (alone, apart)] == ["tiny-sweep", "tiny-sweep-2"]
+    assert len(alone.trials) == 3
+    assert {trial.state for trial in alone.trials} == {"complete"}
+    found = [
+        {each.params["optimizer.lr"]: (each.state, each.values) for each in report.trials}
+        for report in (alone, apart)
+    ]
+    assert found[0] == found[1]
+    assert alone.best_config is not None
+    assert apart.best_config is not None
+    assert alone.best_config.read_bytes() == apart.best_config.read_bytes()
+    for resume in (True, "auto", "tiny-sweep-2"):
+        assert _searched(search, workers=2, resume=resume).path == apart.path
+
+
+def test_runs_by_workers_are_those_of_this_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    where = {"device": "numpy", "threads": 1, "runs_dir": tmp_path / "runs", "seeds": 2}
+    table = dnnstack.load_config(tmp_path / "tiny.yaml")
+    alone = dnnstack.train_group(table, **where)  # type: ignore[arg-type]
+    apart = dnnstack.train_group(table, workers=2, **where)  # type: ignore[arg-type]
+    assert alone.path != apart.path
+    for name in alone.runs:
+        texts = [(each.path / name / "metrics.csv").read_text("utf-8") for each in (alone, apart)]
+        assert texts[0] == texts[1]
+    with caplog.at_level(logging.INFO, "dnnstack"):
+        change = {"train.goal": {"accuracy": 0.01}, "optimizer.lr": 1e30}
+        failed = dnnstack.train_group(table, workers=2, overrides=change, **where)  # type: ignore[arg-type]
+    assert failed.finished == 0
+    assert any("seed-" in text for text in caplog.messages)
+
+
+def test_an_error_of_the_process_of_workers_is_raised_here(search: Path) -> None:
+    _searched(search, workers=2)
+    with pytest.raises(CheckpointError, match=r"was begun with another config"):
+        _searched(search, workers=2, resume=True, overrides={"train.epochs": 3})
+    (search / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    with pytest.raises(ConfigError, match="has no block 'search'"):
+        _searched(search)
+    for workers in (0, 1025):
+        with pytest.raises(UsageError, match=f"workers: expected .* from 1 to 1024 .got {workers}"):
+            _searched(search, workers=workers)
+    with pytest.raises(UsageError, match="callbacks: expected none with workers"):
+        dnnstack.train_group(search / "tiny.yaml", seeds=2, workers=2, callbacks=[print])
+
+
+_INTERRUPTED = """
+import signal, sys, threading, time
+from pathlib import Path
+import dnnstack
+
+def stop():
+    logs = []
+    while not any('"train"' in path.read_text() for path in logs):
+        time.sleep(0.05)
+        logs = [*Path("runs").glob("*/seed-*/log.jsonl")]
+    signal.raise_signal(signal.SIGINT)
+
+threading.Thread(target=stop, daemon=True).start()
+given = {"device": "numpy", "threads": 1, "overrides": {"train.epochs": 100000}}
+try:
+    dnnstack.train_group("tiny.yaml", seeds=2, workers=2, **given)
+except KeyboardInterrupt as error:
+    print(error)
+"""
+
+
+def test_ctrl_c_ends_the_workers_in_order(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _INTERRUPTED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = "training was interrupted and saved; continue with resume='runs/tiny-seeds'\n"
+    assert done.stdout == wanted
+    logs = [path.read_text("utf-8") for path in tmp_path.glob("runs/tiny-seeds/seed-*/log.jsonl")]
+    assert {json.loads(log.splitlines()[-1])["state"] for log in logs} == {"interrupted"}
 
 
 def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):

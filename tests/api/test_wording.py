@@ -22,20 +22,25 @@ _LEFT = {"--ranks", "--async", "--gpus", "--save-input", "--measure", "--no-grap
 _LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds", "--group"}
 
 
+@pytest.mark.parametrize("name", dnnstack.__all__)
+def test_a_public_name_is_that_of_a_class_or_function(name: str) -> None:
+    assert getattr(dnnstack, name).__name__ == name
+
+
 @pytest.mark.parametrize(("text", "wanted"), stored(__file__, "wording.txt"))
 def test_options_become_arguments(text, wanted):
     assert as_arguments(text) == wanted
     assert as_arguments(wanted) == wanted
 
 
-def test_no_message_names_an_option_that_a_program_does_not_have():
-    """Of all texts outside the commands; only commands call the modules of groups of runs."""
+def test_no_message_names_an_option_that_a_program_does_not_have() -> None:
+    """Of all texts outside the commands."""
     named = 0
-    folders = ("training", "configs", "datasets", "backends", "plugins", "common", "layers")
+    folders = ("many", "training", "configs", "datasets", "backends", "plugins", "common", "layers")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    # An option of NVRTC's, which no message has, and one of Docker's.
-    others = {"--device-as-default-execution-space", "--shm-size"}
-    for path in (path for path in paths if path.parent.name != "groups"):
+    # An option of NVRTC's, which no message has, one of Docker's, and one of commands alone.
+    others = {"--device-as-default-execution-space", "--shm-size", "--together"}
+    for path in paths:
         for text in _texts(ast.parse(path.read_text("utf-8"))):
             found = (
                 set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", as_arguments(text))) - _LEFT - others

@@ -17,6 +17,9 @@ import pytest
 from ..support.forking import Commands
 from ..support.ran import ran
 from ..support.stored import beside
+from ..support.unrendered import _unrendered, rendered
+
+__all__ = ["_unrendered", "rendered"]
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]

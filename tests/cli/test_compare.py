@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.many.comparison import Comparison
 from dnnstack.reports.compare_text import as_text
-from dnnstack.training.groups.comparison import Comparison
 from dnnstack.training.inference.evaluate import Evaluation
 from dnnstack.training.inference.intervals import mcnemar
 

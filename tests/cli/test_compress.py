@@ -68,6 +68,7 @@ def test_pruning_alone_is_told_to_make_no_small_file(folder, capsys):
     assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_network_becomes_a_small_file(folder, capsys):
     capsys.readouterr()
     assert main([*COMPRESS]) == 0
@@ -270,6 +271,7 @@ def test_a_network_of_8_bits_needs_no_training(folder, capsys):
     assert "stage 0 has quantize, which only the last one can have" in told()
 
 
+@pytest.mark.usefixtures("rendered")
 def test_sensitivity(folder, capsys):
     """Each point is what an evaluation of a network with these weights gives."""
     capsys.readouterr()

@@ -23,6 +23,7 @@ EXAMPLES = ROOT / "tests" / "support" / "plugins"
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from dnnstack.cli.sweep_screen import Screen
+from dnnstack.cli.sweep_screen import SweepScreen
 from dnnstack.common.cells import cells
 from dnnstack.datasets import Picture
 from dnnstack.reports.predict_text import as_colours, as_text
@@ -69,10 +69,11 @@ def test_what_is_found_in_a_folder(on_terminal, tmp_path):
     assert any(line.startswith("猫猫") and "… " in line for line in counts)
 
 
-def test_a_trial_keeps_its_words_whole_above_the_bar(capsys, monkeypatch):
-    monkeypatch.setattr("dnnstack.cli.console.width", lambda: COLUMNS)
-    sweep = SimpleNamespace(journal=SimpleNamespace(read=list, size=lambda: 0))
-    screen = Screen(cast(Any, sweep), silent=False)
+def test_a_trial_keeps_its_words_whole_above_the_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnnstack.cli.screen.columns", lambda stream: COLUMNS)
+    screen = SweepScreen(cast(Any, None), silent=False)
     screen._bar = SimpleNamespace(write=lambda text, file: file.write(text))
     words = "trial-7: accuracy 97.50% (best); optimizer.lr 0.0123, layers.dense_1.units 96"
     screen._print(words)

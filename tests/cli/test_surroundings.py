@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dnnstack.cli import errors
 from dnnstack.cli.main import main
+from dnnstack.common import errors
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.reports.drawings import Drawings
 from dnnstack.training.ranks import world

@@ -23,11 +23,10 @@ import numpy as np
 import pytest
 from dnnstack.backends.ahead import NVIDIA_DRIVER
 from dnnstack.backends.keeping import Keeping
-from dnnstack.cli.sweep_work import Job
 from dnnstack.configs import load_config
-from dnnstack.configs.plugins import NONE
 from dnnstack.configs.search import load_search
-from dnnstack.datasets import Downloads
+from dnnstack.many.screen import Screen
+from dnnstack.many.trainings import Trainings
 
 from ..support.mnist_files import write
 from ..support.own_group import in_own_group
@@ -100,10 +99,10 @@ def test_killed_at_random_it_makes_the_same_trials(child, tmp_path):
         assert same.read_bytes() == run.read_bytes()
 
 
-def test_trials_of_a_process_share_what_is_compiled(tmp_path):
-    base, search = load_search(folder_of(tmp_path, "kept") / "tiny.yaml", ["run.device=numpy"])
-    job = Job((), lambda: NONE, base, search, True, None, Downloads(offline=True), 1)
-    assert isinstance(job.device(print), Keeping)
+def test_trials_of_a_process_share_what_is_compiled(tmp_path: Path) -> None:
+    base, _ = load_search(folder_of(tmp_path, "kept") / "tiny.yaml", ["run.device=numpy"])
+    trainings = Trainings(base, lambda settings: base, Screen(), lambda: False)
+    assert isinstance(trainings.device(), Keeping)
 
 
 def _workers(process: int) -> list[int]:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dnnstack.cli.signals import StopSignals
-from dnnstack.cli.together import Together, check_together, worth
-from dnnstack.cli.workers import Said
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
-from dnnstack.training.groups.claims import Taken
-from dnnstack.training.groups.group import Group, Member
-from dnnstack.training.groups.outcome import Outcome
+from dnnstack.many.claims import Taken
+from dnnstack.many.outcome import Outcome
+from dnnstack.many.screen import Said, Screen
+from dnnstack.many.together import Together, check_together, worth
+from dnnstack.training.records.group import Group, Member
+from dnnstack.training.signals import StopSignals
 
 from ..support.ran import ran
 from .conftest import TINY
@@ -31,8 +31,9 @@ from .test_side_by_side import _left, _trains
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _SCRIPT = """
 import sys
-from dnnstack.cli import run, together
-together.check_together = lambda device, workers: None
+from dnnstack.cli import run
+from dnnstack.many import trainings
+trainings.check_together = lambda device, workers: None
 sys.exit(run())
 """
 _SWEEP = ("sweep", *TRAIN[1:], "--workers", "2", "--together")
@@ -145,9 +146,16 @@ def test_it_is_refused_where_it_has_no_use(run, tiny):
     check_together("cuda", 2)
 
 
-def _run(work: Callable[..., None], heard: Callable[[Said], None] = lambda said: None) -> None:
+class _Loud(Screen):
+    """Prints errors."""
+
+    def error(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+
+def _run(work: Callable[..., None], screen: Screen | None = None) -> None:
     with StopSignals() as stop:
-        Together("reference", work, heard, lambda: None, stop).run(2)
+        Together("reference", work, screen or Screen(), stop.requested).run(2)
 
 
 def test_an_error_of_one_ends_the_others_in_order():
@@ -184,12 +192,12 @@ def test_every_fault_of_one_moment_is_told(capsys):
         raise faults[place]
 
     with StopSignals() as stop:
-        together = Together("reference", work, lambda said: None, lambda: None, stop)
+        together = Together("reference", work, _Loud(), stop.requested)
         with pytest.raises(DatasetError, match="no such data\nin a second line"):
             together.run(len(faults))
     assert capsys.readouterr().err.splitlines() == [
-        "dnnstack: error: RuntimeError: a bug",
-        "dnnstack: error: another with a second line",
+        "RuntimeError: a bug",
+        "another with a second line",
     ]
 
 
@@ -203,11 +211,12 @@ def test_an_error_of_the_screen_ends_all_in_order():
             time.sleep(0.01)
         ended.append(threading.current_thread().name)
 
-    def heard(said: Said) -> None:
-        raise BrokenPipeError(said.text)
+    class Broken(Screen):
+        def hear(self, said: Said) -> None:
+            raise BrokenPipeError(said.text)
 
     with pytest.raises(BrokenPipeError, match="a line"):
-        _run(work, heard)
+        _run(work, Broken())
     assert sorted(ended) == ["training 1", "training 2"]
     assert sys.getswitchinterval() == interval
 
@@ -215,9 +224,9 @@ def test_an_error_of_the_screen_ends_all_in_order():
 # The first run is followed by the others, as on a GPU where they take long enough.
 _SPREADS = """
 import sys
-from dnnstack.cli import run, together
+from dnnstack.cli import run
 from dnnstack.backends import select
-from dnnstack.training.groups import planned
+from dnnstack.many import planned, together
 select.room = lambda device: 2
 together.WORTH = {{True: {least}, False: 1e9}}
 worth, open_backend = together.worth, select.open_backend
@@ -240,7 +249,7 @@ sys.exit(status)
 """
 # The second of the devices that are opened for the runs behind the first cannot be.
 _FULL = """
-from dnnstack import fitting
+from dnnstack.training import fitting
 from dnnstack.common.errors import LibraryError
 opening, opened = fitting.open_device, []
 def full(*arguments):
@@ -359,9 +368,9 @@ def test_how_many_runs_are_worth_to_be_trained_together(
     members = [Member(name, ()) for name in found]
     monkeypatch.setattr("dnnstack.backends.select.room", lambda device: room)
     group = Group("seeds", "", tuple(members))
-    monkeypatch.setattr("dnnstack.training.groups.group.read_group", lambda path: group)
+    monkeypatch.setattr("dnnstack.many.together.read_group", lambda path: group)
     monkeypatch.setattr(
-        "dnnstack.training.groups.outcome.outcome",
+        "dnnstack.many.together.outcome",
         lambda path: Outcome(found[path.name] > 0, seconds=abs(found[path.name])),
     )
     asked = worth(device, Path("group"), (), lambda: layers)

@@ -10,9 +10,10 @@ from ..support.ran import ran
 _SCRIPT = r"""
 import os, signal, sys, time
 from pathlib import Path
-from dnnstack.cli.signals import StopSignals
-from dnnstack.cli.workers import Crew, Said
 from dnnstack.common.errors import DatasetError, DnnstackError, Interrupted
+from dnnstack.many.screen import Said, Screen
+from dnnstack.many.workers import Crew
+from dnnstack.training.signals import StopSignals
 
 def crash(say, ends):
     if not Path("lost").exists():
@@ -50,7 +51,7 @@ def lost(trial, why):
 
 with StopSignals() as stop:
     try:
-        Crew(globals()[sys.argv[1]], lambda said: None, lambda: None, lost, stop).run(2)
+        Crew(globals()[sys.argv[1]], Screen(), lost, stop.requested).run(2)
     except DnnstackError as error:
         print(type(error).__name__, error)
 """

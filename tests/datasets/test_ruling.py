@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dnnstack.common.random import key
 from dnnstack.datasets import Preparation, read_picture
-from dnnstack.datasets.ruling import without_lines
+from dnnstack.datasets.ruling import _bands, without_lines
 from dnnstack.datasets.strokes_draw import draw
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
@@ -99,3 +99,11 @@ def test_sharp_lines_that_climb_by_whole_pixels_are_removed(degrees, width):
     assert cleaned[85:275, 193:212].min() > 0.9
     assert cleaned[:, :120].max() < 0.1
     assert cleaned[:, 230:].max() < 0.1
+
+
+def test_what_lies_beside_the_picture_hides_no_line():
+    """A quarter of the sheared rows is of no pixel."""
+    level = np.zeros((100, 400), np.float32)
+    inside = np.ones_like(level, bool)
+    level[50:53, 100:], inside[:, :100] = 1.0, False
+    assert _bands(level, inside, 0.0) == [(50, 52)]

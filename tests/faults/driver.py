@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import dnnstack.cli.side_by_side
-import dnnstack.cli.sweep_work
+import dnnstack.cli.group_screen
+import dnnstack.cli.sweep_screen
+import dnnstack.many.side_by_side
+import dnnstack.many.sweep_work
 import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
 from consent import Typed  # beside this script
 from dnnstack.cli.main import main

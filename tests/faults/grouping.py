@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dnnstack.training.groups.journal import TRIALS, Journal
-from dnnstack.training.groups.outcome import outcome
-from dnnstack.training.groups.sweeping import BEST
+from dnnstack.many.journal import TRIALS, Journal
+from dnnstack.many.outcome import outcome
+from dnnstack.many.sweeping import BEST
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.records.formats.store import FOLDER, tensors_path
 from dnnstack.training.records.runs import GROUP

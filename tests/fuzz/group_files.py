@@ -12,22 +12,22 @@ from dnnstack.common.errors import DnnstackError
 from dnnstack.configs.find import packaged_searches
 from dnnstack.configs.search import Dimension, Search, load_search
 from dnnstack.configs.stages import load_stages, packaged_stages
+from dnnstack.many.journal import TRIALS, Journal
+from dnnstack.many.planned import Planned
+from dnnstack.many.sampling import need_optuna
+from dnnstack.many.statistics import report_group
+from dnnstack.many.sweeping import Sweep, read_search
 from dnnstack.reports import group_text, sensitivity_report, staleness, sweep_plots, sweep_text
 from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
 from dnnstack.training.compressed.place import Measured, Record, StageResult
 from dnnstack.training.compressed.sensitivity import Curves, Point, Sensitivity
-from dnnstack.training.groups.group import Group, write_group
-from dnnstack.training.groups.journal import TRIALS, Journal
-from dnnstack.training.groups.planned import Planned
-from dnnstack.training.groups.sampling import need_optuna
-from dnnstack.training.groups.statistics import report_group
-from dnnstack.training.groups.sweeping import Sweep, read_search
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.dnnz import compressed_bytes
 from dnnstack.training.records.formats.run_log import LOG
 from dnnstack.training.records.formats.state import START
+from dnnstack.training.records.group import Group, write_group
 from dnnstack.training.records.runs import COMPRESSION, GROUP, LATEST, find_run
 from hypothesis import strategies as st
 

@@ -86,7 +86,7 @@ LISTED = (
     ),
     Mutant(
         "sweeps: every process gets every trial",
-        "training/groups/journal.py",
+        "many/journal.py",
         "            return lock(self._lock_of(trial), keep=False)",
         "            return Lock(os.open(os.devnull, os.O_RDWR), self._lock_of(trial), keep=False)",
         ("cli/test_machines.py::test_two_machines_share_a_sweep[1]",),

@@ -35,7 +35,7 @@ def network() -> Network:
 def plain(groups: tuple[Group, ...] = (), rule: Rule | None = None) -> Section:
     scaling = Preprocessing((1.0,), (0.0,))
     composition = Composition(Sgd() if rule is None else rule, groups)
-    step = Step(network(), BATCH, "toy", 16, EPOCH, TOTAL, scaling, composition)
+    step = Step(network(), BATCH, "toy", 16, EPOCH, TOTAL, scaling, composition, 0)
     graph = step.plain_graph("train", step.network)
     return composition.plain(graph, step.network.parameters(), TOTAL, EPOCH)
 

@@ -14,11 +14,13 @@ from dnnstack.cli.main import main
 from ..support.plugin_files import CONFIG, TRAP, _forgotten, everything, forgetting
 from ..support.resuming import _one_step_a_chunk, backend
 from ..support.training_fixtures import _own_cache, cuda, onednn, reference
+from ..support.unrendered import _unrendered
 
 __all__ = [
     "_forgotten",
     "_one_step_a_chunk",
     "_own_cache",
+    "_unrendered",
     "backend",
     "cuda",
     "everything",

@@ -22,6 +22,7 @@ FILES = {
     "MANIFEST.in",
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "pyproject.toml",
     "setup.cfg",

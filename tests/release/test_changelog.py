@@ -43,7 +43,9 @@ def test_changes_are_of_known_kinds():
 def test_the_version_stands_in_one_place():
     """The rest asks the metadata of the package."""
     wanted = re.compile(rf"(?<![\d.]){re.escape(version('dnnstack'))}(?![\d.])")
-    folders = [ROOT / name for name in ("api", "cli", "common", "reports", "training", "release")]
+    folders = [
+        ROOT / name for name in ("api", "cli", "common", "many", "reports", "training", "release")
+    ]
     files = [ROOT / "setup.cfg", ROOT / "pyproject.toml", ROOT / "README.md"]
     files += [path for folder in folders for path in folder.rglob("*.py")]
     assert [path.name for path in files if wanted.search(path.read_text("utf-8"))] == ["setup.cfg"]

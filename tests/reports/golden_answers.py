@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 from dnnstack.datasets import Picture
+from dnnstack.many.comparison import Comparison
+from dnnstack.many.ensemble import EnsembleEvaluation, Gain
 from dnnstack.reports.compare_text import as_text as comparison_text
 from dnnstack.reports.ensemble_text import text_of
 from dnnstack.reports.evaluate_text import as_text as evaluation_text
 from dnnstack.reports.predict_text import as_colours, blocks, csv_row, headline
 from dnnstack.reports.predict_text import as_text as prediction_text
-from dnnstack.training.groups.comparison import Comparison
-from dnnstack.training.groups.ensemble import EnsembleEvaluation, Gain
 from dnnstack.training.inference.evaluate import Mistake
 from dnnstack.training.inference.predict import Answer, Prediction, columns
 

@@ -12,6 +12,9 @@ from typing import Any, cast
 from dnnstack.configs import parse_config
 from dnnstack.configs.schema.stages import PaperConfig
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.many.journal import Trial
+from dnnstack.many.outcome import Outcome
+from dnnstack.many.statistics import GroupReport, Spread
 from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.reports.compressed_runs import CompressedRun
 from dnnstack.reports.compression import CompressionReport
@@ -25,9 +28,6 @@ from dnnstack.reports.sweep_text import as_text as best_text
 from dnnstack.reports.sweep_text import listed, report_text, trial_line
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.compressed.place import Measured, Record, StageResult
-from dnnstack.training.groups.journal import Trial
-from dnnstack.training.groups.outcome import Outcome
-from dnnstack.training.groups.statistics import GroupReport, Spread
 from dnnstack.training.network import Network
 from dnnstack.training.records.formats.dnnz import Compressed
 from dnnstack.training.records.formats.dnnz_arrays import Cost
@@ -138,7 +138,7 @@ def _sweep() -> str:
     path, trials = Path("runs/tiny-sweep"), _of_one(TRIALS)
     shares = {"accuracy": {"optimizer.lr": 0.25, "schedule": 0.7}}
     report = SweepReport(path, SEARCH, trials, trials[:21], shares, {})
-    lines = [trial_line(SEARCH, each, at == 0) for at, each in enumerate(trials[18:])]
+    lines = [trial_line(SEARCH, each, trials[18:19]) for each in trials[18:]]
     few = trials[-3:]
     return joined(
         *lines,
@@ -162,8 +162,8 @@ def _sweep_of_two() -> str:
     report = SweepReport(path, search, trials, trials[:3], shares, {})
     losses = replace(search, objective=("loss",))
     return joined(
-        trial_line(search, trials[0], True),
-        trial_line(losses, replace(trials[0], values=(0.25,)), False),
+        trial_line(search, trials[0], trials),
+        trial_line(losses, replace(trials[0], values=(0.25,)), []),
         report_text(report),
         as_json(report.to_json()),
     )

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from dnnstack.many.group import create_group
+from dnnstack.many.journal import Journal, Trial
+from dnnstack.many.statistics import report_group
 from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
-from dnnstack.training.groups.group import Group, Kind, Member, create_group
-from dnnstack.training.groups.journal import Journal, Trial
-from dnnstack.training.groups.statistics import report_group
+from dnnstack.training.records.group import Group, Kind, Member
 
 
 def _group(folder: Path, kind: Kind, *states: str) -> Path:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
+from dnnstack.many.outcome import outcome
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
-from dnnstack.training.groups.outcome import outcome
 from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records.formats import run_log
 from dnnstack.training.records.formats.run_log import cut_log

@@ -13,6 +13,9 @@ from dnnstack.cli.main import main
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import load_config
 from dnnstack.configs.search import Dimension, Search
+from dnnstack.many.group import create_group
+from dnnstack.many.journal import Journal, Trial
+from dnnstack.many.sweeping import open_sweep
 from dnnstack.reports.plots import drawn
 from dnnstack.reports.sweep_plots import (
     draw_sweep,
@@ -24,9 +27,7 @@ from dnnstack.reports.sweep_plots import (
 )
 from dnnstack.reports.sweep_report import SweepReport, report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
-from dnnstack.training.groups.group import Group, create_group
-from dnnstack.training.groups.journal import Journal, Trial
-from dnnstack.training.groups.sweeping import begin_sweep
+from dnnstack.training.records.group import Group
 from PIL import Image
 
 RATE = Dimension("optimizer.lr", 1e-3, 1.0, log=True)
@@ -37,7 +38,7 @@ POWER = Dimension("power", 1, 3, whole=True, when={"schedule": ("fixed",)})
 def sweep(folder: Path, objective: tuple[str, ...], count: int = 12) -> Path:
     """Trials that are the better, the nearer the rate is to 0.1; some are pruned or open."""
     config = load_config("digits.yaml", [f"run.dir={folder}"]).config
-    path = begin_sweep(config, Search((RATE, KIND, POWER), objective, trials=count))
+    path = open_sweep(config, Search((RATE, KIND, POWER), objective, trials=count))
     journal = Journal(path)
     for number in range(count):
         kind = KIND.values[number % 3]
@@ -96,7 +97,9 @@ def test_two_objectives_have_a_front_and_pictures(tmp_path: Path) -> None:
     ]
     said = "the Pareto front, 4 of 10 complete trials: no other one is better in both objectives"
     assert f"{said};\ndnnstack runs --sweep {path.name} lists all" in report_text(found)
-    assert "(on the Pareto front); lr " in trial_line(found.search, found.best[0], True)
+    for trial in found.trials:
+        line = trial_line(found.search, trial, found.trials)
+        assert ("(on the Pareto front); " in line) == (trial in found.best)
     assert set(found.importance) == {"accuracy", "seconds"}
     assert found.to_json()["best_config"] == str(path / "best.yaml")
     pictures = draw_sweep(found, tmp_path / "plots")
@@ -257,7 +260,8 @@ def test_every_key_is_told_in_a_narrow_terminal(tmp_path: Path, count: int) -> N
     if count == 9:
         assert "trial-1  accuracy 50.00%; dense_1.units 1, dense_2.units 2," in text
         assert "trial-2  failed; dense_1.units 1," in states
-    line = trial_line(search, trials[1], False)
+    assert "(best)" in trial_line(search, trials[0], trials)
+    line = trial_line(search, trials[1], trials)
     assert line.startswith("trial-2: failed: one line; another; dense_1.units 1, dense_2.units 2")
 
 
@@ -288,7 +292,7 @@ def test_few_trials_and_none(tmp_path: Path) -> None:
     names = ["trials.png", "parallel.png", "validations.png"]
     assert [path.name for path in draw_sweep(one, tmp_path)] == names
     config = load_config("digits.yaml", [f"run.dir={tmp_path}"]).config
-    none = report_sweep(begin_sweep(config, Search((RATE,))))
+    none = report_sweep(open_sweep(config, Search((RATE,))))
     assert report_text(none).endswith("digits-sweep: 0 trials, none")
     assert draw_sweep(none, tmp_path) == []
 

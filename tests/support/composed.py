@@ -18,7 +18,7 @@ def step_of(network: Network, *given: Any, **more: Any) -> Step:
     """A step with the arguments of ``Step``; a rule alone treats all parameters alike."""
     *pictures, chosen = given
     composition = Composition(chosen) if isinstance(chosen, Rule) else chosen
-    return Step(network, *pictures, composition, **more)
+    return Step(network, *pictures, composition, **{"seed": 0, **more})
 
 
 def graphs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 from dnnstack.backends.cuda.libraries.kernels import FURTHER, HEADERS, _text
 from dnnstack.backends.cuda.libraries.modules import COMMON
 
-from .described_bytes import Addresses, plain
+from .described_bytes import FIRST_HANDLE, Addresses, digest, plain
 from .fake_frontend import FakeEnd, FakeFrontend, FakeGraph
 
-# Numbers that no address and no size is.
-FIRST_HANDLE = 0x5EED_0000_0000
 VERSIONS = {"cudnnGetVersion": 91900, "cudnnGetCudartVersion": 13000}
 # What changes a descriptor, not what is launched.
 SETS = re.compile(r"cudnnSet\w*Descriptor\w*|cublasLt\w+SetAttribute")
@@ -192,10 +189,6 @@ class TapedFrontend(FakeFrontend):
     def pygraph(self, *, handle: int, **given: Any) -> FakeGraph:
         self.numbers.append(len(self.numbers))
         return TapedGraph(self, handle, given)
-
-
-def digest(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
 
 
 @cache

@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from dnnstack.backends.base import BoundCall
 from numpy.typing import NDArray
 
+# From here on numbers that no address and no size is stand for things of a library.
+FIRST_HANDLE = 0x5EED_0000_0000
 # Numbers of a table that are shown; of more their digest.
 SHOWN = 24
 
@@ -86,6 +89,18 @@ class Addresses:
 
 def _halves(word: int) -> str:
     return str(word) if word < 1 << 31 else f"{word & 0xFFFFFFFF},{word >> 32}"
+
+
+def call_text(call: BoundCall) -> str:
+    """A call as an explanation of a step shows it."""
+    origin = " ".join(f"{each.layer}/{each.phase}" for each in call.op.origin)
+    shown = " ".join(f"{key}={value}" for key, value in call.arguments.items())
+    what = f"{type(call.op).__name__} {call.library} {call.function} {call.implementation}"
+    return f"{origin}: {what}: {shown}"
+
+
+def digest(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 Text = Callable[[int], str | None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from dnnstack.backends.cuda.libraries.candidates import Candidates
 from dnnstack.common.errors import CudnnError
 
 from .cuda_tape import Tape
+from .described_bytes import call_text, digest
 
 
 def described(tape: Tape, executable: CudaExecutable) -> Iterator[str]:
@@ -72,14 +72,8 @@ def _steps(tape: Tape, binder: Binder) -> Iterator[str]:
 
 
 def _call(step: Step) -> str:
-    call = step.call
     where = "host" if step.on_host else f"stream {step.stream}"
-    if call is None:
-        return where
-    origin = " ".join(f"{each.layer}/{each.phase}" for each in call.op.origin)
-    shown = " ".join(f"{key}={value}" for key, value in call.arguments.items())
-    what = f"{type(call.op).__name__} {call.library} {call.function} {call.implementation}"
-    return f"{where}: {origin}: {what}: {shown}"
+    return where if step.call is None else f"{where}: {call_text(step.call)}"
 
 
 def _together(tape: Tape, binder: Binder) -> Iterator[str]:
@@ -125,8 +119,8 @@ def _candidates(tape: Tape, name: str, make: Callable[[], Candidates]) -> Iterat
         return
     choices = [found.choice(index) for index in range(count)]
     shown = choices if count <= 6 else [*choices[:3], f"{count}", choices[-1]]
-    digest = zlib.crc32(" ".join(choices).encode())
-    yield f"{name}: {' '.join(shown)} {digest:08x}, sums {found.sums}, order {_order(found)}"
+    every = digest(" ".join(choices))
+    yield f"{name}: {' '.join(shown)} {every}, sums {found.sums}, order {_order(found)}"
     for index in dict.fromkeys((0, count - 1) if count else ()):
         found.build(index)
         yield f"    {found.name(index)}"
@@ -150,7 +144,7 @@ def drawn_choices(
     choices = dict(fixed)
 
     def some(name: str, count: int) -> int:
-        return zlib.crc32(f"{seed} {name}".encode()) % count
+        return int(digest(f"{seed} {name}"), 16) % count
 
     taken = False
     for binder in executable.binders():

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dnnstack.backends.base import BoundCall
 from dnnstack.backends.onednn.bind import Binder
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.memory import Descriptor, Memory
 from dnnstack.backends.onednn.primitive import Step
 from dnnstack.graph.graph import Graph, Op, Tensor
 
+from .described_bytes import call_text
 from .onednn_tape import TapedOneDnn
 
 # Functions inside functions inside those that are bound.
@@ -36,7 +36,7 @@ def described(tape: TapedOneDnn, executable: OneDnnExecutable) -> Iterator[str]:
         for kind, steps in (("entering", binder.prologue), ("each time", binder.steps)):
             yield f"= {kind}"
             for number, step in enumerate(steps):
-                yield f"{number}. {_call(step.call)}"
+                yield f"{number}. {call_text(step.call)}"
                 yield from (f"    {line}" for line in _done(tape, step))
 
 
@@ -55,13 +55,6 @@ def _names(tape: TapedOneDnn, executable: OneDnnExecutable, binder: Binder) -> d
         held = memory.bytes.view(ITEMS.get(memory.descriptor.dtype, memory.descriptor.dtype))
         names.setdefault(_at(memory), f"[{tape.addresses.contents(held)}]")
     return names
-
-
-def _call(call: BoundCall) -> str:
-    origin = " ".join(f"{each.layer}/{each.phase}" for each in call.op.origin)
-    shown = " ".join(f"{key}={value}" for key, value in call.arguments.items())
-    what = f"{type(call.op).__name__} {call.library} {call.function} {call.implementation}"
-    return f"{origin}: {what}: {shown}"
 
 
 def _done(tape: TapedOneDnn, step: Step) -> Sequence[str]:

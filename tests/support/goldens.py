@@ -12,7 +12,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "backends" / "golden"
 WRITING = os.environ.get("DNNSTACK_GOLDENS") == "write"
-COMMAND = "DNNSTACK_GOLDENS=write pytest -n0 -s tests/backends -k goldens"
+COMMAND = "DNNSTACK_GOLDENS=write pytest -n0 -s tests/backends -k golden"
 # Lines that a message shows, and of each how much, from where it begins to differ.
 _LINES, _BEFORE, _BEHIND = 30, 60, 240
 

@@ -25,11 +25,10 @@ from dnnstack.backends.onednn.constants import (
 from dnnstack.backends.onednn.library import ExecArg, Library
 from dnnstack.common.native import Owned
 
-from .described_bytes import Addresses, plain
+from .described_bytes import FIRST_HANDLE, Addresses, plain
 
 ISAS = {"avx2": 7, "avx512_core_bf16": 231}
 BYTES = {"bfloat16": 2, "float32": 4, "int32": 4, "int8": 1, "uint8": 1}
-FIRST_HANDLE = 0x5EED_0000_0000
 _ANY = LAYOUT_TAGS["any"]
 _ARGUMENT_NAMES = {number: name for name, number in ARGUMENTS.items()}
 # The order of axes of tags, the outermost first, where that is not theirs; and channels in a block.

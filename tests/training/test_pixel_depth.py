@@ -16,8 +16,8 @@ from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet
 from dnnstack.datasets.integer_pixels import Depth
+from dnnstack.many.ensemble import check_members
 from dnnstack.training.assemble import load_data
-from dnnstack.training.groups.ensemble import check_members
 from dnnstack.training.inference.evaluate import load_part
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.predict import Prediction, predict, preparation

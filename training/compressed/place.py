@@ -5,6 +5,7 @@ stages gave; a lock; and what the stages and the file at the end are written to.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,8 @@ from ...common.errors import CheckpointError
 from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
 from ...common.typed_json import Count, Finite, Name, from_json
-from ..records.runs import COMPRESSION, GROUP, run_of_checkpoint
+from ..records.runs import AUTO, COMPRESSION, GROUP, run_of_checkpoint
+from ..records.starting import deciding
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
@@ -127,6 +129,21 @@ def name_of(trained: Trained) -> str:
         return trained.config.name
     run = run.resolve()
     return f"{run.parent.name}-{run.name}" if (run.parent / GROUP).is_file() else run.name
+
+
+def open_place(
+    runs_dir: Path, trained: Trained, config: CompressConfig, resume: str | None
+) -> Place:
+    """A new place, or the one to go on with; AUTO: the latest of the name, if there is one.
+
+    Raises CheckpointError, LockedError.
+    """
+    name = config.name or f"{name_of(trained)}-compressed"
+    given = nullcontext(None if resume is None else Path(resume))
+    with deciding(runs_dir, name, is_compression) if resume == AUTO else given as folder:
+        if folder is None:
+            return create_place(runs_dir, name, trained, config)
+        return find_place(folder, trained, config)
 
 
 def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressConfig) -> Place:

@@ -205,8 +205,6 @@ def _ending(
     graph, whole = alike[0]
     if not isinstance(whole, Accumulate) or whole.parts != 1:
         return None
-    if not set(op.values) <= set(whole.sums):
-        return None
     accumulate = share_of(whole, op.values)
     pairs = zip(accumulate.gradients, accumulate.sums, strict=True)
     if any(spans[gradient][1:] != spans[total][1:] for gradient, total in pairs):

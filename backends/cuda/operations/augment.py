@@ -83,7 +83,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     steps = placed
     if feeds.holds(op.order):
         # The order is that of the batch at hand; random numbers know samples by their own rows.
-        keyed, steps = feeds.staging(b.graph.name).rows, max(op.order.size // n, 1)
+        keyed, steps = feeds.staging(b.graph.name).rows, op.order.size // n
     scale, shift, fill = (
         b.numbers(*values, dtype="float32") for values in (op.scale, op.shift, op.fill)
     )

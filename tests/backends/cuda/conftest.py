@@ -269,6 +269,8 @@ TYPES = {
     "T**": "uint64",
     "char**": "uint64",
 }
+# Bytes of a large network, beside which a collection of garbage takes no time.
+_MUCH = 1 << 26
 BOUNDS = r"(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?"
 
 
@@ -387,3 +389,6 @@ def bound(fake_cuda, monkeypatch):
     for executable in made:
         executable.close()
     kernels._module.cache_clear()
+    if fake_cuda.held > _MUCH:
+        # What has been bound refers to itself in circles, and a few objects hold all the memory.
+        gc.collect()

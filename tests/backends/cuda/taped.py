@@ -27,10 +27,10 @@ from ...support.cuda_tape import (
     TapedFrontend,
     TapedLibrary,
     TapedStream,
-    digest,
     options_text,
     source_name,
 )
+from ...support.described_bytes import digest
 from .conftest import FakeArray, FakeKernel, FakeModule, _modules
 
 CHUNK = 32 << 20

@@ -27,7 +27,8 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition
 
 from ...support import composed
-from ...support.cuda_tape import digest, files
+from ...support.cuda_tape import files
+from ...support.described_bytes import digest
 from ...support.described_cuda import described, drawn_choices
 from ...support.first_convs import Drawn
 from ...support.goldens import compare, names

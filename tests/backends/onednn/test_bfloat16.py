@@ -244,29 +244,6 @@ def is_product(call):
     return call.function == "dnnl_inner_product_forward"
 
 
-def test_casts_are_calls_of_the_operation_that_needs_them(make):
-    """Trainable pooling has no primitive that reads bfloat16: a copy into float32, and one back."""
-    specs = layers_of(
-        "[conv2d: {filters: 16, kernel_size: 3}, scaled_subsampling, flatten, dense: {units: 10}]"
-    )
-    _, _, executable = make(specs, options=Options("bf16", tune=False))
-    casts = {
-        (call.op.label(), types(call)["src"], types(call)["dst"])
-        for call in executable.calls("train")
-        if call.function == "dnnl_reorder" and types(call)["src"] != types(call)["dst"]
-    }
-    assert ("ChannelScale(scaled_subsampling_1)", "bf16", "f32") in casts
-    assert ("Conv2d(conv2d_1)", "f32", "bf16") in casts
-
-
-@pytest.mark.parametrize("section", ["train", "evaluate"])
-def test_other_types_stay_out_of_fp32(make, section):
-    _, _, executable = make(NET, options=Options(tune=False), evaluate=True)
-    assert executable.tuning.environment["precision"] == "fp32"
-    for call in executable.calls(section):
-        assert "bf16" not in types(call).values()
-
-
 def test_layouts_are_timed_in_the_precision_asked_for(make, monkeypatch):
     timed = []
 

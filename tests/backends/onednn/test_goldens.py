@@ -18,7 +18,7 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.configs import packaged_configs
 from dnnstack.graph.rewrites import rewritten
 
-from ...support.cuda_tape import digest
+from ...support.described_bytes import digest
 from ...support.described_onednn import described
 from ...support.goldens import compare, names
 from ...support.onednn_tape import TapedOneDnn

@@ -208,30 +208,6 @@ def beside_float64(
         np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
 
 
-def test_small_work_of_all_batch_norms_is_one_call(onednn):
-    """Statistics before the first gradient, gradients before the updates."""
-    specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
-    network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
-    scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-    graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
-    executable = onednn.compile({"train": graph}, Options(tune=False))
-    made = executable.calls("train")
-    small = [at for at, call in enumerate(made) if "operations" in call.arguments]
-    assert [(type(made[at].op), made[at].function) for at in small] == [
-        (ops.BatchNorm, "multiply, sqrt"),
-        (ops.BatchNorm, "multiply"),
-        (ops.BatchNormBackward, "multiply"),
-    ]
-    assert {made[at].arguments["operations"] for at in small} == {"3"}
-    forward, backward, updates = (
-        [at for at, call in enumerate(made) if isinstance(call.op, kind) and at not in small]
-        for kind in (ops.BatchNorm, ops.BatchNormBackward, ops.SgdUpdate)
-    )
-    assert forward[-1] < small[0] < small[1] < backward[0]
-    assert backward[-1] < small[2] < updates[0]
-    executable.close()
-
-
 def test_inference_needs_no_host(onednn):
     _, executable = compiled(onednn, True, training=False)
     (section,) = executable.graphs

@@ -12,8 +12,7 @@ from dnnstack.backends.cuda.binding.at_once import AT_END
 from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
-from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import ACTIVATIONS, Activation
+from dnnstack.graph.ops import ACTIVATIONS
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -22,7 +21,6 @@ from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
-from ....support.formulas import VARIANTS
 from ....support.op_cases import CASES
 
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))
@@ -33,8 +31,6 @@ LAYOUTS = (
     {"layout": "nchw", "streams": "1"},
 )
 SMOOTH = [kind for kind in ACTIVATIONS if kind not in ("relu", "leaky_relu", "gelu_tanh")]
-
-ENDS = (("x", "input"), ("y", "activation"))
 
 
 def spec(kind, **options):
@@ -145,19 +141,6 @@ def test_all_memory_of_an_operation_is_counted(bound, fake_cuda, no_collection, 
     assert fake_cuda.held == 0
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_every_loss_is_a_formula_of_the_same_kernels(bound, name):
-    formula = VARIANTS[name].formula
-    for end, kernels in (("", ["row_loss", "reduce_loss"]), ("_backward", ["row_loss_backward"])):
-        graph = CASES[f"{name}{end}-masked"](np.random.default_rng(1), "normal").graph
-        executable, _ = bound({"one": graph})
-        calls = executable.calls("one")
-        assert [call.function for call in calls] == kernels
-        constants = {(key, str(value)) for key, value in formula.constants().items()}
-        assert calls[0].arguments.items() >= constants
-        executable.close()
-
-
 AROUND = {
     "before": [spec("pad2d", padding=1), spec("conv2d", filters=8, kernel_size=3)],
     "behind": [spec("conv2d", filters=8, kernel_size=3)],
@@ -181,16 +164,3 @@ def test_the_stand_in_refuses_numbers_of_another_type(bound, sections, monkeypat
     monkeypatch.setattr(linear, "i64", np.float32)
     with pytest.raises(AssertionError, match=r"argument \d, i64"):
         bound(sections("cifar"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "function"), [("elu", "activation_forward"), ("tanh", "cudnnActivationForward")]
-)
-def test_elu_is_not_left_to_cudnn(bound, kind, function):
-    """Its e^x - 1 has no digits near 0."""
-    graph = Graph("one", 4)
-    x, y = (graph.tensor(name, (4, 12), "float32", role) for name, role in ENDS)
-    graph.add(Activation(x=x, y=y, kind=kind, alpha=0.7))
-    executable, _ = bound({"one": graph}, "fp32")
-    assert [call.function for call in executable.calls("one")] == [function]
-    executable.close()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Binder
 from dnnstack.backends.cuda.libraries.layout import Layout, plain
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.backends.cuda.operations.muon import Matrices, matrices
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
-from dnnstack.graph.ops.updates import ParameterUpdate
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.groups import Group, stretches
@@ -110,23 +107,6 @@ def test_the_plan_counts_averages_matrices_and_noise(graphs):
     assert noise >= 4 * 4 * 64 * 32 * 32
 
 
-@pytest.mark.parametrize("rule", list(RULES))
-def test_averages_and_sums_lie_as_their_parameters(bound, graphs, rule):
-    made = graphs(RULES[rule])
-    choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
-    executable, _ = bound(made, "bf16", choices)
-    held = executable._store.buffers
-    for average, value in _averages(made):
-        assert held[average].layout.same(held[value].layout), average.name
-    for graph in made.values():
-        for op in graph.ops:
-            if isinstance(op, ParameterUpdate):
-                for gradient, parameter in zip(op.gradients, op.parameters, strict=True):
-                    layout = executable._buffer(gradient).layout
-                    assert layout.same(held[parameter].layout), gradient.name
-    executable.close()
-
-
 def _averages(graphs):
     ops = [op for graph in graphs.values() for op in graph.ops if hasattr(op, "averages")]
     return [pair for op in ops for pair in zip(op.averages, op.values, strict=True)]
@@ -146,24 +126,3 @@ def test_filters_of_one_height_go_together():
         Matrices(16, 504, (1, 0)),
         Matrices(16, 32, (2,)),
     ]
-
-
-def test_a_streamed_epoch_is_as_long_as_the_data_set(bound, graphs, monkeypatch):
-    """The kernel is told how many steps an epoch has, whatever part of the order it sees."""
-    seen = []
-    real = Binder.numbers
-
-    def remember(self, *values, dtype="int32"):
-        seen.append(values)
-        return real(self, *values, dtype=dtype)
-
-    monkeypatch.setattr(Binder, "numbers", remember)
-    made = graphs(RULES["muon"])
-    for streamed, placed in ((False, EPOCH), (True, 1)):
-        seen.clear()
-        executable, _ = bound(
-            made, "tf32", {"layout": "nhwc", "pad": "8", "streams": "1"}, streamed
-        )
-        executable.close()
-        frame = next(values for values in seen if len(values) == 14)
-        np.testing.assert_array_equal(frame[:9], (64, 3, 32, 32, EPOCH, placed, 4, 1, 3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.binding.feeds import SLOTS, Feeds, Packed
@@ -135,6 +137,19 @@ def test_a_copy_waits_until_the_batch_before_in_its_slot_is_taken(machine):
     waited = feed._copies.waited
     assert all(any(event is slot.taken for event in waited) for slot in feed._slots)
     assert all(slot.taken.recorded >= 1 for slot in feed._slots)
+
+
+def test_what_is_forgotten_is_not_gathered(machine):
+    feed, gate = machine.feeds._feeds["train"], Event()
+    machine.check()
+    feed.restart()
+    feed._thread.submit(gate.wait)
+    feed._fill()
+    asked = [sent for _, sent in feed._ahead]
+    feed.restart()
+    gate.set()
+    assert len(asked) == SLOTS
+    assert all(sent.cancelled() for sent in asked)
 
 
 @given(st.integers(1, 300), st.integers(1, 4), st.integers(1, 40))

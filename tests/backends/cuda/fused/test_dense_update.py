@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from dnnstack.backends.compiling import ChoiceError
 from dnnstack.backends.cuda import timed_plans
@@ -15,7 +14,6 @@ from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, UpdateTilin
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
-from dnnstack.backends.cuda.operations import sgd
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -56,46 +54,6 @@ def test_tilings_that_are_none(values):
         UpdateTiling.named(geometry(depth=64), values)
 
 
-def offered(executable):
-    return {key: make() for b in executable.binders() for key, make in b.at_once.items()}
-
-
-def test_the_rest_is_left_to_the_update(bound, sections, monkeypatch):
-    """Which has no blocks for what is updated already."""
-    launched = []
-    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    (key, found), *others = offered(executable).items()
-    assert (key, others) == (KEY, [])
-    offer = f"e{found.choice(0)}"
-    executable.close()
-    tables = {}
-    for choice in ("", offer):
-        kept = sgd._table
-
-        def table(b, op, start, stop, others, kept=kept, choice=choice):
-            tables[choice] = kept(b, op, start, stop, others)
-            return tables[choice]
-
-        monkeypatch.setattr(sgd, "_table", table)
-        executable, _ = bound(
-            sections("lenet"), "tf32", CHOICES | ({KEY: choice} if choice else {})
-        )
-        monkeypatch.setattr(sgd, "_table", kept)
-        binder = executable.binders()[0]
-        update = binder.graph.ops[-2]
-        which = [p.name for p in update.parameters].index("dense_1.weight")
-        _, first, last = binder.store.spans[update.parameters[which]]
-        start = min(binder.store.spans[p][1] for p in update.parameters)
-        launched.append(slice((first - start) // 32, (last - start) // 32))
-        executable.close()
-    whole, rest = tables.values()
-    own = launched[0]
-    assert (whole[own, 0] == 1).all()
-    assert not rest[own].any()
-    rest[own] = whole[own]
-    np.testing.assert_array_equal(rest, whole)
-
-
 def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     """A step of a network whose first dense layer reads the batch itself."""
     specs = [LayerSpec("flatten")]
@@ -107,66 +65,6 @@ def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     scaling = Preprocessing.standardize([0.5], [0.2])
     graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
-
-
-@pytest.mark.parametrize("ending", ["", "batch", "tail,batch"])
-@pytest.mark.parametrize("net", ["lenet", "mlp"])
-def test_the_launch_of_the_update_computes_them(bound, sections, net, ending):
-    graphs = mlp() if net == "mlp" else {"train": sections("lenet")["train"]}
-    choices = CHOICES | {"ending": ending}
-    executable, _ = bound(graphs, "tf32", choices)
-    plain = len(executable.calls("train"))
-    executable.close()
-    executable, _ = bound(graphs, "tf32", choices | {KEY: "e2-2-2-2"})
-    (binder,) = executable.binders()
-    calls = executable.calls("train")
-    assert len(calls) == plain - 1
-    assert calls[-1].function == "step_end"
-    assert "MatMul" in calls[-1].arguments["with"]
-    assert calls[-1].arguments["DOWN"] == "2"
-    # Nothing takes the place of what the update still reads, unless it waits until that is done.
-    early, steps = binder._early, binder.repeated(4)
-    gathers = 0 if early is None else steps.count(early[1])
-    if ending:
-        assert binder._joined is not None
-    else:
-        assert gathers == (0 if net == "mlp" else 3)
-    executable.close()
-
-
-def test_the_next_batch_waits_for_what_reads_the_present_one(bound, sections, monkeypatch):
-    given = {}
-    launch = kernels.Kernel.launch
-
-    def noted(kernel, stream, grid, block, arguments, shared=0):
-        given.setdefault(kernel._name, []).append((grid, arguments, shared))
-        return launch(kernel, stream, grid, block, arguments, shared)
-
-    monkeypatch.setattr(kernels.Kernel, "launch", noted)
-    for graphs, blocks, waits in (
-        (mlp(), 2 * 13, True),
-        ({"train": sections("lenet")["train"]}, 8 * 13, False),
-    ):
-        given.clear()
-        choices = CHOICES | {"ending": "tail,batch", KEY: "e2-2-2-2"}
-        executable, _ = bound(graphs, "tf32", choices)
-        without, along = given["step_end"]
-        assert along[0][0] - without[0][0] == along[1][-1] > 0
-        assert {int(each[1][-4]) for each in (without, along)} == {blocks}
-        assert {int(each[1][-2]) for each in (without, along)} == {blocks if waits else 0}
-        assert all((np.ndim(each[1][-3]) > 0) == waits for each in (without, along))
-        shared = UpdateTiling.named(geometry(dtype=FLOAT), [2, 2, 2, 2]).shared
-        assert {each[2] for each in (without, along)} == {shared}
-        # The rest of the update has no blocks for whole 1024s of the weights.
-        binder = executable.binders()[0]
-        parameters = binder.graph.ops[-2].parameters
-        start = min(binder.store.spans[p][1] for p in parameters)
-        weight = next(p for p in parameters if p.name == "dense_1.weight")
-        _, first, last = binder.store.spans[weight]
-        place, gaps = (1024 * int(each) for each in without[1][5:7])
-        assert 0 <= place - (first - start) < 1024
-        assert 0 <= last - start - place - gaps < 1024
-        executable.close()
 
 
 def test_places_count_from_the_first_parameter_of_the_update(bound, monkeypatch):
@@ -213,32 +111,6 @@ def test_a_gap_is_whole_blocks():
     assert gap(100, 2000, 1024) == (0, 0)
     assert gap(100, 2048, 1024) == gap(1024, 2048, 1024) == gap(1, 3071, 1024) == (1, 1)
     assert gap(4000, 9300, 1024) == (4, 5)
-
-
-def test_it_serves_where_an_update_by_sgd_alone_follows(bound, sections):
-    network = sections.network("lenet")
-    scaling = Preprocessing.standardize([0.5], [0.2])
-    for rule, serves in (
-        (Sgd(), True),
-        (Sgd(momentum=0.9, nesterov=True), True),
-        (Composition(Sgd(momentum=0.9), clip_norm=1.0), False),
-    ):
-        graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
-        executable, _ = bound({"train": rewritten(graph, CudaBackend.rewrites)}, "tf32", CHOICES)
-        assert (KEY in offered(executable)) == serves
-        executable.close()
-    for precision, fusion in (("fp32", True), ("tf32", False)):
-        executable, _ = bound(sections("lenet", fusion=fusion), precision, CHOICES, fusion=fusion)
-        assert not offered(executable)
-        executable.close()
-
-
-@pytest.mark.parametrize(
-    "choice", ["e", "e1-2", "ex", "e1-1-3-1", "e9-9-1-1", "e0-1-1-1", "e1-1-4-1"]
-)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, choice):
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {KEY: choice})
 
 
 @pytest.mark.parametrize("choice", ["u2-2-2-2", "x", "-1"])

@@ -124,23 +124,6 @@ def test_numbers_that_are_none_stay_so(cuda, precision):
     assert not got[1].any()
 
 
-@pytest.mark.parametrize("shape", ["d0", "d1"])
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_choice_of_it_is_a_launch_of_ours(bound, sections, precision, shape):
-    pad = DEFAULT_CHOICES[precision]
-    choices = {**pad, "train/conv2d_1/forward": shape, "streams": "1"}
-    executable, _ = bound(sections("cifar"), precision, choices)
-    (call,) = [c for c in executable.calls("train") if c.function == "direct_conv"]
-    assert "conv2d_1" in call.op.label()
-    assert (call.library, call.implementation) == ("dnnstack", "direct_conv.cu")
-    assert call.arguments["FILTERS"] == "64"
-    # A section that no search has timed takes it as well.
-    (other,) = [c for c in executable.calls("evaluate") if c.function == "direct_conv"]
-    for name in ("EACH", "HELD", "ACTIVATION"):
-        assert other.arguments[name] == call.arguments[name]
-    executable.close()
-
-
 @pytest.mark.parametrize(
     ("layer", "choice"),
     [("conv2d_2", "d0"), ("conv2d_1", "d2"), ("conv2d_1", "d"), ("conv2d_1", "")],
@@ -287,16 +270,6 @@ def test_an_evaluation_asks_for_the_plan_of_training(bound, sections, monkeypatc
     assert asked[:2] == [(None, ""), (4, "")]
     assert asked[-2:] == [(None, ""), (None, "first")]
     assert {like for _, like in asked[:-1]} == {""}
-
-
-def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):
-    executable, _ = bound(sections("cifar"))
-    binder = executable.binders()[0]
-    first, second = (binder.variants[f"train/conv2d_{i}/forward"] for i in (1, 2))
-    assert [mark for mark, _ in first] == ["d"]
-    assert [mark for mark, _ in second] == ["t"]
-    # The second convolution's tanh, which cuDNN's plan leaves to a kernel of ours.
-    assert [n for n in binder.tails if "conv" in n] == ["train/conv2d_2/forward"]
 
 
 NET = layers_of(

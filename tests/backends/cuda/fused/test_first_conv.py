@@ -6,41 +6,14 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
-from dnnstack.backends.cuda.fused import REWRITES, first_conv
+from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.graph.rewrites import rewritten
 
 from ....support.first_convs import Drawn
 from ....support.tensor_convs import computed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-
-
-@pytest.mark.parametrize(
-    ("precision", "parts", "expected"),
-    [
-        ("fp32", 0, ["first_conv_pool", "first_conv_pool_backward"]),
-        ("tf32", 264, ["tensor_first_pool", "first_conv_pool_backward"]),
-        ("tf32", 0, ["tensor_first_pool", "tensor_first_pool_backward"]),
-        ("bf16", 0, ["tensor_first_pool", "tensor_first_pool_backward"]),
-    ],
-)
-@pytest.mark.parametrize("seed", range(10))
-def test_tensor_cores_take_it_where_operands_may_be_rounded(
-    bound, monkeypatch, seed, precision, parts, expected
-):
-    """Backward with several pictures for each block."""
-    drawn = Drawn(seed)
-    monkeypatch.setattr(first_conv, "BACKWARD_PARTS", parts or drawn.n - 1 or 1)
-    if drawn.n == 1:
-        expected = [expected[0], "first_conv_pool_backward"]
-    draft, _ = drawn.section()
-    graph = rewritten(draft.graph, REWRITES)
-    executable, _ = bound({"one": graph}, precision, CHOICES)
-    found = [call.function for call in executable.calls("one")]
-    executable.close()
-    assert [name for name in found if "first" in name] == expected
 
 
 def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
@@ -52,20 +25,6 @@ def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
     )
     executable, _ = bound({"one": draft.graph}, "tf32", CHOICES)
     assert not [c for c in executable.calls("one") if c.function.startswith("tensor_first")]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "tf32"])
-@pytest.mark.parametrize("choice", ["p", "t", None])
-def test_a_choice_says_which_kernel_goes_back(bound, sections, choice, precision):
-    """Both are offered where both serve, and take the same memory."""
-    table = CHOICES | ({} if choice is None else {"train/conv2d_1/first": choice})
-    executable, taken = bound({"train": sections("lenet")["train"]}, precision, table)
-    (ways,) = executable.binders()[0].either.values()
-    assert set(ways) == ({"p", "t"} if precision == "tf32" else {"p"})
-    expected = "tensor_first" if (choice, precision) == ("t", "tf32") else "first_conv"
-    assert f"{expected}_pool_backward" in {call.function for call in executable.calls("train")}
-    if precision == "tf32":
-        assert taken == bound({"train": sections("lenet")["train"]}, precision, CHOICES)[1]
 
 
 def test_a_search_takes_the_faster_kernel(searched):

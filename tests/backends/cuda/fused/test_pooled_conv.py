@@ -28,8 +28,6 @@ from dnnstack.graph.geometry import Window
 from ....support.op_draft import Draft
 from ....support.tensor_convs import computed, draw
 
-CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-KINDS = ("forward", "data", "filter")
 HALVES = Window((2, 2), (2, 2))
 
 
@@ -96,78 +94,6 @@ def section(drawn, relu, bias, whole=False):
             value[...] = np.clip(np.rint(value), -1, 1)
         value.view(np.uint32)[...] &= 0xFFFF0000
     return draft, [p, dx, dw, *([db] if bias else [])]
-
-
-def functions(executable, name="one"):
-    return [call.function for call in executable.calls(name)]
-
-
-@pytest.mark.parametrize("warpgroups", [False, True])
-@pytest.mark.parametrize("seed", range(40))
-def test_a_choice_of_them_leaves_no_other_launch(bound, seed, warpgroups):
-    drawn, choices = chosen(seed, warpgroups)
-    draft, _ = section(drawn, seed % 2 > 0, seed % 3 > 0)
-    precision = "bf16" if drawn.bf16 else "tf32"
-    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
-    found = [call for call in executable.calls("one") if not call.function.startswith("convert")]
-    executable.close()
-    pooled = [call.arguments["POOL"] == "1" for call in found if "POOL" in call.arguments]
-    assert pooled[0]
-    names = [call.function for call in found]
-    family = "warpgroup" if warpgroups else "tensor"
-    kernel = f"{family}_conv"
-    assert names == [kernel, f"{family}_filter", kernel, "sum_slices"]
-    assert [call.arguments.get("FROM_POOL") for call in found] == ["0", "1", "1", None]
-    assert found[0].arguments["with"] == "Pool2d()"
-    assert {found[at].arguments["with"] for at in (1, 2)} == {"Pool2dBackward()"}
-
-
-def test_an_evaluation_takes_the_max_pool_into_the_kernel_as_training_does(bound, sections):
-    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    every = dict(executable.binders()[0].variants["train/conv2d_2/forward"])
-    choice = f"p{every['p']().choice(0)}"
-    before = functions(executable, "evaluate")
-    executable.close()
-    chosen = CHOICES | {"train/conv2d_2/forward": choice}
-    executable, _ = bound(sections("lenet"), "tf32", chosen)
-    (call,) = [c for c in executable.calls("evaluate") if c.function == "tensor_conv"]
-    assert call.arguments["POOL"] == "1"
-    assert functions(executable, "evaluate").count("max_pool") == before.count("max_pool") - 1
-
-
-def test_one_gradient_alone_may_take_it(bound):
-    """Then the other's is computed apart."""
-    drawn, choices = chosen(1)
-    draft, _ = section(drawn, True, True)
-    precision = "bf16" if drawn.bf16 else "tf32"
-    del choices["one//data"]
-    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
-    assert "max_pool_backward_disjoint" in functions(executable)
-
-
-@pytest.mark.parametrize(
-    ("kind", "choice"),
-    [
-        *((kind, choice) for kind in KINDS for choice in ("p", "p1-2", "px")),
-        # A warp with three columns does not have both of every window.
-        ("forward", "p2-8-8-3-1-2-2-3-1-0-1"),
-    ],
-)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
-
-
-def test_they_are_offered_where_windows_halve_the_picture(bound, sections):
-    for net, expected in (("lenet", {*KINDS}), ("deep", set())):
-        executable, _ = bound(sections(net), "tf32", CHOICES)
-        every = executable.binders()[0].variants
-        executable.close()
-        found = {
-            kind for kind in KINDS for mark, _ in every[f"train/conv2d_2/{kind}"] if mark == "p"
-        }
-        assert found == expected
 
 
 class Timed:

@@ -13,9 +13,7 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.ops import (
     ActivationBackward,
     Add,
-    BatchNorm,
     BatchNormBackward,
-    BatchNormInference,
     Fused,
 )
 from dnnstack.graph.rewrites import rewritten
@@ -121,16 +119,6 @@ def test_which_form(name):
     assert counted(graph, Add, ActivationBackward, BatchNormBackward) == left
 
 
-def test_evaluation_adds_to_what_it_normalises():
-    specs, *_ = CASES["two blocks"]
-    pixels = Preprocessing((1 / 64,) * 3, (-2.0,) * 3)
-    graph = network(specs).evaluate_graph(BATCH, "toy", COUNT, COUNT // BATCH, pixels)
-    graph = rewritten(graph, REWRITES)
-    kinds = [op.kind for op in graph.ops if isinstance(op, Fused)]
-    assert kinds == [NORM_ADD] * 2
-    assert counted(graph, Add, BatchNorm, BatchNormInference) == (0, 0, 3)
-
-
 class Fusing(ReferenceBackend):
     """The reference, which computes a fused operation part by part."""
 
@@ -166,32 +154,6 @@ def test_a_sum_with_a_term_twice_stays(places):
     ops[at] = replace(ops[at], terms=terms, activation=None)
     fused = REWRITES["residual"](found.with_ops(ops))
     assert NORM_ADD not in [op.kind for op in fused.ops if isinstance(op, Fused)]
-
-
-def test_calls(bound):
-    """One pass for the sum and its activation, and one for the gradient's sum, slope and sums."""
-    net = network(CASES["two blocks"][0])
-    graphs = {"train": rewritten(train_graph(net), REWRITES)}
-    executable, _ = bound(graphs, "bf16")
-    names = [call.function for call in executable.calls("train")]
-    assert names.count("moments") == names.count("normalize") == 5
-    assert names.count("gradient_sums") == names.count("normalize_backward") == 5
-    assert not {"add_two", "add_terms", "activation_backward", "wide_activation_backward"} & {
-        *names
-    }
-
-
-def test_a_convolution_on_tensor_cores_leaves_the_moments(bound):
-    net = network(CASES["two blocks"][0])
-    graphs = {"train": rewritten(train_graph(net), REWRITES)}
-    choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
-    choices["train/residual_1.conv2d_2/forward"] = "t2-8-8-4-1-1-4-1-1-0-1"
-    executable, _ = bound(graphs, "bf16", choices)
-    calls = executable.calls("train")
-    assert sum(call.function == "moments" for call in calls) == 4
-    (conv,) = (call for call in calls if call.function == "tensor_conv")
-    assert conv.op.origin[0].layer == "residual_1.conv2d_2"
-    assert conv.arguments["sums"] == f"moments of {conv.op.y.name}"
 
 
 @pytest.mark.cuda

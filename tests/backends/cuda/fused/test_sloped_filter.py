@@ -68,41 +68,6 @@ def section(drawn, kind, bias=True, data=False):
     return draft, found
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_choice_of_it_leaves_no_other_launch(bound, seed):
-    drawn, choices = drawn_of(seed)
-    kind = ops.ACTIVATIONS[seed % len(ops.ACTIVATIONS)]
-    draft, _ = section(drawn, kind, bias=seed % 3 > 0)
-    precision = "bf16" if drawn.bf16 else "tf32"
-    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
-    calls = [call for call in executable.calls("one") if not call.function.startswith("convert")]
-    executable.close()
-    found = [call for call in calls if not isinstance(call.op, ops.Conv2d)]
-    assert [call.function for call in found] == ["tensor_filter", "sum_slices"]
-    assert found[0].arguments["SLOPE"] == str(ops.ACTIVATIONS.index(kind))
-    assert found[0].arguments["FROM_POOL"] == "0"
-    assert found[0].arguments["with"].startswith("ActivationBackward(")
-
-
-def test_it_is_offered_and_what_it_spares_counts(bound):
-    drawn, _ = drawn_of(1)
-    draft, _ = section(drawn, "relu")
-    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", CHOICES)
-    (binder,) = executable.binders()
-    marks = [mark for mark, _ in binder.variants[KEY]]
-    # Products of warpgroups have no slopes on the way.
-    assert [mark for mark in marks if mark != "w"] == ["t", "p"]
-    assert [each.names for each in binder.together] == [(KEY,)]
-
-
-def test_another_reader_of_the_gradient_needs_it_in_memory(bound):
-    drawn, _ = drawn_of(1)
-    draft, _ = section(drawn, "relu", data=True)
-    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", CHOICES)
-    (binder,) = executable.binders()
-    assert {mark for mark, _ in binder.variants[KEY]} <= {"t", "w"}
-
-
 @pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 @pytest.mark.parametrize("kind", SLOPES)
 @pytest.mark.parametrize("seed", range(2))

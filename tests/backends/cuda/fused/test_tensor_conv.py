@@ -140,41 +140,6 @@ def offered(executable, wanted="t"):
     }
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
-    executable, _ = bound(sections("lenet"), precision, CHOICES)
-    choices = {name: f"t{each.choice(0)}" for name, each in offered(executable).items()}
-    executable.close()
-    assert set(choices) == {f"train/conv2d_2/{kind}" for kind in KINDS}
-    executable, _ = bound(sections("lenet"), precision, CHOICES | choices)
-    calls = [call for call in executable.calls("train") if call.function in KERNELS.values()]
-    names = ["tensor_conv", "tensor_filter", "tensor_conv"]
-    assert [call.function for call in calls] == names
-    assert [call.arguments["DATA"] for call in calls if "DATA" in call.arguments] == ["0", "1"]
-    # A section that no search has timed takes it as well, with bias and activation.
-    (other,) = [c for c in executable.calls("evaluate") if c.function in KERNELS.values()]
-    assert other.arguments == calls[0].arguments
-
-
-def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
-    """Unless a max-pool's kernel has summed them."""
-    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    assert offered(executable)["train/conv2d_2/filter"]._defines()["BIAS"] == 0
-    executable.close()
-    executable, _ = bound(sections("deep"), "tf32", CHOICES)
-    name = "train/conv2d_2/filter"
-    found = offered(executable)[name]
-    assert found._defines()["BIAS"] == 1
-    choice = f"t{found.choice(0)}"
-    executable.close()
-    executable, _ = bound(sections("deep"), "tf32", CHOICES | {name: choice})
-    functions = [call.function for call in executable.calls("train")]
-    executable.close()
-    other, _ = bound(sections("deep"), "tf32", CHOICES)
-    without = [call.function for call in other.calls("train")].count("column_sums")
-    assert functions.count("column_sums") == without - 1
-
-
 def choice_of(drawn):
     """The tiling as choices name it, and its kernel."""
     tiling = "-".join(map(str, drawn.tiling.numbers.values()))
@@ -182,17 +147,6 @@ def choice_of(drawn):
     if drawn.warpgroups:
         return f"w{tiling}", kernel.replace("tensor", "warpgroup")
     return f"t{tiling}", kernel
-
-
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize(("kind", "warpgroups"), WAYS)
-def test_any_geometry_within_the_limits_is_taken(bound, kind, warpgroups, seed):
-    drawn = draw(seed, kind, warpgroups=warpgroups)
-    draft, _ = section(drawn, None, False)
-    choice, kernel = choice_of(drawn)
-    choices = CHOICES | {f"one//{kind}": choice}
-    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", choices)
-    assert kernel in [call.function for call in executable.calls("one")]
 
 
 @pytest.mark.parametrize(
@@ -252,21 +206,6 @@ def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch)
     assert timed_plans.begun([*found.values()]) == []
     for candidates in found.values():
         assert timed_plans.best(candidates, 0, 1.0)[0] == float("inf")
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        *("t", "t1-2", "tx", "t2-8-8-8-2-2-2-5-1-0-0", f"t{'9-' * 10}9"),
-        # In float32 there are no products of warpgroups.
-        *("w", "wx", "w4-2-3-1"),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
 
 
 # ---------------------------------------------------------------- on a device

@@ -18,7 +18,7 @@ from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import MatMul
 
-from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
+from ....support.tensor_products import TRANSPOSED, offered
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 LENET = ("train/dense_1/forward/gemm", "train/dense_1/data/gemm", "train/dense_1/filter/gemm")
@@ -109,48 +109,6 @@ def test_parts_side_by_side_load_less():
     assert (beside.threads, beside.shared) == (4 * alone.threads, 4 * alone.shared)
     assert [-(-size // 2) for size in alone.grid()] == [*beside.grid()]
     assert beside.clocks(H200) < alone.clocks(H200)
-
-
-# ---------------------------------------------------------------- choices
-
-
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
-    executable, _ = bound(sections("lenet"), precision, CHOICES)
-    found = offered(executable)
-    others = offered(executable, 1)
-    # What a search counts to the library's.
-    assert "evaluate/dense_1/forward/gemm" in executable.binders()[1].tails
-    plain = len(executable.calls("evaluate"))
-    choices = CHOICES | chosen(found) | chosen(others)
-    executable.close()
-    assert set(found) == set(LENET)
-    executable, _ = bound(sections("lenet"), precision, choices)
-    assert functions(executable, "train").count("tensor_dense") == 3
-    calls = [c for c in executable.calls("evaluate") if c.function == "tensor_dense"]
-    # With the bias and ReLU that the library leaves to a kernel of their own.
-    assert len(calls) == len(others) == 2
-    assert len(executable.calls("evaluate")) == plain - 2
-    assert calls[0].arguments["ACTIVATION"] == "0"
-    assert calls[0].implementation == "tensor_dense.cu"
-    # None is looked for, of the library's or of ours.
-    assert not executable.binders()[0].products
-    assert not offered(executable)
-
-
-def test_fp32_and_plain_calls_are_left_to_the_library(bound, sections):
-    for precision, fusion in (("fp32", True), ("tf32", False)):
-        executable, _ = bound(sections("lenet", fusion=fusion), precision, CHOICES, fusion=fusion)
-        assert not offered(executable)
-        executable.close()
-
-
-@pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "t1-1-3", "t1-1-1-1", "t9-9-1", "t0-1-1"])
-@pytest.mark.parametrize("name", LENET)
-def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, name, choice):
-    """One that compiling for the device answers with a search."""
-    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
-        bound(sections("lenet"), "tf32", CHOICES | {name: choice})
 
 
 def test_a_choice_for_another_precision_is_an_error(bound, sections):
@@ -312,19 +270,3 @@ def test_the_most_promising_of_each_are_compiled_first():
     ]
     timed_plans.begun(every)
     assert done == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("kind", TRANSPOSED)
-def test_drawn_products_are_taken(bound, kind, precision, seed):
-    draft, _ = section(seed, kind)
-    executable, _ = bound({"one": draft.graph}, precision, CHOICES)
-    found = offered(executable)
-    executable.close()
-    assert set(found) == {f"one//{kind}/gemm"}
-    choices = {name: any_way(seed, each) for name, each in found.items()}
-    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
-    names = functions(executable, "one")
-    assert "tensor_dense" in names
-    assert not {"cublasSgemm", "cublasGemmEx", "bias_activation"} & {*names}

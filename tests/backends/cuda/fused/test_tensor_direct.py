@@ -54,20 +54,6 @@ def functions(bound, graph, precision="bf16", choices=CHOICES):
     return [name for name in found if not name.startswith("convert")], held
 
 
-def test_what_lies_between_is_neither_stored_nor_read(bound):
-    draft, _, _ = chain()
-    found, held = functions(bound, draft.graph)
-    assert found == ["tensor_direct_conv", "tensor_direct_sums", "sum_slices"]
-    assert not {"before", "dx"} & held
-
-
-def test_a_slope_that_follows_from_the_output_needs_no_more(bound):
-    draft, _, _ = chain("tanh")
-    found, held = functions(bound, draft.graph, choices={**CHOICES, "one//forward": "d3"})
-    assert found == ["tensor_direct_conv", "activation_backward_sums", "sum_slices"]
-    assert not {"before", "dx"} & held
-
-
 def _result(draft, name):
     written = (tensor for op in draft.graph.ops for tensor in op.writes())
     draft.graph.results[name] = next(tensor for tensor in written if tensor.name == name)
@@ -104,18 +90,6 @@ def test_what_others_read_is_stored(bound, change, gradient):
     assert "tensor_direct_sums" not in found
     assert "before" in held
     assert ("dx" in held) == gradient
-
-
-@pytest.mark.parametrize(("precision", "choice"), [("bf16", "d0"), ("tf32", "d0"), ("bf16", "")])
-def test_other_kernels_leave_the_activation_to_its_own(bound, precision, choice):
-    draft, _, _ = chain()
-    choices = {**CHOICES, "one//forward": choice}
-    if not choice:
-        del choices["one//forward"]
-    found, held = functions(bound, draft.graph, precision, choices)
-    assert "activation_backward_sums" in found
-    assert "before" in held
-    assert "dx" not in held
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.cuda.binding import bind
 from dnnstack.backends.cuda.binding.launches import Step, launches
 from dnnstack.backends.cuda.libraries import kernels, overlap
 from dnnstack.common.errors import LibraryError
@@ -146,18 +145,6 @@ def test_no_kernel_says_that_what_it_reads_was_written_before_it_began():
         code = file.read_text("utf-8")
         said = re.search(r"const \w+\*+ __restrict__|__ldg|ld\.global\.nc;", code)
         assert said is None, f"{file.name}: {said}"
-
-
-def test_kernels_that_stay_apart_have_no_other_launch(monkeypatch, bound, sections):
-    for module in (bind, overlap):
-        monkeypatch.setattr(module, "available", lambda: True)
-    monkeypatch.setattr(kernels.Kernel, "overlapping", lambda *_: print)
-    choices = {"streams": "2", "overlap": "joins", "apart": "sgd_update,dense_tail"}
-    executable, _ = bound(sections("lenet"), choices=choices)
-    steps = [s for binder in executable.binders() for s in binder.steps if s.call is not None]
-    behind = {s.call.function for s in steps if s.behind}
-    own = {s.call.function for s in steps if s.call.library == "dnnstack"}
-    assert own - behind == {"sgd_update", "dense_tail"}
 
 
 def test_a_table_of_another_gpu_is_without_effect(bound, sections):

@@ -13,7 +13,7 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import nccl
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.common.errors import BackendUnavailableError, LibraryError
-from dnnstack.graph.ops import Accumulate, AllReduce, Exchange, GatherRows, GatherRowsBackward
+from dnnstack.graph.ops import AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -170,39 +170,6 @@ def test_the_library_may_choose_the_order_where_the_config_lets_it(bound, step, 
     executable.run("update")
     names = [name for name, *_ in FakeComm.last.asked]
     assert names == ["allGather", "allGather", "allReduce"]
-    executable.close()
-
-
-@pytest.mark.parametrize("streams", ["1", "3"])
-def test_sums_in_pieces_are_launched_beside_the_rest_of_backward(bound, step, ranks, streams):
-    """Each right behind its gradients, on a stream of its own, which the section waits for."""
-    graphs = step(ranks.size, ranks.size, buckets=3)
-    pieces = [op for op in graphs["train"].ops if isinstance(op, AllReduce)]
-    (last,) = [op for op in graphs["update"].ops if isinstance(op, AllReduce)]
-    assert len(pieces) == 2
-    summed = [tensor for piece in (last, *reversed(pieces)) for tensor in piece.values]
-    assert summed == list(next(op for op in graphs["train"].ops if isinstance(op, Accumulate)).sums)
-    executable, _ = bound(graphs, "tf32", FURTHEST | {"streams": streams})
-    lane = int(streams)
-    steps = executable._sections["train"].steps
-    found = [(s.call.op, s.stream) for s in steps if s.call is not None]
-    beside = [op for op, stream in found if stream == lane]
-    assert {type(op) for op in beside} == {Accumulate, AllReduce}
-    assert [op for op in beside if isinstance(op, AllReduce)][-1] == pieces[-1]
-    names = [type(op).__name__ for op, _ in found]
-    assert names.count("Accumulate") == 3
-    first = names.index("AllReduce")
-    backward = [i for i, (op, _) in enumerate(found) if op.origin[0].phase == "backward"]
-    assert backward[0] < first < backward[-1]
-    # Every gradient of a piece is there by then.
-    for at, (op, _) in enumerate(found):
-        if isinstance(op, Accumulate):
-            written = {t for other, _ in found[:at] for t in other.writes()}
-            assert written.issuperset(op.gradients)
-    executable.run("train")
-    assert [name for name, *_ in FakeComm.last.asked].count("allReduce") == 2 * (ranks.size == 2)
-    executable.run("update")
-    assert [name for name, *_ in FakeComm.last.asked].count("allReduce") == 3 * (ranks.size == 2)
     executable.close()
 
 

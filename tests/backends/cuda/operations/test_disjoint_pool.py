@@ -3,7 +3,6 @@ they are taken."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -20,14 +19,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import BatchNormInference, Pool2d, Pool2dBackward
-from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
-from dnnstack.training.preprocessing import Preprocessing
 
-from ....support import composed
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases_windows import POOLS
@@ -259,54 +251,6 @@ def behind_norms(case, kind="avg", law="normal"):
     ends = {"x": x, "y": y} if kind == "max" else {}
     draft.graph.add(Pool2dBackward(**ends, dy=dy, dx=dx, window=case.window, kind=kind))
     return draft
-
-
-APART = {"2x2", "wide", "gaps", "whole", "1x1", "rest", "global"}
-
-
-def functions(executable):
-    return {c.function for c in executable.calls("one") if "pool" in c.function.lower()}
-
-
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-@pytest.mark.parametrize("name", POOLS)
-def test_where_a_section_calls_them(bound, name, precision):
-    draft = behind_norms(POOLS[name])
-    executable, _ = bound({"one": draft.graph}, precision)
-    new, found = {"disjoint_pool", "disjoint_pool_backward"}, functions(executable)
-    assert found == new if name in APART else found and not found & new
-    executable.close()
-
-
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_residual_network_calls_nothing_else(bound, precision):
-    """Neither for its shortcuts nor for its global average, forward and back."""
-    conv = {"kernel_size": 3, "padding": "same"}
-    body = [LayerSpec("conv2d", options={"filters": 32, "stride": 2, **conv})]
-    specs = (
-        *(LayerSpec("conv2d", options={"filters": 16, **conv}), LayerSpec("batch_norm")),
-        LayerSpec("residual", options={"body": body, "shortcut": "padding"}),
-        *(LayerSpec("relu"), LayerSpec("global_avg_pool2d")),
-        LayerSpec("dense", options={"units": 10}),
-    )
-    shape = (3, 16, 16)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
-    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    graph = composed.train_graph(network, 8, "train", 16, 2, 50, scaling, Sgd(momentum=0.9))
-    executable, _ = bound({"one": rewritten(graph, CudaBackend.rewrites)}, precision)
-    found = Counter(c.function for c in executable.calls("one") if "pool" in c.function.lower())
-    assert found == {"disjoint_pool": 2, "disjoint_pool_backward": 2}
-    executable.close()
-
-
-@pytest.mark.parametrize(
-    ("precision", "forward"), [("tf32", "cudnnPoolingForward"), ("bf16", "pool_forward")]
-)
-def test_plain_calls_are_those_of_the_library(bound, precision, forward):
-    draft = behind_norms(POOLS["wide"])
-    executable, _ = bound({"one": draft.graph}, precision, fusion=False)
-    assert functions(executable) == {forward, "pool_backward"}
-    executable.close()
 
 
 @pytest.mark.cuda

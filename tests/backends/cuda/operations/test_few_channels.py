@@ -16,7 +16,6 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Pool2d
-from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
@@ -53,20 +52,6 @@ def losses(backend, options, filters, stride):
     found = losses_of(executable, graph, 3)
     executable.close()
     return found
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("filters", [1, 3])
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_a_pool_gives_its_gradient_as_its_pictures_lie(bound, filters, stride, precision):
-    _, graph = train_graph(filters, stride)
-    fused = rewritten(graph, CudaBackend.rewrites)
-    executable, _ = bound({"train": fused}, precision)
-    pool = next(op for op in fused.ops if type(op).__name__ == "Pool2dBackward")
-    x, dx = (executable._buffer(tensor).layout for tensor in (pool.x, pool.dx))
-    assert dx.same(x)
-    assert dx.stored[1] == 4
-    executable.close()
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(1 << 19, True), (1 << 20, False)])

@@ -28,30 +28,6 @@ def steps_of_muon(bound, sections, streams, choices=None):
     return binder, ours
 
 
-@pytest.mark.parametrize(("streams", "lanes"), [("1", {0}), ("2", {0, 1}), ("3", {0, 1})])
-def test_groups_of_filters_go_beside_each_other(streams, lanes, bound, sections):
-    binder, ours = steps_of_muon(bound, sections, streams)
-    steps = binder.steps
-    products = [step for step in ours if step.call.function == "cublasLtMatmul"]
-    assert len(products) == 2 * 2 * 3
-    assert {step.stream for step in products} == lanes
-    of_a_lane = [[s for s in products if s.stream == lane] for lane in lanes]
-    assert len({len(each) for each in of_a_lane}) == 1
-    if len(lanes) == 1:
-        return
-    # The other stream waits for what is normalised, but not for products; the update for both.
-    place = {id(step): at for at, step in enumerate(steps)}
-    (normalized,) = (s for s in ours if s.call.function == "muon_normalize")
-    (update,) = (s for s in ours if s.call.function == "muon_update")
-    first, last = of_a_lane[1][0], of_a_lane[1][-1]
-    assert place[id(of_a_lane[0][0])] > place[id(last)]
-    waits = [at for at, step in enumerate(steps) if step.call is None]
-    before = [at for at in waits if place[id(normalized)] < at < place[id(first)]]
-    behind = [at for at in waits if place[id(last)] < at < place[id(update)]]
-    assert [steps[at].stream for at in before] == [1]
-    assert [steps[at].stream for at in behind] == [0]
-
-
 def test_an_algorithm_is_chosen_for_all_iterations(bound, sections):
     """By a name for each of the three products of filters of one height."""
     binder, ours = steps_of_muon(bound, sections, "1")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 from dnnstack.backends.cuda import executable
-from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.binding.small_sums import SWITCH
 from dnnstack.backends.cuda.libraries import peers as memory
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.graph.ops import Accumulate, AllReduce, KeepMetrics, SgdUpdate
+from dnnstack.graph.ops import KeepMetrics, SgdUpdate
 from dnnstack.optimizers.groups import Group
 
 from .test_collectives import FakeComm, library, ranks, step
@@ -141,20 +138,6 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert not any(name == "allReduce" for name, *_ in FakeComm.last.asked)
 
 
-def test_of_several_parts_each_counts_itself(bound, step, near, monkeypatch):
-    """Only the metrics of all go with the sum."""
-    found = launched(monkeypatch)
-    executable, _ = bound(step(3 * near.size, near.size), "tf32", FURTHEST)
-    assert {"accumulate", "keep_metrics", "advance"} <= {*functions(executable, "train")}
-    executable.run("update")
-    (_, _, (source, scale, values, *_, part, _, _, parts, _, uncounted)) = next(
-        each for each in found if each[0] == "add_over_ranks"
-    )
-    assert source.data.ptr == values.data.ptr == executable._store.arenas["sums"].data.ptr
-    assert (float(scale), part) == (1.0, 0)
-    assert (int(parts), int(uncounted)) == (3 * near.size, 3 * (near.size - 1))
-
-
 @pytest.mark.parametrize("refused", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle", "another"])
 def test_ranks_that_cannot_reach_it_take_nccl(bound, step, near, monkeypatch, refused):
     """All of them, also if this one could: what was opened is closed, and the calls are named."""
@@ -212,102 +195,6 @@ def test_a_large_sum_is_left_to_nccl(bound, step, near, monkeypatch):
     names = functions(executable)
     assert not {*SUMS} & {*names}
     assert "add_metrics" in names
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_sums_beside_backward_have_room_of_their_own(bound, step, near, monkeypatch, decay):
-    """One launch each, also if only weights decay, which lie in front of the rest then."""
-    found = launched(monkeypatch)
-    graphs = step(near.size, near.size, buckets=3, decay=decay)
-    executable, taken = bound(graphs, "tf32", FURTHEST)
-    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
-    assert plan.total - plan.libraries == taken
-    names = functions(executable, "train")
-    assert names.count("add_over_ranks") == 2
-    assert not {"accumulate", "keep_metrics", "advance", "add_metrics"} & {*names}
-    assert not {"add_metrics", "skip_parts"} & {*functions(executable)}
-    executable.run("train")
-    executable.run("update")
-    summed = [(name, grid, given) for name, grid, given in found if name in SUMS]
-    assert [name for name, _, _ in summed] == ["add_over_ranks", "add_over_ranks", "ranks_end"]
-    assert [int(given[8]) for _, _, given in summed] == [1, 1, 0]
-    beside = (memory.BESIDE_BLOCKS,)
-    assert [grid for _, grid, _ in summed[:2]] == [beside, beside]
-    # Each scales its own gradients; together they are all.
-    sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
-    places = []
-    for _, _, (source, scale, values, fours, split, gap, *_) in summed:
-        assert source.data.ptr - gradients.data.ptr == values.data.ptr - sums.data.ptr
-        assert float(scale) == np.float32(1 / near.size)
-        begin = (values.data.ptr - sums.data.ptr) // 16
-        parts = range(int(split)), range(int(split) + int(gap), int(fours) + int(gap))
-        places += [begin + four for part in parts for four in part]
-    assert sorted(places) == list(range(sums.size // 4))
-    assert any(given[5] for _, _, given in summed) == bool(decay)
-    # What the last has summed it updates by its own table, and the rest by the other.
-    _, _, given = summed[-1]
-    own, rest = (np.asarray(given[at]).reshape(-1, 2)[:, 0] > 0 for at in (16, 22))
-    assert int(given[15]) * 16 == given[2].data.ptr - sums.data.ptr
-    begin, split, gap = (int(given[at]) for at in (15, 4, 5))
-    fours = [*range(split), *range(split + gap, int(given[3]) + gap)]
-    assert sorted({(begin + four) // 8 for four in fours}) == np.flatnonzero(own).tolist()
-    assert (own ^ rest).all()
-
-
-def happened_before(launches, waits, op):
-    """For each tensor that was written in front of an operation, whether that is behind it in any
-    case: on its stream, or one that its stream waits for."""
-    known = defaultdict(lambda: defaultdict(int))
-    written = {}
-    for each in launches:
-        own = known[each.stream]
-        if each.call is None:
-            for stream, count in known[waits[id(each)]].items():
-                own[stream] = max(own[stream], count)
-        elif each.call.op is op:
-            return {name: own[stream] >= count for name, (stream, count) in written.items()}
-        else:
-            own[each.stream] += 1
-            at = each.stream, own[each.stream]
-            written |= {tensor.name: at for tensor in each.call.op.writes()}
-    raise AssertionError("it was not launched")
-
-
-@pytest.mark.parametrize(("buckets", "pieces"), [(2, 1), (4, 3)])
-@pytest.mark.parametrize("streams", ["1", "3"])
-def test_a_sum_beside_backward_waits_for_its_gradients(
-    bound, step, near, monkeypatch, streams, buckets, pieces
-):
-    """Of all lanes, and until slices of them are added up."""
-    waits, made = {}, LaunchList._wait
-
-    def noted(self, behind, ahead):
-        found = made(self, behind, ahead)
-        waits[id(found)] = ahead
-        return found
-
-    monkeypatch.setattr(LaunchList, "_wait", noted)
-    graphs = step(near.size, near.size, buckets=buckets, net="lenet")
-    executable, _ = bound(graphs, "tf32", {"layout": "nhwc", "pad": "8", "streams": streams})
-    launches = executable._sections["train"].steps
-    bound_ops = [each.call.op for each in launches if each.call is not None]
-    # More ranks have less room each, and a sum by NCCL may be several launches.
-    summed = {id(op): op for op in bound_ops if isinstance(op, AllReduce)}.values()
-    assert len(summed) == pieces
-    whole = next(op for op in graphs["train"].ops if isinstance(op, Accumulate))
-    gradient = dict(zip(whole.sums, whole.gradients, strict=True))
-    for op in summed:
-        known = happened_before(launches, waits, op)
-        assert all(known[gradient[tensor].name] for tensor in op.values), op.values
-    calls = functions(executable, "train")
-    if buckets == 4:
-        # The gradients of the second convolution and of its bias, which max-pool's gradient brings.
-        filters = next(
-            at
-            for at, call in enumerate(executable.calls("train"))
-            if type(call.op).__name__ == "Conv2dBackwardFilter"
-        )
-        assert calls[filters + 1 : filters + 3] == ["sum_slices", "add_over_ranks"]
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -1,0 +1,73 @@
+"""How a run ended, read from its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..common.records import dataclass
+from ..training.records.formats.run_log import LOG, Line, log_lines
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run, as far as it has come.
+
+    ``accuracy``, ``loss``, ``correct``, ``count``: of the last validation, ``best_accuracy``: of
+    the best one; None without one. ``goal``: whether the config's goal was reached; None without
+    one. ``seconds``: of training over all processes, without validation.
+    """
+
+    finished: bool = False
+    step: int = 0
+    accuracy: float | None = None
+    loss: float | None = None
+    correct: int | None = None
+    count: int | None = None
+    best_accuracy: float | None = None
+    goal: bool | None = None
+    seconds: float = 0.0
+    epochs: float = 0.0
+    validations: tuple[tuple[int, float, float], ...] = ()
+    """Step, accuracy and loss of each."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "validations"}
+
+
+def outcome(run: Path) -> Outcome:
+    """The outcome of the run in this folder; damaged lines of its log are left out.
+
+    Raises CheckpointError if the log cannot be read.
+    """
+    last = best = Line("", 0)
+    ended: Line | None = None
+    step, epochs, seconds, spent = 0, 0.0, 0.0, 0.0
+    validations: dict[int, tuple[int, float, float]] = {}
+    for line in filter(None, log_lines(run / LOG, Line)):
+        step = line.step
+        epochs = epochs if line.epoch is None else line.epoch
+        if line.event in ("start", "resume"):
+            seconds, spent, ended = seconds + spent, 0.0, None
+        elif line.event == "train":
+            spent = spent if line.seconds is None else line.seconds
+        elif line.event == "validation":
+            last, best = line, line if line.best else best
+            if line.accuracy is not None and line.loss is not None:
+                validations[step] = (step, line.accuracy, line.loss)
+        elif line.event == "end":
+            ended = line
+            spent = spent if line.training_seconds is None else line.training_seconds
+    return Outcome(
+        finished=ended is not None and ended.state == "finished",
+        step=step,
+        accuracy=last.accuracy,
+        loss=last.loss,
+        correct=last.correct,
+        count=last.count,
+        best_accuracy=best.accuracy,
+        goal=None if ended is None else ended.goal,
+        seconds=seconds + spent,
+        epochs=epochs,
+        validations=tuple(validations.values()),
+    )

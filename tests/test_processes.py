@@ -1,0 +1,90 @@
+"""The whole suite runs in as many processes as there are cores, a part of it in one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from .conftest import pytest_cmdline_main
+
+TESTS = Path(__file__).parent
+ALONE: dict[str, object] = {
+    "numprocesses": None,
+    "dist": "no",
+    "usepdb": False,
+    "trace": False,
+    "capture": "fd",
+    "collectonly": False,
+    "long": False,
+}
+SETUP = """\
+[tool:pytest]
+testpaths = tests
+addopts = --import-mode=importlib
+"""
+# Each tells the process that ran it.
+TOLD = """\
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(20))
+def test_told(number):
+    with open("told.txt", "a") as file:
+        file.write(os.environ.get("PYTEST_XDIST_WORKER", "none") + "\\n")
+"""
+
+
+@pytest.mark.parametrize("paths", [False, True])
+@pytest.mark.parametrize(
+    ("given", "processes", "dist"),
+    [
+        ({}, "logical", "worksteal"),
+        ({"dist": "loadfile"}, "logical", "loadfile"),
+        ({"numprocesses": 0}, 0, "no"),
+        ({"numprocesses": 3}, 3, "no"),
+        ({"usepdb": True}, None, "no"),
+        ({"trace": True}, None, "no"),
+        ({"capture": "no"}, None, "no"),
+        ({"collectonly": True}, None, "no"),
+    ],
+)
+def test_how_many(paths: bool, given: dict[str, object], processes: object, dist: str) -> None:
+    source = pytest.Config.ArgsSource
+    config = SimpleNamespace(
+        option=Namespace(**{**ALONE, **given}),
+        args_source=source.INVOCATION_DIR if paths else source.TESTPATHS,
+    )
+    pytest_cmdline_main(config)  # type: ignore[arg-type]
+    wanted = (given.get("numprocesses"), given.get("dist", "no")) if paths else (processes, dist)
+    assert (config.option.numprocesses, config.option.dist) == wanted
+    # What is named is run as a whole.
+    assert config.option.long == paths
+
+
+def test_they_share_the_suite(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "setup.cfg").write_text(SETUP, "utf-8")
+    (tmp_path / "tests" / "test_told.py").write_text(TOLD, "utf-8")
+    (tmp_path / "tests" / "support").mkdir()
+    for name in ("conftest.py", "support/costly.py"):
+        shutil.copy(TESTS / name, tmp_path / "tests" / name)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**kept, "PYTEST_XDIST_AUTO_NUM_WORKERS": "2"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    told = (tmp_path / "told.txt").read_text("utf-8").split()
+    assert ({*told}, len(told)) == ({"gw0", "gw1"}, 20)
