@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.records import dataclass
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate
@@ -19,11 +20,10 @@ from ..base import Array, BoundCall, check_array, in_three_steps
 from ..live import renumber, renumbered
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
-from .alternating import Alternating, HostWork
 from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.buffer import Buffer
 from .binding.feeds import Feeds
-from .binding.launches import JOINS, Stream, launches
+from .binding.launches import JOINS, Step, Stream, launches
 from .binding.layouts import Geometry, add_shared
 from .binding.pictures import Pictures
 from .binding.store import Store
@@ -48,6 +48,16 @@ MANY, OFTEN = 32, 2000
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
+
+
+@dataclass(frozen=True)
+class _HostWork:
+    """What the host computes between two graphs; its copies wait for what the stream was given."""
+
+    steps: Sequence[Step]
+
+    def launch(self, stream: Any) -> None:
+        launch_all(self.steps)
 
 
 class CudaExecutable:
@@ -76,10 +86,10 @@ class CudaExecutable:
         self._capture = capture
         self._store = Store(cuda_api(), pictures)
         self._sections: dict[str, Binder] = {}
-        self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
+        self._captured: dict[tuple[tuple[str, ...], int], list[Any]] = {}
         self._generation = 0
         # Steps that sections have run, alone or in turn.
-        self._ran: dict[str | tuple[str, ...], int] = {}
+        self._ran: dict[tuple[str, ...], int] = {}
         self._running: str | None = None
         try:
             with self._explained(), device().stream:
@@ -119,56 +129,45 @@ class CudaExecutable:
             binder.compile()
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
-        self._running = section
-        with self._explained():
-            self._run(section, steps)
-            if wait:
-                synchronize()
+        self.run_in_turn([section], steps, wait)
 
     def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
         """One graph for all of them, and for several steps, where that is possible."""
         self._running = sections[0]
         with self._explained():
-            self._run_in_turn(tuple(sections), steps)
+            with device().stream:
+                self._run(tuple(sections), steps)
             if wait:
                 synchronize()
 
-    def _run_in_turn(self, sections: tuple[str, ...], steps: int) -> None:
-        with device().stream:
-            if self._generation != self._store.generation:
+    def _run(self, sections: tuple[str, ...], steps: int) -> None:
+        if self._generation != self._store.generation:
+            with CAPTURING:
+                self._bind()
+        binders = [self._sections[section] for section in sections]
+        count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
+        # Steps of data that are fed, and those with a part on the host, have a graph each.
+        single = bool(feeds) or any(binder.has_host_work for binder in binders)
+        if len(sections) > 1 and (not self._capture or single or count > MOST_LAUNCHES):
+            # Of a section that is repeated, a graph may hold several runs.
+            alike = [(name, len([*group])) for name, group in groupby(sections)]
+            for section, runs in alike * steps:
+                self._run((section,), runs)
+            return
+        while steps:
+            times = 1 if single or not self._capture else self._held(sections, count, steps)
+            if self._capture and (sections, times) not in self._captured:
+                # At its first launch a library may wait for the device, which breaks captures.
                 with CAPTURING:
-                    self._bind()
-            binders = [self._sections[section] for section in sections]
-            count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
-            on_host = any(binder.has_host_work for binder in binders)
-            if not self._capture or feeds or on_host or count > MOST_LAUNCHES:
-                # Of a section that is repeated, a graph may hold several runs.
-                alike = [(name, len([*group])) for name, group in groupby(sections)]
-                for section, count in alike * steps:
-                    self._run(section, count)
-                return
-            while steps:
-                times = self._held(sections, count, steps)
-                if (sections, times) not in self._captured:
-                    # At its first launch a library may wait for the device, which breaks captures.
-                    with CAPTURING:
-                        self._captured[sections, times] = self._record_in_turn(sections, times)
-                self._captured[sections, times].launch(device().stream)
-                steps -= times
-
-    def _record_in_turn(self, sections: tuple[str, ...], times: int) -> Any:
-        """Capture runs of several sections, after one of each on state that is put back."""
-        for binder in (self._sections[section] for section in dict.fromkeys(sections)):
-            with self._restored(binder):
-                launch_all(binder.steps)
-        each = [self._sections[section] for section in sections]
-        if len(each) == 2 and each[1].gathers_for(each[0]):
-            steps = each[0].leads(each[1], times)
-        else:
-            steps = [step for binder in each for step in binder.steps] * times
-        joins = all(binder.overlaps == JOINS for binder in each)
-        work = (partial(explained, *launch) for launch in launches(steps, joins))
-        return captured(work, device().stream)
+                    self._captured[sections, times] = self._record(sections, times)
+            feeds.load(sections[0])
+            if self._capture:
+                for part in self._captured[sections, times]:
+                    part.launch(device().stream)
+            else:
+                # One after the other, so that an error belongs to the call that it follows.
+                launch_all(binders[0].steps, binders[0].streams)
+            steps -= times
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -182,60 +181,36 @@ class CudaExecutable:
         except device_errors() as error:
             raise failed("CUDA", "cudaGraphLaunch", error, shown, CAPTURED) from None
 
-    def _run(self, section: str, steps: int) -> None:
-        with device().stream:
-            if self._generation != self._store.generation:
-                with CAPTURING:
-                    self._bind()
-            feeds = self._store.feeds
-            if not self._capture:
-                for _ in range(steps):
-                    feeds.load(section)
-                    # One after the other, so that an error belongs to the call that it follows.
-                    binder = self._sections[section]
-                    launch_all(binder.steps, binder.streams)
-                return
-            stream = device().stream
-            while steps:
-                times = self._together(section, steps)
-                if (section, times) not in self._captured:
-                    with CAPTURING:
-                        self._captured[section, times] = self._record(section, times)
-                feeds.load(section)
-                self._captured[section, times].launch(stream)
-                steps -= times
-
-    def _together(self, section: str, steps: int) -> int:
-        """How many of so many steps one graph holds; each of data that are fed has its own."""
-        binder = self._sections[section]
-        if self._store.feeds or binder.has_host_work:
-            return 1
-        return self._held(section, len(binder.steps), steps)
-
-    def _held(self, key: str | tuple[str, ...], count: int, steps: int) -> int:
+    def _held(self, sections: tuple[str, ...], count: int, steps: int) -> int:
         """How many of so many steps, each of ``count`` launches, a graph holds; counts them."""
-        ran = self._ran.get(key, 0)
+        ran = self._ran.get(sections, 0)
         wanted = (MANY, TOGETHER) if ran >= OFTEN else (TOGETHER,)
         fitting = (each for each in wanted if each <= steps and each * count <= MOST_LAUNCHES)
         held = next(fitting, 1)
-        self._ran[key] = ran + held
+        self._ran[sections] = ran + held
         return held
 
-    def _record(self, section: str, times: int = 1) -> Any:
-        """Capture ``times`` runs of a section, after one run on state that is put back, because
-        modules load lazily."""
-        binder = self._sections[section]
-        with self._restored(binder):
-            launch_all(binder.steps)
-        steps, joins = binder.repeated(times), binder.overlaps == JOINS
-        parts: list[Any] = []
+    def _record(self, sections: tuple[str, ...], times: int) -> list[Any]:
+        """Capture ``times`` runs of sections in turn, after one of each on state that is put back,
+        because modules load lazily: graphs, and what the host computes between them."""
+        for binder in (self._sections[section] for section in dict.fromkeys(sections)):
+            with self._restored(binder):
+                launch_all(binder.steps)
+        each = [self._sections[section] for section in sections]
+        if len(each) == 1:
+            steps = each[0].repeated(times)
+        elif len(each) == 2 and each[1].gathers_for(each[0]):
+            steps = each[0].leads(each[1], times)
+        else:
+            steps = [step for binder in each for step in binder.steps] * times
+        joins, parts = all(binder.overlaps == JOINS for binder in each), list[Any]()
         for on_host, group in groupby(steps, lambda step: step.on_host):
             if on_host:
-                parts.append(HostWork([*group]))
+                parts.append(_HostWork([*group]))
             else:
-                work = (partial(explained, *each) for each in launches(group, joins))
+                work = (partial(explained, *launch) for launch in launches(group, joins))
                 parts.append(captured(work, device().stream))
-        return parts[0] if len(parts) == 1 else Alternating(parts)
+        return parts
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:

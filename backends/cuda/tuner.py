@@ -41,6 +41,8 @@ LATER = 0.5
 NEAR = 1.1
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
+# Choices, with the seconds of a step.
+_Way = tuple[dict[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class _Trials:
     """
 
     build: Build
+    options: Options
     refused: list[LibraryError] = field(default_factory=list)
     crowded: list[bool] = field(default_factory=list)
     launches: dict[frozenset[tuple[str, str]], int] = field(default_factory=dict)
@@ -93,13 +96,14 @@ def search(build: Build, precision: str, options: Options) -> tuple[dict[str, st
     of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout. Raises
     the last LibraryError where no layout can be had.
     """
-    trials = _Trials(build)
-    found = _search(trials, precision, options)
+    trials = _Trials(build, options)
+    found = _search(trials, precision)
     trials.look()
     return found, trials.undisturbed()
 
 
-def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
+def _search(build: _Trials, precision: str) -> dict[str, str]:
+    options = build.options
     budget = SECONDS if options.tune_seconds is None else options.tune_seconds
     begin = time.perf_counter()
     found, fastest = dict(LAYOUTS[precision][0]), float("inf")
@@ -131,12 +135,12 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     # What the update takes along may decide whether overlapping pays.
     ways = [(found, _seconds(build, found, FINE_REPEATS))]
     if available():
-        ways += _overlap(build, found, options, begin + budget)
-    ways = [_ending(build, *way, options, begin + budget) for way in ways]
+        ways += _overlap(build, found, begin + budget)
+    ways = [_ending(build, way, begin + budget) for way in ways]
     # Which of them wins in the end depends on what each then finds beside its other launches.
     near = [way for way in ways if way[1] <= NEAR * min(seconds for _, seconds in ways)]
     later = LATER * budget / len(near)
-    refined = [_refined(build, way, rivals, options, begin + budget, later) for way, _ in near]
+    refined = [_refined(build, way, rivals, begin + budget, later) for way, _ in near]
     # The first, which overlaps nothing, where another wins by no more than noise.
     found, fastest = refined[0]
     for choices, seconds in refined[1:]:
@@ -146,36 +150,25 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
 
 
 def _refined(
-    build: _Trials,
-    found: dict[str, str],
-    rivals: Rivals,
-    options: Options,
-    deadline: float,
-    later: float,
-) -> tuple[dict[str, str], float]:
+    build: _Trials, found: dict[str, str], rivals: Rivals, deadline: float, later: float
+) -> _Way:
     """The choices with what is nearly as fast alone and gains in the whole step, and its seconds;
     twice ``later`` beyond the deadline at most."""
-    fastest = _seconds(build, found, FINE_REPEATS)
+    start = found, _seconds(build, found, FINE_REPEATS)
     # A host that was slow to compile may have used up the seconds already.
     deadline = max(deadline, time.perf_counter()) + later
-    best = _among(build, found, fastest, rivals, options, deadline)
+    best = _among(build, start, rivals, deadline)
     deadline = max(deadline, time.perf_counter()) + later
-    return _united(build, *best, rivals, options, deadline)
+    return _united(build, best, rivals, deadline)
 
 
-def _among(
-    build: _Trials,
-    found: dict[str, str],
-    fastest: float,
-    rivals: Rivals,
-    options: Options,
-    deadline: float,
-) -> tuple[dict[str, str], float]:
+def _among(build: _Trials, way: _Way, rivals: Rivals, deadline: float) -> _Way:
     """The choices with those rivals with which the whole step is faster, and its seconds: beside
     other launches, what overlaps or leaves room may win. The nearest of every choice first."""
+    found, fastest = way
     for turn in range(max(map(len, rivals.values()), default=0)):
         for name, others in rivals.items():
-            options.interrupt()
+            build.options.interrupt()
             if turn >= len(others) or found.get(name) == others[turn]:
                 continue
             if not at_once.fits(name, others[turn], found):
@@ -189,54 +182,44 @@ def _among(
     return found, fastest
 
 
-def _united(
-    build: _Trials,
-    found: dict[str, str],
-    fastest: float,
-    rivals: Rivals,
-    options: Options,
-    deadline: float,
-) -> tuple[dict[str, str], float]:
+def _united(build: _Trials, way: _Way, rivals: Rivals, deadline: float) -> _Way:
     """The choices with as few launches as may be, where the step gains by it, and its seconds.
 
     A product in the update's launch, beside all that this takes along, on one stream. Each of these
     alone may lose, so what is nearly as fast is looked through once more from there.
     """
+    found, fastest = way
     for name, others in rivals.items():
         product = next((each for each in others if at_once.is_at_end(name, each)), None)
         if product is None:
             continue
-        starts: list[tuple[float, dict[str, str]]] = []
+        starts: list[_Way] = []
         for ending in (f"{TAIL},{BATCH}", BATCH):
-            options.interrupt()
+            build.options.interrupt()
             if time.perf_counter() > deadline:
                 break
             start = at_once.without_ends(found, name) | {name: product, "ending": ending}
             start |= {"streams": "1"}
-            starts.append((_seconds(build, start, FINE_REPEATS), start))
-        seconds, start = min(starts, key=lambda each: each[0], default=(float("inf"), {}))
-        if seconds < float("inf"):
-            choices, seconds = _among(build, start, seconds, rivals, options, deadline)
+            starts.append((start, _seconds(build, start, FINE_REPEATS)))
+        best = min(starts, key=lambda each: each[1], default=({}, float("inf")))
+        if best[1] < float("inf"):
+            choices, seconds = _among(build, best, rivals, deadline)
             if seconds < FINE_GAIN * fastest:
                 found, fastest = choices, seconds
     return found, fastest
 
 
-def _ending(
-    build: _Trials, found: dict[str, str], fastest: float, options: Options, deadline: float
-) -> tuple[dict[str, str], float]:
-    """The choices with what the update's launch takes along, where the step gains by it, and the
-    seconds of a step: ``fastest`` without."""
-    best = found
-    if build.many(found):
-        return found, fastest
-    streams = found.get("streams", "1")
+def _ending(build: _Trials, way: _Way, deadline: float) -> _Way:
+    """The choices with what the update's launch takes along, where the step gains by it."""
+    best, fastest = way
+    if build.many(best):
+        return way
+    streams = best.get("streams", "1")
     # With fewer launches on it, one stream may do; then less of what is taken, on the better one.
     tried = [(number, f"{TAIL},{BATCH}") for number in dict.fromkeys((streams, "1"))]
-    for ending in (BATCH, TAIL):
-        tried.append(("", ending))
+    tried += [("", BATCH), ("", TAIL)]
     for number, ending in tried:
-        options.interrupt()
+        build.options.interrupt()
         if not number and time.perf_counter() > deadline:
             break
         choices = best | {"ending": ending} | ({"streams": number} if number else {})
@@ -248,9 +231,7 @@ def _ending(
     return best, fastest
 
 
-def _overlap(
-    build: _Trials, found: dict[str, str], options: Options, deadline: float
-) -> list[tuple[dict[str, str], float]]:
+def _overlap(build: _Trials, found: dict[str, str], deadline: float) -> list[_Way]:
     """The choices with those launches overlapping that gain by it, and the seconds of a step; none
     where no launch can overlap.
 
@@ -261,7 +242,7 @@ def _overlap(
     tried: dict[float, tuple[dict[str, str], list[str]]] = {}
 
     def tries(choices: dict[str, str]) -> None:
-        options.interrupt()
+        build.options.interrupt()
         seconds, ran = _timed(build, choices, FINE_REPEATS)
         functions = (each.call.function for each in ran if each.may_overlap)
         tried[seconds] = choices, list(dict.fromkeys(functions))
@@ -281,7 +262,7 @@ def _overlap(
     seconds = min(tried)
     best, names = tried[seconds]
     for key, name in [(key, name) for key in ("apart", "quiet") for name in names]:
-        options.interrupt()
+        build.options.interrupt()
         if time.perf_counter() > deadline:
             break
         listed = list(filter(None, best.get(key, "").split(",")))

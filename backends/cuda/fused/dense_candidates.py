@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ from ..libraries.candidates import Compiled
 from ..libraries.conv_check import CLOSE
 from ..libraries.kernels import Kernel
 from ..libraries.layout import Layout
-from .dense_tilings import DenseGeometry
-from .tilings import Numbers
+from .dense_tilings import DenseGeometry, ProductTiling
 
 # Ways that a search times.
 CANDIDATES = 8
@@ -33,19 +32,7 @@ Packed = NDArray[Any]
 Ends = tuple[Buffer, Buffer, Buffer]
 
 
-class Tiling(Protocol):
-    """One way to share out a product; ``shared``: bytes of shared memory of a block."""
-
-    @property
-    def threads(self) -> int: ...
-    @property
-    def shared(self) -> int: ...
-    @property
-    def numbers(self) -> Numbers: ...
-    def grid(self) -> tuple[int, int]: ...
-
-
-TilingT = TypeVar("TilingT", bound=Tiling)
+TilingT = TypeVar("TilingT", bound=ProductTiling)
 
 
 def takes(op: MatMul, ends: Ends, arithmetic: Arithmetic) -> bool:
@@ -77,19 +64,19 @@ class DenseCandidates(Compiled, Generic[TilingT]):
     """A kernel bound to the matrices of a product, with its tilings as candidates.
 
     ``chosen``: the tiling that the choices name, as the only one; no other is looked at then.
-    Raises ValueError if it is none.
+    Raises ValueError if it is none. ``tiling``: their type.
     """
+
+    tiling: type[TilingT]
 
     def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None) -> None:
         self._b, self._op, self._ends = b, op, ends
         self.stream = b.stream.cuda
         a, right, c = (end.layout for end in ends)
         self._geometry = DenseGeometry.of(a, right, c, op.transpose_a, op.transpose_b)
-        self._named = None if chosen is None else self._known([*map(int, chosen.split("-"))])
-
-    @abstractmethod
-    def _known(self, values: Sequence[int]) -> TilingT:
-        """The tiling of these numbers. Raises ValueError."""
+        self._named = None
+        if chosen is not None:
+            self._named = self.tiling.named(self._geometry, [*map(int, chosen.split("-"))])
 
     @abstractmethod
     def _promising(self) -> Sequence[TilingT]: ...

@@ -5,15 +5,19 @@ The names are those of the kernel.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
+from typing import ClassVar
+
+from typing_extensions import Self
 
 from ....common.records import dataclass
 from ..libraries.kernels import UNASKED
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
 from ..libraries.runtime import Processors
-from .tilings import MOST_REGISTERS, MOST_THREADS, REGISTERS, RESERVED, Numbers
+from .tilings import MOST_REGISTERS, MOST_THREADS, REGISTERS, RESERVED, Fields, Numbers, Typed
 
 SPLITS = (1, 2, 4, 8, 16)
 # That a multiprocessor runs at once.
@@ -30,7 +34,7 @@ CACHED_RATE = 64.0
 
 
 @dataclass(frozen=True)
-class DenseGeometry:
+class DenseGeometry(Typed):
     """A product as the kernel computes it; sizes and pitches are in stored numbers.
 
     deep_a, deep_b: whether stored rows run along the depth. counted: columns that are no padding.
@@ -58,16 +62,6 @@ class DenseGeometry:
         return cls(*sizes, not transpose_a, transpose_b, c.shape[1], a.dtype, c.dtype)
 
     @property
-    def chunk(self) -> int:
-        """Numbers in 16 bytes."""
-        return 16 // self.item
-
-    @property
-    def item(self) -> int:
-        """Bytes of a number of the operands."""
-        return 2 if self.dtype == BFLOAT else 4
-
-    @property
     def fits(self) -> bool:
         """Whether every load is of 16 bytes of one row."""
         a, b, _ = self.pitches
@@ -83,22 +77,42 @@ class DenseGeometry:
 
 
 @dataclass(frozen=True)
-class DenseTiling:
+class ProductTiling(Fields):
+    """One way to share out a product by a kernel."""
+
+    kernel: ClassVar[str]
+    # How many numbers name one.
+    lengths: ClassVar[tuple[int, ...]]
+
+    geometry: DenseGeometry
+
+    @classmethod
+    def named(cls, geometry: DenseGeometry, values: Sequence[int]) -> Self:
+        """The one of these numbers, as ``of``. Raises ValueError if it is none."""
+        if len(values) in cls.lengths:
+            found = cls.of(geometry, values)
+            if found.sound:
+                return found
+        shown = "-".join(map(str, values))
+        raise ValueError(f"{cls.kernel}: the tuning's tiling {shown} is unknown")
+
+    @abstractmethod
+    def grid(self) -> tuple[int, int]:
+        """Blocks: groups of columns, groups of rows."""
+
+
+@dataclass(frozen=True)
+class DenseTiling(ProductTiling):
     """One way to share out a product: sixteens of rows and eights of columns of a warp, warps that
     share the depth, and warps of a block side by side along rows and along columns."""
 
-    geometry: DenseGeometry
+    kernel, lengths = "tensor_dense", (3, 5)
+
     a_tiles: int
     b_tiles: int
     split: int
     a_warps: int = 1
     b_warps: int = 1
-
-    @property
-    def numbers(self) -> Numbers:
-        """What the kernel is compiled with."""
-        names = ("A_TILES", "B_TILES", "SPLIT", "A_WARPS", "B_WARPS")
-        return {name: int(getattr(self, name.lower())) for name in names}
 
     @property
     def parts(self) -> int:
@@ -107,7 +121,6 @@ class DenseTiling:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return 32 * self.split * self.parts
 
     @property
@@ -117,7 +130,6 @@ class DenseTiling:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory of a block: SHARED_BYTES."""
         return 128 * self.sums * self.split * self.parts if self.split > 1 else 0
 
     @property
@@ -141,7 +153,6 @@ class DenseTiling:
 
     @property
     def sound(self) -> bool:
-        """Whether the kernel can be compiled and launched like this."""
         g = self.geometry
         return (
             min(self.a_tiles, self.b_tiles, self.a_warps, self.b_warps) > 0
@@ -156,7 +167,6 @@ class DenseTiling:
         )
 
     def grid(self) -> tuple[int, int]:
-        """Blocks: groups of columns, groups of rows."""
         g = self.geometry
         wide, tall = 8 * self.b_tiles * self.b_warps, 16 * self.a_tiles * self.a_warps
         return ceil_div(g.columns, wide), ceil_div(g.rows, tall)
@@ -200,16 +210,6 @@ def dense_tilings(
     others = [each for each in found if each not in alone][: most - len(alone)]
     kept = {*alone, *others}
     return tuple(each for each in found if each in kept)
-
-
-def named(geometry: DenseGeometry, values: Sequence[int]) -> DenseTiling:
-    """The one of these numbers, in the order of ``numbers``. Raises ValueError if it is none."""
-    if len(values) in (3, 5):
-        found = DenseTiling(geometry, *values)
-        if found.sound:
-            return found
-    shown = "-".join(map(str, values))
-    raise ValueError(f"tensor_dense: the tuning's tiling {shown} is unknown")
 
 
 def _every(g: DenseGeometry) -> Iterator[DenseTiling]:

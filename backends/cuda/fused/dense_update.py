@@ -23,7 +23,7 @@ from ..libraries.layout import FLOAT, Layout
 from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
 from .pattern import defines
-from .update_tilings import UpdateTiling, named, update_tilings
+from .update_tilings import UpdateTiling, update_tilings
 
 FILE, NAME = "dense_update.cu", "dense_update"
 
@@ -50,7 +50,7 @@ class DenseUpdate(DenseCandidates[UpdateTiling]):
     Raises ValueError, too, if the kernel does not take the product.
     """
 
-    file = NAME
+    file, tiling = NAME, UpdateTiling
 
     def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
         following = follower(b.graph, op)
@@ -58,9 +58,6 @@ class DenseUpdate(DenseCandidates[UpdateTiling]):
             raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")
         self._update, self._which = following
         super().__init__(b, op, ends, chosen)
-
-    def _known(self, values: Sequence[int]) -> UpdateTiling:
-        return named(self._geometry, values)
 
     def _promising(self) -> Sequence[UpdateTiling]:
         return update_tilings(self._geometry, CANDIDATES, self._b.stream.processors)

@@ -117,13 +117,16 @@ def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     items = positions * ceil_div(filters, 4)
     block = min(FORWARD_SIZES, key=lambda t: (padded(items, t), -t))
     split = conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64
-    names = (
-        "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU BLOCK WARPS SPLIT"
-    )
+    shape = {"BLOCK": block, "WARPS": min((filters + 1) // 2, MOST_WARPS), "SPLIT": 1 + split}
+    return _geometry(conv, pool, stored) | shape
+
+
+def _geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+    """What all modules are compiled with."""
+    names = "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU"
     numbers = (
-        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
-        *(*pool.y.shape[2:], int(conv.activation == "relu"), block),
-        *(min((filters + 1) // 2, MOST_WARPS), 2 if split else 1),
+        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], conv.w.shape[0], stored),
+        *(*pool.y.shape[2:], int(conv.activation == "relu")),
     )
     return dict(zip(names.split(), numbers, strict=True))
 
@@ -137,13 +140,8 @@ def _tensor_numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     every = range(groups, TENSOR_WARPS + 1, groups)
     # As few warps as take no longer.
     warps = min(every, key=lambda count: (ceil_div(ceil_div(units, split), count // groups), count))
-    names = "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU"
-    numbers = (
-        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
-        *(*pool.y.shape[2:], int(conv.activation == "relu")),
-    )
-    shape = dict(zip(names.split(), numbers, strict=True))
-    return shape | {"WARPS": warps, "OCTETS": ceil_div(octets, groups), "SPLIT": split}
+    shape = {"WARPS": warps, "OCTETS": ceil_div(octets, groups), "SPLIT": split}
+    return _geometry(conv, pool, stored) | shape
 
 
 def _tensor_bytes(values: dict[str, int]) -> int:

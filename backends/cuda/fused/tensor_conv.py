@@ -21,7 +21,7 @@ from ..binding.bind import Arithmetic, Binder
 from ..binding.buffer import Buffer
 from ..binding.decisions import Maxima, Spread
 from ..binding.wide import kind_of
-from ..libraries.candidates import Compiled
+from ..libraries.candidates import Candidates, Compiled
 from ..libraries.conv_check import is_right
 from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import BFLOAT
@@ -363,11 +363,13 @@ def large(ends: Mapping[str, Buffer]) -> bool:
 
 
 class Way(NamedTuple):
-    """A kernel's candidates, and what choices of them begin with: alone, and with a max-pool."""
+    """A kernel's candidates, and what choices of them begin with: alone, and with a max-pool, or
+    another gradient, in its kernel. ``slopes``: whether that may be an activation's."""
 
     alone: str
     pooled: str
-    make: type[Convolving]
+    make: Callable[..., Candidates]
+    slopes: bool = True
 
 
 def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]) -> list[Way]:

@@ -14,7 +14,7 @@ from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import Layout
 from ..libraries.runtime import address_of, cuda_api
 from .dense_candidates import CANDIDATES, DenseCandidates, Ends, Packed, takes
-from .dense_tilings import DenseTiling, dense_tilings, named
+from .dense_tilings import DenseTiling, dense_tilings
 from .pattern import defines
 
 FILE, NAME = "tensor_dense.cu", "tensor_dense"
@@ -26,15 +26,12 @@ class TensorDense(DenseCandidates[DenseTiling]):
     Raises ValueError, too, if choices name it for a product that it does not take.
     """
 
-    file = NAME
+    file, tiling = NAME, DenseTiling
 
     def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
         if chosen is not None and not takes(op, ends, b.arithmetic):
             raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")
         super().__init__(b, op, ends, chosen)
-
-    def _known(self, values: Sequence[int]) -> DenseTiling:
-        return named(self._geometry, values)
 
     def _promising(self) -> Sequence[DenseTiling]:
         return dense_tilings(self._geometry, CANDIDATES, self._b.stream.processors)

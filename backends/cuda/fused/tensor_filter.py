@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....graph.ops import ActivationBackward, Conv2dBackwardFilter
 from ..binding.bind import Binder
@@ -19,6 +19,7 @@ from .tensor_conv import (
     WARPGROUPS,
     Pointers,
     TensorCores,
+    Way,
     large,
 )
 from .tilings import AnyTiling
@@ -134,24 +135,11 @@ class WarpgroupFilter(_Filter[WarpgroupFilterTiling]):
 Summing = TensorFilter | WarpgroupFilter
 
 
-class FilterWay(NamedTuple):
-    """A kernel's candidates, and what choices of them begin with: alone, and with the gradient
-    behind it in its kernel."""
-
-    alone: str
-    pooled: str
-    make: type[Summing]
-
-    def goes(self, spread: Spread | None) -> bool:
-        """Whether the kernel computes that gradient on the way."""
-        return spread is not None and (self.make is TensorFilter or not sloped(spread))
-
-
-def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[FilterWay]:
+def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[Way]:
     """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
-    found, x = [FilterWay(TENSOR, POOLED, TensorFilter)], ends["x"].layout
+    found, x = [Way(TENSOR, POOLED, TensorFilter)], ends["x"].layout
     if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
-        found.append(FilterWay(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupFilter))
+        found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupFilter, slopes=False))
     return found
 
 

@@ -30,17 +30,9 @@ RESERVED = 1 << 10
 SHAPES, OF_A_SHAPE = 48, 2
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """A convolution as a kernel computes it, of x (C, H, W) to y (K, rows, columns) as stored.
+class Typed:
+    """What is computed of numbers of a type."""
 
-    data: the gradient of pictures; x is the gradient of the output then. dtype: of x and y.
-    """
-
-    x: Shape
-    y: Shape
-    window: Window
-    data: bool
     dtype: str
 
     @property
@@ -52,6 +44,20 @@ class Geometry:
     def item(self) -> int:
         """Bytes of a number."""
         return 2 if self.dtype == BFLOAT else 4
+
+
+@dataclass(frozen=True)
+class Geometry(Typed):
+    """A convolution as a kernel computes it, of x (C, H, W) to y (K, rows, columns) as stored.
+
+    data: the gradient of pictures; x is the gradient of the output then. dtype: of x and y.
+    """
+
+    x: Shape
+    y: Shape
+    window: Window
+    data: bool
+    dtype: str
 
     @property
     def chunks(self) -> int:
@@ -131,10 +137,9 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cut(ABC):
-    """One way to cut the loops of a kernel; its fields are what the kernel is compiled with."""
-
-    geometry: Geometry
+class Fields(ABC):
+    """One way to cut the loops of a kernel; its fields, behind the geometry, are what the kernel is
+    compiled with."""
 
     @property
     def numbers(self) -> Numbers:
@@ -143,7 +148,7 @@ class Cut(ABC):
         return {name.upper(): int(getattr(self, name)) for name in names}
 
     @classmethod
-    def of(cls, geometry: Geometry, values: Sequence[int]) -> Self:
+    def of(cls, geometry: object, values: Sequence[int]) -> Self:
         """The one of these numbers, in the order of ``numbers``. Raises TypeError if they are too
         many or too few."""
         made: Callable[..., Self] = cls
@@ -152,7 +157,7 @@ class Cut(ABC):
     @property
     @abstractmethod
     def sound(self) -> bool:
-        """Whether units fill the tile."""
+        """Whether the kernel can be compiled and launched like this."""
 
     @property
     @abstractmethod
@@ -163,6 +168,13 @@ class Cut(ABC):
     @abstractmethod
     def shared(self) -> int:
         """Bytes of shared memory of a block: SHARED_BYTES."""
+
+
+@dataclass(frozen=True)
+class Cut(Fields):
+    """One of a convolution."""
+
+    geometry: Geometry
 
     @property
     @abstractmethod
@@ -189,6 +201,7 @@ class Modelled(Cut):
         """What the model of the time knows."""
 
 
+AnyFields = TypeVar("AnyFields", bound=Fields)
 AnyTiling = TypeVar("AnyTiling", bound=Cut)
 AnyModelled = TypeVar("AnyModelled", bound=Modelled)
 
@@ -216,24 +229,28 @@ def best(
 ) -> tuple[AnyModelled, ...]:
     """The best variants of the best shapes, few of each."""
     first = ranked(shapes, n, processors)[:SHAPES]
-    kept: list[AnyModelled] = []
-    seen: Counter[tuple[int, ...]] = Counter()
-    for tiling in ranked((v for shape in first for v in variants(shape)), n, processors):
-        shape = tiling.shape
-        if seen[shape] < OF_A_SHAPE and len(kept) < most:
-            seen[shape] += 1
-            kept.append(tiling)
-    return tuple(kept)
+    every = ranked((v for shape in first for v in variants(shape)), n, processors)
+    return few_of_each(every, lambda tiling: tiling.shape, OF_A_SHAPE)[:most]
 
 
 def ranked(every: Iterable[AnyModelled], n: int, processors: Processors) -> list[AnyModelled]:
     """Those that fit, the fastest by the model first."""
-    found = [
-        (tiling.work(n, processors).clocks(processors.count, tiling.rates), at, tiling)
-        for at, tiling in enumerate(every)
-        if fits(tiling, processors)
-    ]
-    return [tiling for *_, tiling in sorted(found, key=lambda each: each[:2])]
+    return sorted(
+        (tiling for tiling in every if fits(tiling, processors)),
+        key=lambda each: each.work(n, processors).clocks(processors.count, each.rates),
+    )
+
+
+def few_of_each(
+    every: Iterable[AnyFields], shape: Callable[[AnyFields], object], few: int
+) -> tuple[AnyFields, ...]:
+    """The first few of each shape, in their order."""
+    seen, kept = Counter[object](), list[AnyFields]()
+    for each in every:
+        seen[shape(each)] += 1
+        if seen[shape(each)] <= few:
+            kept.append(each)
+    return tuple(kept)
 
 
 def sizes_of_parts(size: int, into: Iterable[int]) -> list[int]:

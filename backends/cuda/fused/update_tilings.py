@@ -5,8 +5,7 @@ The names are those of the kernel.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
@@ -14,8 +13,8 @@ from ....common.records import dataclass
 from ..libraries.kernels import THREADS
 from ..libraries.layout import ceil_div
 from ..libraries.runtime import Processors
-from .dense_tilings import CACHED_RATE, LATENCY, LAUNCH, RATE, DenseGeometry
-from .tilings import RESERVED, Numbers
+from .dense_tilings import CACHED_RATE, LATENCY, LAUNCH, RATE, DenseGeometry, ProductTiling
+from .tilings import RESERVED, few_of_each
 
 # Rows and columns of a warp, samples of a stage that it takes, bytes beside a line's numbers.
 SIDE, SHARE, PADS = 32, 16, {2: 16, 4: 32}
@@ -28,25 +27,19 @@ TURN = {2: 16.0, 4: 34.0}
 
 
 @dataclass(frozen=True)
-class UpdateTiling:
+class UpdateTiling(ProductTiling):
     """One way to share out a product: parts of 32 by 32 of a block, warps that share the depth of
     each, and stages of the depth that are in shared memory at once."""
 
-    geometry: DenseGeometry
+    kernel, lengths = "dense_update", (4,)
+
     down: int
     across: int
     split: int
     stages: int
 
     @property
-    def numbers(self) -> Numbers:
-        """What the kernel is compiled with."""
-        names = ("DOWN", "ACROSS", "SPLIT", "STAGES")
-        return {name: int(getattr(self, name.lower())) for name in names}
-
-    @property
     def threads(self) -> int:
-        """Of a block."""
         return 32 * self.down * self.across * self.split
 
     @property
@@ -61,7 +54,6 @@ class UpdateTiling:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory of a block: SHARED_BYTES."""
         tall, wide = self.sides
         item = self.geometry.item
         stage = SHARE * self.split * ((tall + wide) * item + 2 * PADS[item])
@@ -69,7 +61,6 @@ class UpdateTiling:
 
     @property
     def sound(self) -> bool:
-        """Whether the kernel can be compiled and launched like this."""
         numbers = (self.down, self.across, self.split, self.stages)
         return (
             min(numbers) > 0
@@ -80,7 +71,6 @@ class UpdateTiling:
         )
 
     def grid(self) -> tuple[int, int]:
-        """Blocks: groups of columns, groups of rows."""
         tall, wide = self.sides
         return ceil_div(self.geometry.columns, wide), ceil_div(self.geometry.rows, tall)
 
@@ -106,23 +96,10 @@ def update_tilings(
 ) -> tuple[UpdateTiling, ...]:
     """The ``most`` promising ways, the best first; none if nothing fits."""
     fitting = [each for each in _every(geometry) if each.shared + RESERVED <= processors.shared]
-    taken, shapes = list[UpdateTiling](), Counter[tuple[int, int]]()
-    for each in sorted(fitting, key=lambda each: each.clocks(processors)):
-        # The model says less of how a shape is cut than of the shapes.
-        shapes[each.sides] += 1
-        if shapes[each.sides] <= OF_A_SHAPE or most > len(fitting):
-            taken.append(each)
-    return tuple(taken[:most])
-
-
-def named(geometry: DenseGeometry, values: Sequence[int]) -> UpdateTiling:
-    """The one of these numbers, in the order of ``numbers``. Raises ValueError if it is none."""
-    if len(values) == 4:
-        found = UpdateTiling(geometry, *values)
-        if found.sound:
-            return found
-    shown = "-".join(map(str, values))
-    raise ValueError(f"dense_update: the tuning's tiling {shown} is unknown")
+    fitting.sort(key=lambda each: each.clocks(processors))
+    # The model says less of how a shape is cut than of the shapes.
+    few = OF_A_SHAPE if most <= len(fitting) else most
+    return few_of_each(fitting, lambda each: each.sides, few)[:most]
 
 
 def _every(g: DenseGeometry) -> Iterator[UpdateTiling]:

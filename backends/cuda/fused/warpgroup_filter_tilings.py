@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from itertools import product
+from operator import attrgetter
 
 from ....common.records import dataclass
 from ..libraries.layout import BFLOAT, ceil_div, padded
 from ..libraries.runtime import Processors
 from .filter_tilings import most_slices
-from .tilings import Cut, Geometry, fits, sizes_of_parts
+from .tilings import Cut, Geometry, few_of_each, fits, sizes_of_parts
 from .warpgroup_tilings import LEAST, MOST_OCTETS, OCTET
 
 # Filters of a block: rows of a product.
@@ -160,12 +160,6 @@ def warpgroup_filter_tilings(
         )
     ]
     found = [each for each in every if fits(each, processors)]
-    order = sorted(range(len(found)), key=lambda at: (found[at].clocks(n, processors), at))
-    kept: list[WarpgroupFilterTiling] = []
-    seen: Counter[tuple[int, ...]] = Counter()
-    for way in (found[at] for at in order):
-        shape = (way.octets, way.tap_columns, way.teams, way.resident)
-        if seen[shape] < OF_A_SHAPE and len(kept) < most:
-            seen[shape] += 1
-            kept.append(way)
-    return tuple(kept)
+    found.sort(key=lambda way: way.clocks(n, processors))
+    shape = attrgetter("octets", "tap_columns", "teams", "resident")
+    return few_of_each(found, shape, OF_A_SHAPE)[:most]

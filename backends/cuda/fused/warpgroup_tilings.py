@@ -127,6 +127,5 @@ def warpgroup_tilings(
         )
         if 4 * bundle * height <= MOST_SUMS
     ]
-    found = [each for each in every if fits(each, processors)]
-    order = sorted(range(len(found)), key=lambda at: (found[at].clocks(n, processors), at))
-    return tuple(found[at] for at in order[:most])
+    found = (each for each in every if fits(each, processors))
+    return tuple(sorted(found, key=lambda each: each.clocks(n, processors))[:most])

@@ -72,7 +72,7 @@ def is_exact(
 
 def _given(kind: Kind, operands: Mapping[str, Operand], factors: Factors) -> dict[str, Any]:
     """Device arrays: the operands with products of these factors, all else with 0."""
-    arrays = {name: operand.array(0.0) for name, operand in operands.items()}
+    arrays = {name: operand.zeros() for name, operand in operands.items()}
     for name in ("x", "w", "y"):
         if name != OUTPUT[kind]:
             sizes = operands[name].sizes

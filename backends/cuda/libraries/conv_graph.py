@@ -37,8 +37,8 @@ class ConvGraph(Candidates):
         exact: bool = False,
         deterministic: bool = True,
     ) -> None:
-        how = {"relu": relu, "exact": exact, "deterministic": deterministic}
-        spec = ConvSpec(kind, tuple(operands.items()), window, **how)
+        given = (kind, tuple(operands.items()), window)
+        spec = ConvSpec(*given, relu=relu, exact=exact, deterministic=deterministic)
         # First, so that they are freed before the library, with which the handle may go.
         self._made: ConvPlans | None = None
         self._restored: RestoredPlan | None = None
@@ -47,12 +47,8 @@ class ConvGraph(Candidates):
         self._library, self.stream = library, library.stream
         self._verdicts = library.verdicts_of(spec)
         self._failed: set[int] = set()
-        self._kind, self._window = kind, window
         self._operands = dict(operands)
-        self._exact = exact
-        self._deterministic = deterministic
         self.shown = spec.shown()
-        self.output = OUTPUT[kind]
         self.plan_name = ""
         self._ends: dict[str, int] = {}
         self._workspace = 0
@@ -103,7 +99,7 @@ class ConvGraph(Candidates):
 
     def _keep(self) -> None:
         verified = self._verdicts.get(self.plan, False)
-        self._library.keep_plan(self._plans, self._wanted, self.plan, verified)
+        self._library.files.keep(self._plans, self._wanted, self.plan, verified)
 
     def _first(self, like: str) -> int:
         workspace, every = None, range(self.plans())
@@ -171,9 +167,9 @@ class ConvGraph(Candidates):
         memory = (workspace, self._plans.workspace_bytes(index))
         with cupy_on(self.stream):
             return (
-                is_right(self._kind, self._operands, self._window, run, memory)
-                and (not self._deterministic or self._repeats(run))
-                and (not self._exact or self._is_exact(run))
+                is_right(self._spec.kind, self._operands, self._spec.window, run, memory)
+                and (not self._spec.deterministic or self._repeats(run))
+                and (not self._spec.exact or self._is_exact(run))
             )
 
     def _try(self, index: int, workspace: int, pointers: Mapping[str, int]) -> None:
@@ -181,10 +177,11 @@ class ConvGraph(Candidates):
 
     def _repeats(self, run: Run) -> bool:
         arrays = {name: operand.noise() for name, operand in self._operands.items()}
-        return gives_equal_bits(partial(run, addresses(arrays)), arrays[self.output])
+        return gives_equal_bits(partial(run, addresses(arrays)), arrays[OUTPUT[self._spec.kind]])
 
     def _is_exact(self, run: Run) -> bool:
-        return is_exact(self._kind, self._operands, self._window, run, self._spec.relu)
+        spec = self._spec
+        return is_exact(spec.kind, self._operands, spec.window, run, spec.relu)
 
     def _refused(self, reason: str) -> CudnnError:
         return self._spec.refusal(RuntimeError(reason))

@@ -138,10 +138,6 @@ class Cudnn(SharedLibrary):
         make = partial(self.files.restored, self.handle, spec, wanted)
         return _kept(self.restored, (spec, wanted), make)
 
-    def keep_plan(self, plans: ConvPlans, wanted: int | None, plan: int, verified: bool) -> None:
-        """Keep a plan for other processes."""
-        self.files.keep(plans, wanted, plan, verified)
-
     def verdicts_of(self, spec: ConvSpec) -> dict[int, bool]:
         """For each plan of a convolution that was tried, whether it is right and keeps what was
         asked for; to be filled."""

@@ -83,7 +83,17 @@ def source_of(file: str, formula: Formula | None = None) -> str:
 def _text(name: str) -> str:
     backend = resources.files(__package__.rpartition(".")[0])
     found = (backend / folder / name for folder in FOLDERS)
-    return next(path for path in found if path.is_file()).read_text("utf-8")
+    text = next(path for path in found if path.is_file()).read_text("utf-8")
+    return text + "".join(map(_products, range(1, 33))) if name == OF_ONE_KIND else text
+
+
+def _products(octets: int) -> str:
+    """A call of PRODUCTS of wgmma.cuh: the operands of so many octets of sums, and those behind."""
+    count = 4 * octets
+    names = ",".join(f"%{i}" for i in range(count))
+    behind = [str(i) for i in range(count, count + 7)]
+    sums = [f'"+f"(d[{i}])' for i in range(count)]
+    return f'PRODUCTS({octets}, {8 * octets}, "{names}", {", ".join([*behind, *sums])})\n'
 
 
 def _constant(option: tuple[str, bool | int | float]) -> str:

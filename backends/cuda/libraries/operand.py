@@ -28,12 +28,9 @@ class Operand:
         n, c, h, w = self.sizes
         return n * c * h * w
 
-    def array(self, value: float = 0.0) -> Any:
-        """A device array for it, filled with a value that bfloat16 holds too."""
-        if self.dtype == BFLOAT:
-            bits = cupy().asarray([value], "float32").view("uint32")[0] >> 16
-            return cupy().full(self.count, bits, "uint16")
-        return cupy().full(self.count, value, "float32")
+    def zeros(self) -> Any:
+        """A device array for it."""
+        return cupy().zeros(self.count, "uint16" if self.dtype == BFLOAT else "float32")
 
     def noise(self) -> Any:
         """A device array of normal numbers."""

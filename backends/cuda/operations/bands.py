@@ -10,9 +10,8 @@ from ...collectives import joined
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
 from ..libraries.kernels import f32
-from ..libraries.nccl import connection
 from ..libraries.runtime import address_of
-from .collectives import FILE, gather_from
+from .collectives import FILE, SENDS, gather_from, together
 
 Piece = tuple[int, int, int]
 
@@ -65,9 +64,10 @@ def _exchange(b: Binder, op: Banded, source: Buffer, target: Buffer, back: bool)
     """Send rows of ``source``, receive those of ``target``; ``back``: which is the band."""
     rows, own = _Rows(b, op), _number(op.ranks)
     others = [rank for rank in range(op.ranks) if rank != own]
-    ends = op.band.shape[2], op.window.shape[2]
-    sizes, room = ends[::-1] if back else ends, _room(op, rows.row)
-    out, into = (b.scratch(max(n, 1), "float32") for n in (room[::-1] if back else room))
+    sizes, room = (op.band.shape[2], op.window.shape[2]), _room(op, rows.row)
+    if back:
+        sizes, room = sizes[::-1], room[::-1]
+    out, into = (b.scratch(max(n, 1), "float32") for n in room)
 
     def piece(sender: int, receiver: int) -> Piece:
         """The first row at the sender, that at the receiver, and the number of rows."""
@@ -81,16 +81,8 @@ def _exchange(b: Binder, op: Banded, source: Buffer, target: Buffer, back: bool)
         counts[rank], begin = rows.row * count, begin + rows.row * count
         found[rank] = rows.row * piece(rank, own)[2]
     if others:
-        ranks, stream = op.ranks, b.stream.cuda
-        sent, received = address_of(out), address_of(into)
-        shown = {"values": sum(counts), "ranks": ranks}
-        b.add(
-            op,
-            "NCCL",
-            "ncclSend, ncclRecv",
-            lambda: connection(ranks).trade(sent, counts, received, found, stream.ptr),
-            shown,
-        )
+        ends = address_of(out), counts, address_of(into), found
+        together(b, op, SENDS, lambda nccl, s: nccl.trade(*ends, s), sum(counts))
     begin = 0
     for rank in range(op.ranks):
         first, at, count = piece(rank, own)

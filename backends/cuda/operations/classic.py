@@ -78,7 +78,7 @@ def connect_filters_backward(b: Binder, op: ops.ConnectFiltersBackward) -> None:
     """Which plane of the filters each pair is."""
     planes = b.numbers(*(o * op.dfilters.shape[1] + c for o, c in op.pairs))
     numbers = (op.dweights.size, prod(op.dweights.shape[1:]), planes)
-    _kernel(b, op, "connect_backward", [b.floats(op.dfilters)], op.dweights, *numbers)
+    _kernel(b, op, "connect", [b.floats(op.dfilters)], op.dweights, *numbers)
 
 
 def _centres(b: Binder, op: ops.Rbf | ops.RbfBackward) -> Any:

@@ -11,6 +11,7 @@ from ....graph.ops import (
     AddMetrics,
     AllGather,
     AllReduce,
+    Banded,
     Exchange,
     ExchangeUnits,
     ExchangeUnitsBackward,
@@ -30,11 +31,12 @@ from ..libraries.runtime import address_of
 from .peers import sum_in_memory
 
 FILE = "collectives.cu"
+SENDS = "ncclSend, ncclRecv"
 
 
-def _together(
+def together(
     b: Binder,
-    op: AllReduce | AllGather | Exchange,
+    op: AllReduce | AllGather | Banded | Exchange,
     function: str,
     does: Callable[[Nccl, int], None],
     count: int,
@@ -94,28 +96,16 @@ def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
     """Add up the values of all ranks, in place."""
     if op.ranks == 2 or not b.arithmetic.deterministic:
         at = address_of(values)
-        _together(b, op, "ncclAllReduce", lambda nccl, s: nccl.sum(at, count, s), count)
+        together(b, op, "ncclAllReduce", lambda nccl, s: nccl.sum(at, count, s), count)
         return
     each = ceil_div(count, op.ranks)
     whole, rows = (b.scratch(each * op.ranks, "float32") for _ in range(2))
     sent, received = address_of(whole), address_of(rows)
     nbytes = 4 * each
     b.kernel(op, (FILE, "copy_floats"), count, (values, whole, count))
-    _together(
-        b,
-        op,
-        "ncclSend, ncclRecv",
-        lambda nccl, s: nccl.exchange(sent, received, nbytes, s),
-        count,
-    )
+    together(b, op, SENDS, lambda nccl, s: nccl.exchange(sent, received, nbytes, s), count)
     b.kernel(op, (FILE, "add_in_pairs"), each, (rows, each, op.ranks))
-    _together(
-        b,
-        op,
-        "ncclAllGather",
-        lambda nccl, s: nccl.gather(received, sent, nbytes, s),
-        count,
-    )
+    together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather(received, sent, nbytes, s), count)
     b.kernel(op, (FILE, "copy_floats"), count, (whole, values, count))
 
 
@@ -130,7 +120,7 @@ def _gather(b: Binder, op: AllGather) -> None:
     rows = b.home(op.rows)
     at, nbytes = rows.pointer, op.rows.nbytes // op.ranks
     size = op.rows.size
-    _together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather_rows(at, nbytes, s), size)
+    together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather_rows(at, nbytes, s), size)
 
 
 @binds(SkipParts)
@@ -161,13 +151,7 @@ def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Buffer, Buffer
 def _swap(b: Binder, op: Exchange, sent: int, received: int, count: int) -> None:
     """Send every rank its share, and receive this rank's of all."""
     nbytes = 4 * count // op.ranks
-    _together(
-        b,
-        op,
-        "ncclSend, ncclRecv",
-        lambda nccl, s: nccl.exchange(sent, received, nbytes, s),
-        count,
-    )
+    together(b, op, SENDS, lambda nccl, s: nccl.exchange(sent, received, nbytes, s), count)
 
 
 def _swap_axes(
@@ -188,7 +172,7 @@ def gather_rows(b: Binder, op: GatherRows) -> None:
 def gather_from(b: Binder, op: Exchange, mine: int, rows: int, x: Tensor) -> None:
     """Gather what all ranks have of a tensor, each at its address ``mine``."""
     count, nbytes = x.size * op.ranks, x.nbytes
-    _together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather(mine, rows, nbytes, s), count)
+    together(b, op, "ncclAllGather", lambda nccl, s: nccl.gather(mine, rows, nbytes, s), count)
 
 
 @binds(GatherRowsBackward)

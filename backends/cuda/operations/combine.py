@@ -83,11 +83,17 @@ def _new(b: Binder, tensor: Tensor, dtype: str) -> Layout:
 
 
 def _rows(
-    b: Binder, op: Op, source: Tensor, target: Buffer, kernel: str, count: int, *begins: int
+    b: Binder,
+    op: Op,
+    source: Tensor,
+    target: Buffer,
+    count: int,
+    begins: tuple[int, int] = (0, 0),
+    wide: int | None = None,
 ) -> None:
-    """Launch a kernel over this many channels of the source, in fours if possible.
+    """Copy this many channels of the source, in fours if possible, and zeros behind them.
 
-    begins: the first channel of the source, and of the target.
+    begins: the first channel of the source, and of the target; ``wide``: channels that are written.
     """
     a, y = _side_by_side(b, source, target.layout.dtype), target.layout
     near = b.want(source, a)
@@ -95,13 +101,14 @@ def _rows(
     unit = inner(a)
     xs, ys = a.columns * unit, y.columns * unit
     rows = a.size // xs
-    numbers = [count * unit, xs, ys, *(begin * unit for begin in begins)]
-    name = f"{kernel}_columns"
+    written = count if wide is None else wide
+    numbers = [count * unit, written * unit, xs, ys, *(begin * unit for begin in begins)]
+    name = "copy_columns"
     if all(number % 4 == 0 for number in numbers):
-        name, numbers = f"{kernel}_fours", [number // 4 for number in numbers]
-    arguments = (near, target, np.uint32(rows), np.uint32(numbers[0]), *numbers[1:])
-    threads, shown = rows * numbers[0 if begins else 2], {"from": source.name, "channels": count}
-    b.kernel(op, ("combine.cu", name, target.dtype), threads, arguments, shown)
+        name, numbers = "copy_fours", [number // 4 for number in numbers]
+    arguments = (near, target, *map(np.uint32, (rows, *numbers[:2])), *numbers[2:])
+    shown = {"from": source.name, "channels": count}
+    b.kernel(op, ("combine.cu", name, target.dtype), rows * numbers[1], arguments, shown)
 
 
 @binds(ops.Concat)
@@ -109,20 +116,20 @@ def concat(b: Binder, op: ops.Concat) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     begin = 0
     for part in op.parts:
-        _rows(b, op, part, y, "copy", part.shape[1], 0, begin)
+        _rows(b, op, part, y, part.shape[1], (0, begin))
         begin += part.shape[1]
 
 
 @binds(ops.Slice)
 def slice_channels(b: Binder, op: ops.Slice) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
-    _rows(b, op, op.x, y, "copy", op.y.shape[1], op.begin, 0)
+    _rows(b, op, op.x, y, op.y.shape[1], (op.begin, 0))
 
 
 @binds(ops.PadChannels)
 def pad_channels(b: Binder, op: ops.PadChannels) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
-    _rows(b, op, op.x, y, "pad", op.x.shape[1])
+    _rows(b, op, op.x, y, op.x.shape[1], wide=y.layout.columns)
 
 
 # ---------------------------------------------------------------- dropout

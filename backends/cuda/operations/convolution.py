@@ -29,7 +29,8 @@ from ..fused.tensor_conv import (
     TensorConv,
     conv_of,
 )
-from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways
+from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways, sloped
+from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
@@ -168,8 +169,8 @@ def _pooled(
 
 
 def _with_pool(
-    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, make: type[Convolving]
-) -> Convolving:
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, make: Callable[..., Candidates]
+) -> Candidates:
     """The candidates for that."""
     return make(b, op, ends, "forward", behind=(pool, *kept(b, pool, ends["y"].layout)))
 
@@ -280,7 +281,7 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
             return filter_of(b, op, own, chosen.removeprefix(TENSOR)).add(op)
         for way in filter_ways(b, own):
             b.variants[key].append((way.alone, partial(way.make, b, op, own)))
-            if way.goes(spread):
+            if spread is not None and (way.slopes or not sloped(spread)):
                 through = partial(way.make, b, op, own, None, spread)
                 b.variants[key].append((way.pooled, through))
     wide = strided(b, op, own)

@@ -170,12 +170,8 @@ class _Launches:
 
 
 @binds(BatchNorm)
-def batch_norm(b: Binder, op: BatchNorm) -> None:
-    _forward(b, op, op, None)
-
-
 @binds(BatchNormInference)
-def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
+def batch_norm(b: Binder, op: BatchNorm | BatchNormInference) -> None:
     _forward(b, op, op, None)
 
 

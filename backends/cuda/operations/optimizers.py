@@ -123,25 +123,27 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     _launch(b, op, kernel, kind, op.parameters, row, arguments, shown, live, **compiled)
 
 
-@binds(Average)
-def average(b: Binder, op: Average) -> None:
+def _beside(
+    b: Binder, op: Average | Mask, name: str, others: Sequence[Tensor], *given: Any, **shown: object
+) -> None:
+    """A launch over the values, each with another tensor that lies as it does."""
+
     def row(i: int, home: Buffer) -> tuple[Any, ...]:
         copy = b.store.bf16_pointer(op.values[i])
-        return like(b, op.averages[i], home), home.pointer, copy, home.layout.size, 0
+        return like(b, others[i], home), home.pointer, copy, home.layout.size, 0
 
-    arguments = (b.data(op.decays), op.step, op.pull)
-    shown = {"tensors": len(op.values), "pull": op.pull}
-    _launch(b, op, (FILE, "average"), _MEAN, op.values, row, arguments, shown)
+    details = {"tensors": len(op.values), **shown}
+    _launch(b, op, (FILE, name), _MEAN, op.values, row, given, details)
+
+
+@binds(Average)
+def average(b: Binder, op: Average) -> None:
+    _beside(b, op, "average", op.averages, b.data(op.decays), op.step, op.pull, pull=op.pull)
 
 
 @binds(Mask)
 def mask(b: Binder, op: Mask) -> None:
-    def row(i: int, home: Buffer) -> tuple[Any, ...]:
-        copy = b.store.bf16_pointer(op.values[i])
-        return like(b, op.masks[i], home), home.pointer, copy, home.layout.size, 0
-
-    shown = {"tensors": len(op.values)}
-    _launch(b, op, (FILE, "mask"), _MEAN, op.values, row, (), shown)
+    _beside(b, op, "mask", op.masks)
 
 
 @binds(Accumulate)

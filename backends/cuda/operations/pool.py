@@ -193,9 +193,6 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
         return b.kernel(op, kernel, groups, ends, _shown(op, like), defines=fixed)
     x = b.want(op.x, large) if op.x is not None else dy
     pool, shown = _numbers(b, op, large, small), _shown(op, like)
-    if _disjoint(op):
-        kernel = ("pool.cu", "pool_backward_disjoint", dtype)
-        return b.kernel(op, kernel, small.size, (x, dy, dx, i64(small.size), pool), shown)
     y = b.want(op.y, small) if op.y is not None else dy
     every = (x, y, dy, dx, i64(large.size), pool)
     return b.kernel(op, ("pool.cu", "pool_backward", dtype), large.size, every, shown)

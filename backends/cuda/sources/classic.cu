@@ -48,21 +48,13 @@ KERNEL channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
     if (threadIdx.x == 0) ds[channel] = factor * sum;
 }
 
-// Every plane of filters is that of a pair's weights, or zero where pairs[plane] is -1.
-KERNEL connect(const float* weights, float* filters, int size, int area,
-               const int* pairs) {
+// Plane k of `to` is plane planes[k] of `from`, or zero where that is -1.
+KERNEL connect(const float* from, float* to, int size, int area, const int* planes) {
     enter();
     LINEAR(i, size) {
-        int pair = pairs[i / area];
-        filters[i] = pair < 0 ? 0.0f : weights[(i64)pair * area + i % area];
+        int plane = planes[i / area];
+        to[i] = plane < 0 ? 0.0f : from[(i64)plane * area + i % area];
     }
-}
-
-// dweights[k] = dfilters[planes[k]].
-KERNEL connect_backward(const float* dfilters, float* dweights, int size, int area,
-                        const int* planes) {
-    enter();
-    LINEAR(i, size) dweights[i] = dfilters[(i64)planes[i / area] * area + i % area];
 }
 
 // y[n,k] = minus the squared distance of x[n] from centre k.

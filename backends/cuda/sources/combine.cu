@@ -50,45 +50,31 @@ KERNEL scale(const T* x, T* __restrict__ y, i64 size, float factor) {
     if (blockIdx.x == 0 && last < size) put(y + last, get(x[last]) * factor);
 }
 
-// y[row][to + i] = x[row][from + i], i < count: rows of xs and ys stored elements.
-KERNEL copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+// y[row][to + i] = x[row][from + i] for i < count, zero for i up to `wide`: rows of xs and ys stored
+// elements, all of these numbers counted in `each`.
+template <int each>
+INLINE void copy_rows(const T* x, T* y, unsigned rows, unsigned count, unsigned wide, int xs, int ys,
+                      int from, int to) {
+    enter();
+    SHORT_LINEAR(unsigned, i, rows * wide) {
+        const unsigned row = i / wide, column = i - row * wide;
+        const bool exists = column < count;
+        const T* in = x + ((i64)row * xs + from + column) * each;
+        T* out = y + ((i64)row * ys + to + column) * each;
+        if constexpr (each == 4) put4(out, exists ? get4(in) : make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+        else *out = exists ? *in : T(0);
+    }
+}
+
+KERNEL copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, unsigned wide, int xs,
                     int ys, int from, int to) {
-    enter();
-    SHORT_LINEAR(unsigned, i, rows * count) {
-        unsigned row = i / count, column = i - row * count;
-        y[(i64)row * ys + to + column] = x[(i64)row * xs + from + column];
-    }
+    copy_rows<1>(x, y, rows, count, wide, xs, ys, from, to);
 }
 
-// The same where everything is a multiple of four: sizes count fours.
-KERNEL copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+// Where all of these numbers are multiples of four.
+KERNEL copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, unsigned wide, int xs,
                   int ys, int from, int to) {
-    enter();
-    SHORT_LINEAR(unsigned, i, rows * count) {
-        unsigned row = i / count, column = i - row * count;
-        put4(y + ((i64)row * ys + to + column) * 4, get4(x + ((i64)row * xs + from + column) * 4));
-    }
-}
-
-// y[row][i] = x[row][i] for i < count, zero for the rest of the row: rows of xs and ys elements.
-KERNEL pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                   int ys) {
-    enter();
-    SHORT_LINEAR(unsigned, i, rows * ys) {
-        unsigned row = i / ys, column = i - row * ys;
-        y[i] = column < count ? x[(i64)row * xs + column] : (T)0;
-    }
-}
-
-// The same where everything is a multiple of four: sizes count fours.
-KERNEL pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                 int ys) {
-    enter();
-    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    SHORT_LINEAR(unsigned, i, rows * ys) {
-        unsigned row = i / ys, column = i - row * ys;
-        put4(y + (i64)i * 4, column < count ? get4(x + ((i64)row * xs + column) * 4) : none);
-    }
+    copy_rows<4>(x, y, rows, count, wide, xs, ys, from, to);
 }
 
 // mask = 1 where the word of an element is at least the threshold, y = scale x mask. Element e is

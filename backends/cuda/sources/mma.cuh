@@ -32,30 +32,20 @@ INLINE void arrived_but() {
 }
 // `count` matrices of 8 rows of 16 bytes; lane 8 i + k brings the address of row k of matrix i, and
 // gets of each the 4 bytes at row lane / 4, place lane % 4. turned: of the transposes, of 2 bytes.
+#define LOAD_MATRICES(kind) \
+    if constexpr (count == 4) \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" kind ".shared.b16 {%0,%1,%2,%3}, [%4];" \
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at)); \
+    if constexpr (count == 2) \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2" kind ".shared.b16 {%0,%1}, [%2];" \
+                     : "=r"(r[0]), "=r"(r[1]) : "r"(at)); \
+    if constexpr (count == 1) \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x1" kind ".shared.b16 {%0}, [%1];" \
+                     : "=r"(r[0]) : "r"(at))
 template <int count, bool turned = false>
 INLINE void matrices(u32* r, u32 at) {
-    if constexpr (count == 4 && !turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(at));
-    if constexpr (count == 2 && !turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-                     : "=r"(r[0]), "=r"(r[1])
-                     : "r"(at));
-    if constexpr (count == 1 && !turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(at));
-    if constexpr (count == 4 && turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(at));
-    if constexpr (count == 2 && turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-                     : "=r"(r[0]), "=r"(r[1])
-                     : "r"(at));
-    if constexpr (count == 1 && turned)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                     : "=r"(r[0])
-                     : "r"(at));
+    if constexpr (turned) { LOAD_MATRICES(".trans"); }
+    else { LOAD_MATRICES(""); }
 }
 
 INLINE u32 shared_word(u32 at) {

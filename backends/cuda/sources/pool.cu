@@ -85,35 +85,3 @@ KERNEL pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size,
         put(dx + i, sum);
     }
 }
-
-// The same where windows neither overlap nor reach into padding: a thread owns one window, and the
-// last of a row or column also clears the pixels that no window covers.
-KERNEL pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
-                              const Pool* pool) {
-    enter();
-    const Pool p = *pool;
-    LINEAR(i, size) {
-        const auto [sample, channel, row, column] = place(p, i, p.rows, p.columns);
-        int top = row * p.stride_h, left = column * p.stride_w;
-        int bottom = row == p.rows - 1 ? p.height : top + p.stride_h;
-        int right = column == p.columns - 1 ? p.width : left + p.stride_w;
-        int pixel = p.nhwc ? p.channels : 1, line = pixel * p.width;
-        i64 corner = at(p, sample, channel, top, left, p.height, p.width);
-        int chosen_h = 0, chosen_w = 0;
-        if (!p.average) {
-            float best = get(x[corner]);
-            for (int h = 0; h < p.kernel_h; ++h)
-                for (int w = 0; w < p.kernel_w; ++w) {
-                    float value = get(x[corner + h * line + w * pixel]);
-                    if (value > best) best = value, chosen_h = h, chosen_w = w;
-                }
-        }
-        float gradient = get(dy[i]), share = gradient / (p.kernel_h * p.kernel_w);
-        for (int h = 0; h < bottom - top; ++h)
-            for (int w = 0; w < right - left; ++w) {
-                bool inside = h < p.kernel_h && w < p.kernel_w;
-                float value = p.average ? share : (h == chosen_h && w == chosen_w ? gradient : 0.0f);
-                put(dx + corner + h * line + w * pixel, inside ? value : 0.0f);
-            }
-    }
-}

@@ -120,126 +120,27 @@ INLINE u32 pair_equal(u32 a, u32 b) {
 template <int octets>
 struct Products;
 
-#define FOUR_SUMS(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-
-#define NAMES_1 "%0,%1,%2,%3"
-#define NAMES_2 NAMES_1 ",%4,%5,%6,%7"
-#define NAMES_3 NAMES_2 ",%8,%9,%10,%11"
-#define NAMES_4 NAMES_3 ",%12,%13,%14,%15"
-#define NAMES_5 NAMES_4 ",%16,%17,%18,%19"
-#define NAMES_6 NAMES_5 ",%20,%21,%22,%23"
-#define NAMES_7 NAMES_6 ",%24,%25,%26,%27"
-#define NAMES_8 NAMES_7 ",%28,%29,%30,%31"
-#define NAMES_9 NAMES_8 ",%32,%33,%34,%35"
-#define NAMES_10 NAMES_9 ",%36,%37,%38,%39"
-#define NAMES_11 NAMES_10 ",%40,%41,%42,%43"
-#define NAMES_12 NAMES_11 ",%44,%45,%46,%47"
-#define NAMES_13 NAMES_12 ",%48,%49,%50,%51"
-#define NAMES_14 NAMES_13 ",%52,%53,%54,%55"
-#define NAMES_15 NAMES_14 ",%56,%57,%58,%59"
-#define NAMES_16 NAMES_15 ",%60,%61,%62,%63"
-#define NAMES_17 NAMES_16 ",%64,%65,%66,%67"
-#define NAMES_18 NAMES_17 ",%68,%69,%70,%71"
-#define NAMES_19 NAMES_18 ",%72,%73,%74,%75"
-#define NAMES_20 NAMES_19 ",%76,%77,%78,%79"
-#define NAMES_21 NAMES_20 ",%80,%81,%82,%83"
-#define NAMES_22 NAMES_21 ",%84,%85,%86,%87"
-#define NAMES_23 NAMES_22 ",%88,%89,%90,%91"
-#define NAMES_24 NAMES_23 ",%92,%93,%94,%95"
-#define NAMES_25 NAMES_24 ",%96,%97,%98,%99"
-#define NAMES_26 NAMES_25 ",%100,%101,%102,%103"
-#define NAMES_27 NAMES_26 ",%104,%105,%106,%107"
-#define NAMES_28 NAMES_27 ",%108,%109,%110,%111"
-#define NAMES_29 NAMES_28 ",%112,%113,%114,%115"
-#define NAMES_30 NAMES_29 ",%116,%117,%118,%119"
-#define NAMES_31 NAMES_30 ",%120,%121,%122,%123"
-#define NAMES_32 NAMES_31 ",%124,%125,%126,%127"
-#define SUMS_1 FOUR_SUMS(0)
-#define SUMS_2 SUMS_1, FOUR_SUMS(4)
-#define SUMS_3 SUMS_2, FOUR_SUMS(8)
-#define SUMS_4 SUMS_3, FOUR_SUMS(12)
-#define SUMS_5 SUMS_4, FOUR_SUMS(16)
-#define SUMS_6 SUMS_5, FOUR_SUMS(20)
-#define SUMS_7 SUMS_6, FOUR_SUMS(24)
-#define SUMS_8 SUMS_7, FOUR_SUMS(28)
-#define SUMS_9 SUMS_8, FOUR_SUMS(32)
-#define SUMS_10 SUMS_9, FOUR_SUMS(36)
-#define SUMS_11 SUMS_10, FOUR_SUMS(40)
-#define SUMS_12 SUMS_11, FOUR_SUMS(44)
-#define SUMS_13 SUMS_12, FOUR_SUMS(48)
-#define SUMS_14 SUMS_13, FOUR_SUMS(52)
-#define SUMS_15 SUMS_14, FOUR_SUMS(56)
-#define SUMS_16 SUMS_15, FOUR_SUMS(60)
-#define SUMS_17 SUMS_16, FOUR_SUMS(64)
-#define SUMS_18 SUMS_17, FOUR_SUMS(68)
-#define SUMS_19 SUMS_18, FOUR_SUMS(72)
-#define SUMS_20 SUMS_19, FOUR_SUMS(76)
-#define SUMS_21 SUMS_20, FOUR_SUMS(80)
-#define SUMS_22 SUMS_21, FOUR_SUMS(84)
-#define SUMS_23 SUMS_22, FOUR_SUMS(88)
-#define SUMS_24 SUMS_23, FOUR_SUMS(92)
-#define SUMS_25 SUMS_24, FOUR_SUMS(96)
-#define SUMS_26 SUMS_25, FOUR_SUMS(100)
-#define SUMS_27 SUMS_26, FOUR_SUMS(104)
-#define SUMS_28 SUMS_27, FOUR_SUMS(108)
-#define SUMS_29 SUMS_28, FOUR_SUMS(112)
-#define SUMS_30 SUMS_29, FOUR_SUMS(116)
-#define SUMS_31 SUMS_30, FOUR_SUMS(120)
-#define SUMS_32 SUMS_31, FOUR_SUMS(124)
-
 // add: to what the sums are; else from zero. a, b: what `by_rows` or `by_columns` gives. The numbers
-// are those of the operands behind the sums.
-#define PRODUCTS(octets, n, p, q, r, s, t, u, v) \
+// are those of the operands behind the sums, which are named in `sums` and come last. What calls this,
+// for 1 to 32 octets, is written by kernels.py.
+#define PRODUCTS(octets, n, sums, p, q, r, s, t, u, v, ...) \
     template <> \
     struct Products<octets> { \
         template <bool add, bool turned_b = false> \
         static INLINE void by_registers(float* d, const u32* a, u64 b) { \
             asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #u ", 0;\n\t" \
-                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" NAMES_##octets \
+                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" sums \
                          "}, {%" #p ",%" #q ",%" #r ",%" #s "}, %" #t ", p, 1, 1, %" #v ";\n\t}" \
-                         : SUMS_##octets \
+                         : __VA_ARGS__ \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)add), \
                            "n"((int)turned_b)); \
         } \
         template <bool add, bool turned_a = false, bool turned_b = false> \
         static INLINE void by_memory(float* d, u64 a, u64 b) { \
             asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #r ", 0;\n\t" \
-                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" NAMES_##octets \
+                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" sums \
                          "}, %" #p ", %" #q ", p, 1, 1, %" #s ", %" #t ";\n\t}" \
-                         : SUMS_##octets \
+                         : __VA_ARGS__ \
                          : "l"(a), "l"(b), "n"((int)add), "n"((int)turned_a), "n"((int)turned_b)); \
         } \
     };
-
-PRODUCTS(1, 8, 4, 5, 6, 7, 8, 9, 10)
-PRODUCTS(2, 16, 8, 9, 10, 11, 12, 13, 14)
-PRODUCTS(3, 24, 12, 13, 14, 15, 16, 17, 18)
-PRODUCTS(4, 32, 16, 17, 18, 19, 20, 21, 22)
-PRODUCTS(5, 40, 20, 21, 22, 23, 24, 25, 26)
-PRODUCTS(6, 48, 24, 25, 26, 27, 28, 29, 30)
-PRODUCTS(7, 56, 28, 29, 30, 31, 32, 33, 34)
-PRODUCTS(8, 64, 32, 33, 34, 35, 36, 37, 38)
-PRODUCTS(9, 72, 36, 37, 38, 39, 40, 41, 42)
-PRODUCTS(10, 80, 40, 41, 42, 43, 44, 45, 46)
-PRODUCTS(11, 88, 44, 45, 46, 47, 48, 49, 50)
-PRODUCTS(12, 96, 48, 49, 50, 51, 52, 53, 54)
-PRODUCTS(13, 104, 52, 53, 54, 55, 56, 57, 58)
-PRODUCTS(14, 112, 56, 57, 58, 59, 60, 61, 62)
-PRODUCTS(15, 120, 60, 61, 62, 63, 64, 65, 66)
-PRODUCTS(16, 128, 64, 65, 66, 67, 68, 69, 70)
-PRODUCTS(17, 136, 68, 69, 70, 71, 72, 73, 74)
-PRODUCTS(18, 144, 72, 73, 74, 75, 76, 77, 78)
-PRODUCTS(19, 152, 76, 77, 78, 79, 80, 81, 82)
-PRODUCTS(20, 160, 80, 81, 82, 83, 84, 85, 86)
-PRODUCTS(21, 168, 84, 85, 86, 87, 88, 89, 90)
-PRODUCTS(22, 176, 88, 89, 90, 91, 92, 93, 94)
-PRODUCTS(23, 184, 92, 93, 94, 95, 96, 97, 98)
-PRODUCTS(24, 192, 96, 97, 98, 99, 100, 101, 102)
-PRODUCTS(25, 200, 100, 101, 102, 103, 104, 105, 106)
-PRODUCTS(26, 208, 104, 105, 106, 107, 108, 109, 110)
-PRODUCTS(27, 216, 108, 109, 110, 111, 112, 113, 114)
-PRODUCTS(28, 224, 112, 113, 114, 115, 116, 117, 118)
-PRODUCTS(29, 232, 116, 117, 118, 119, 120, 121, 122)
-PRODUCTS(30, 240, 120, 121, 122, 123, 124, 125, 126)
-PRODUCTS(31, 248, 124, 125, 126, 127, 128, 129, 130)
-PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134)

@@ -89,7 +89,7 @@ def test_in_a_captured_step_the_section_is_named_and_how_to_learn_more(
         def launch(self, stream):
             raise fake_cuda.runtime.CUDARuntimeError("cudaErrorLaunchFailure")
 
-    monkeypatch.setattr(made, "_record", lambda section, times: Captured())
+    monkeypatch.setattr(made, "_record", lambda sections, times: [Captured()])
     with pytest.raises(LibraryError) as caught:
         made.run("train", 3)
     assert caught.value.arguments == {"section": "train", "batch_size": 64}

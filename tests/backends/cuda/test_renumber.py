@@ -179,7 +179,7 @@ def test_captured_graphs_go_where_launches_have_other_arguments(bound, graphs):
     kept, _ = bound(made[0])
     left = []
     for each in made[1:]:
-        kept._captured["train", 1] = "a graph"
+        kept._captured[("train",), 1] = ["a graph"]
         assert kept.renumber(each)
         left.append(len(kept._captured))
     assert left == [1, 0, 1]

@@ -21,7 +21,7 @@ def test_how_many_steps_a_graph_holds(bound, sections, monkeypatch):
         def launch(self, stream):
             launched.append(self.times)
 
-    monkeypatch.setattr(made, "_record", lambda section, times: Graph(times))
+    monkeypatch.setattr(made, "_record", lambda sections, times: [Graph(times)])
     made.run("train", 2 * TOGETHER + 3)
     assert launched == [TOGETHER, TOGETHER, 1, 1, 1]
     launched.clear()
@@ -65,9 +65,10 @@ def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
     each -= len(made._sections["train"].steps)
     assert launched == [MANY * each, each]
     fed, _ = bound(sections("lenet"), capture=True, streamed=True)
-    monkeypatch.setattr(fed, "_run", lambda section, steps: alone.append((section, steps)))
+    run = fed._run
+    monkeypatch.setattr(fed, "_run", lambda *given: (alone.append(given), run(*given)))
     fed.run_in_turn(turn, 2)
-    assert alone == [("train", 2), ("evaluate", 1)] * 2
+    assert alone == [(turn, 2), *[(("train",), 2), (("evaluate",), 1)] * 2]
 
 
 def test_a_section_may_overlap_with_the_one_in_front(bound, sections, monkeypatch):
@@ -81,14 +82,17 @@ def test_a_section_may_overlap_with_the_one_in_front(bound, sections, monkeypatc
 
     monkeypatch.setattr(executable, "launches", noted)
     monkeypatch.setattr(executable, "captured", lambda work, stream: [*work])
-    made._record_in_turn(("train", "evaluate"), 3)
+    made._record(("train", "evaluate"), 3)
     each = [*made._sections["train"].steps, *made._sections["evaluate"].steps]
     assert found == [each * 3]
 
 
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     made, _ = bound(sections("lenet"), capture=True, streamed=True)
-    assert made._together("train", TOGETHER) == 1
+    recorded = []
+    monkeypatch.setattr(made, "_record", lambda sections, times: recorded.append(times) or [])
+    made.run("train", TOGETHER)
+    assert recorded == [1]
 
 
 def test_a_stream_that_has_waited_is_waited_for(fake_cuda):

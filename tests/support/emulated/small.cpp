@@ -1,4 +1,4 @@
-// Changes of layouts, rotated filters, metrics and views on the processor.
+// Copies of channels and planes, changes of layouts, rotated filters, metrics and views on the processor.
 #define WITH_COMMON
 #include "device.hpp"
 
@@ -11,6 +11,11 @@ static void __threadfence_block() {}
 #include "elementwise.cu"
 
 #include "losses.cu"
+
+#include "combine.cu"
+// The system has a function of this name.
+#define connect connect_planes
+#include "classic.cu"
 
 #include "augment.cu"
 #include "least_sure.cu"
@@ -65,4 +70,15 @@ extern "C" void seen(const void* x, const int* rows, void* y, const int* table, 
     emulated::launch(32, 0, [=] {
         ::views((const T*)x, rows, (T*)y, (const View*)table, n, outer, height, width, inner);
     });
+}
+extern "C" void columns(const void* x, void* y, int fours, unsigned rows, unsigned count, unsigned wide,
+                        int xs, int ys, int from, int to) {
+    of(3);
+    emulated::launch(32, 0, [=] {
+        (fours ? copy_fours : copy_columns)((const T*)x, (T*)y, rows, count, wide, xs, ys, from, to);
+    });
+}
+extern "C" void planes(const float* from, float* to, int size, int area, const int* table) {
+    of(3);
+    emulated::launch(32, 0, [=] { connect(from, to, size, area, table); });
 }

@@ -10,7 +10,7 @@ from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.at_once import gap
 from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry
-from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, named, update_tilings
+from dnnstack.backends.cuda.fused.update_tilings import MOST_SHARED, UpdateTiling, update_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
@@ -42,7 +42,7 @@ def test_tilings_fit_and_differ(dtype):
         assert 1 <= len(found) <= 8
         assert len(set(found)) == len(found)
         assert all(each.sound and each.shared <= MOST_SHARED for each in found)
-        assert all(named(g, [*each.numbers.values()]) == each for each in found)
+        assert all(UpdateTiling.named(g, [*each.numbers.values()]) == each for each in found)
         assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
 
 
@@ -51,7 +51,7 @@ def test_tilings_fit_and_differ(dtype):
 )
 def test_tilings_that_are_none(values):
     with pytest.raises(ValueError, match=r"tiling .* is unknown"):
-        named(geometry(depth=64), values)
+        UpdateTiling.named(geometry(depth=64), values)
 
 
 def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008

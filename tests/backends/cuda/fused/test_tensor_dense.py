@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_dense
-from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, dense_tilings, named
+from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, DenseTiling, dense_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
@@ -93,19 +93,19 @@ def test_tilings_fit_and_differ(kind, dtype):
         assert 2 <= len(found) <= 8
         assert len(set(found)) == len(found)
         assert all(each.sound and each.shared <= kernels.UNASKED for each in found)
-        assert all(named(g, [*each.numbers.values()]) == each for each in found)
+        assert all(DenseTiling.named(g, [*each.numbers.values()]) == each for each in found)
         # Blocks of one part and of several are timed, and the model's order is kept.
         assert any(each.parts == 1 for each in found)
         assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
         single = next(each for each in found if each.parts == 1)
         # As choices of before there were several name it.
-        assert named(g, [*single.numbers.values()][:3]) == single
+        assert DenseTiling.named(g, [*single.numbers.values()][:3]) == single
 
 
 def test_parts_side_by_side_load_less():
     g = DenseGeometry(500, 784, 256, (500, 784, 784), False, False, 784, FLOAT, FLOAT)
-    alone = named(g, [2, 4, 2])
-    beside = named(g, [2, 4, 2, 2, 2])
+    alone = DenseTiling.named(g, [2, 4, 2])
+    beside = DenseTiling.named(g, [2, 4, 2, 2, 2])
     assert (beside.threads, beside.shared) == (4 * alone.threads, 4 * alone.shared)
     assert [-(-size // 2) for size in alone.grid()] == [*beside.grid()]
     assert beside.clocks(H200) < alone.clocks(H200)

@@ -26,7 +26,7 @@ GEOMETRIES = {
 
 @pytest.fixture(autouse=True)
 def arrays_of_numpy(monkeypatch):
-    stand_in = SimpleNamespace(full=np.full, asarray=np.asarray, lib=np.lib)
+    stand_in = SimpleNamespace(zeros=np.zeros, asarray=np.asarray, lib=np.lib)
     for module in (conv_check, operand):
         monkeypatch.setattr(module, "cupy", lambda: stand_in)
     monkeypatch.setattr(conv_check, "addresses", lambda arrays: arrays)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dnnstack.backends import bands as numpy_bands
 from dnnstack.backends.cuda.libraries.kernels import source_of
-from dnnstack.backends.cuda.operations import bands
+from dnnstack.backends.cuda.operations import bands, collectives
 from dnnstack.backends.cuda.operations.collectives import FILE
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import GatherBands, HaloExchange, HaloExchangeBackward, TakeBand
@@ -146,7 +146,7 @@ def test_rows_go_where_numpy_has_them(name, ranks, library, monkeypatch):
         rows.reshape(ranks, -1)[threads.rank] = mine
         threads.gather(rows.reshape(ranks, -1))
 
-    monkeypatch.setattr(bands, "connection", lambda ranks: SimpleNamespace(trade=trade))
+    monkeypatch.setattr(collectives, "connection", lambda ranks: SimpleNamespace(trade=trade))
     monkeypatch.setattr(bands, "address_of", lambda array: array)
     monkeypatch.setattr(bands, "gather_from", gather)
 

@@ -205,7 +205,7 @@ def test_the_next_part_is_gathered_with_the_sum(bound, step, near, monkeypatch, 
     choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
     made, _ = bound(step(near.size, near.size), "tf32", choices, capture=True)
     monkeypatch.setattr(executable, "captured", lambda work, stream: [each() for each in work])
-    made._record_in_turn(("train", "update"), 3)
+    made._record(("train", "update"), 3)
     names = [name for name, _, _ in found]
     # Behind one of each by itself, with which their modules are loaded.
     begin = [at for at, name in enumerate(names) if name == "gather_batch"][1]
@@ -217,7 +217,7 @@ def test_the_next_part_is_gathered_with_the_sum(bound, step, near, monkeypatch, 
         assert gathers == [gathers[0], gathers[0], 0]
         assert gathers[0] > 0
     found.clear()
-    made._record_in_turn(("train", "update"), 1)
+    made._record(("train", "update"), 1)
     assert [name for name, _, _ in found].count("gather_batch") == 2
 
 

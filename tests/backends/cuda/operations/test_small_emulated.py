@@ -158,3 +158,24 @@ def test_rows_are_seen_in_views(kernels, name, inner):
     shape = (len(want), height, width, channels) if inner else want.shape
     found = loaded(out, True, shape)
     np.testing.assert_array_equal(np.moveaxis(found, 3, 1) if inner else found, want)
+
+
+@pytest.mark.parametrize("each", [1, 4])
+@pytest.mark.parametrize("wide", [3, 5])
+def test_channels_are_copied_and_zeros_behind_them(kernels, each, wide):
+    """Three of seven from the second on, to the third place of nine and what is behind it."""
+    x = numbers(np.random.default_rng(4), (20, 7 * each), True)
+    source, out = stored(x, True), stored(np.full((20, 9 * each), -1.0), True)
+    kernels.columns(pointer(source), pointer(out), each == 4, 20, 3, wide, 7, 9, 1, 2)
+    want = np.full((20, 9, each), -1.0)
+    want[:, 2 : 2 + wide] = 0.0
+    want[:, 2:5] = x.reshape(20, 7, each)[:, 1:4]
+    np.testing.assert_array_equal(loaded(out, True, want.shape), want)
+
+
+def test_planes_are_those_of_a_table(kernels):
+    x = np.random.default_rng(5).standard_normal((4, 6)).astype(np.float32)
+    table = np.array([3, -1, 0, 0, 2], np.int32)
+    found = np.full((5, 6), np.nan, np.float32)
+    kernels.planes(pointer(x), pointer(found), found.size, 6, pointer(table))
+    np.testing.assert_array_equal(found, np.where(table[:, None] < 0, 0.0, x[table]))
