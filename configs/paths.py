@@ -59,19 +59,18 @@ def _folder_of(written: Node | None, folder: Path | None) -> Path | None:
 
 def _counted(beside: Path, folder: str) -> str:
     """The absolute path of a relative one, unless only the working directory has that folder."""
-    path = Path(folder)
-    if path.is_absolute() or folder.startswith("~"):
-        return ""
-    absolute = str(beside / path)
     # The config of an earlier run names a folder that was counted from the working directory.
-    elsewhere = os.path.isdir(path) and not os.path.isdir(beside / path)
-    return absolute if absolute.isprintable() and not elsewhere else ""
+    elsewhere = os.path.isdir(folder) and not os.path.isdir(beside / folder)
+    return "" if elsewhere else _absolute(beside, folder)
 
 
 def _there(beside: Path, folder: str) -> str:
     """The absolute path of a relative one, if that folder exists; else ""."""
-    path = Path(folder)
-    if path.is_absolute() or folder.startswith("~"):
-        return ""
-    absolute = beside / path
-    return str(absolute) if os.path.isdir(absolute) and str(absolute).isprintable() else ""
+    return _absolute(beside, folder) if os.path.isdir(beside / folder) else ""
+
+
+def _absolute(beside: Path, folder: str) -> str:
+    """The absolute path of a relative one that can be written; else ""."""
+    path = str(beside / folder)
+    relative = not os.path.isabs(folder) and not folder.startswith("~")
+    return path if relative and path.isprintable() else ""

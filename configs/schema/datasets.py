@@ -192,15 +192,13 @@ class ImageFolderConfig(DatasetConfig):
 
 
 _MODELS: Models[DatasetConfig] = already(
-    {
-        "mnist": MnistConfig,
-        "fashion_mnist": FashionMnistConfig,
-        "cifar10": Cifar10Config,
-        "cifar100": Cifar100Config,
-        "strokes": StrokesConfig,
-        "table": TableConfig,
-        "image_folder": ImageFolderConfig,
-    }
+    MnistConfig,
+    FashionMnistConfig,
+    Cifar10Config,
+    Cifar100Config,
+    StrokesConfig,
+    TableConfig,
+    ImageFolderConfig,
 )
 
 

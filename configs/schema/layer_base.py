@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
@@ -84,16 +84,14 @@ if TYPE_CHECKING:
 else:
     Initializer = one_of(
         already(
-            {
-                **dict.fromkeys(get_args(ScaledName), ScaledInitializerConfig),
-                "normal": NormalConfig,
-                "truncated_normal": TruncatedNormalConfig,
-                "uniform": UniformConfig,
-                "fan_in_uniform": FanInUniformConfig,
-                "constant": ConstantConfig,
-                "dirac": DiracConfig,
-                "whiten": WhitenConfig,
-            }
+            ScaledInitializerConfig,
+            NormalConfig,
+            TruncatedNormalConfig,
+            UniformConfig,
+            FanInUniformConfig,
+            ConstantConfig,
+            DiracConfig,
+            WhitenConfig,
         ),
         Named("initializer", "he_normal or normal: {std: 0.01}"),
     )
