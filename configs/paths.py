@@ -24,7 +24,7 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
     written = data and data.child("root")
     changed: dict[str, Any] = {}
     if config.data.root is not None:
-        beside = _folder_of(written, folder)
+        beside = Path.cwd() if written is not None and written.place.rank else folder
         if beside is not None and (path := _counted(beside, config.data.root)):
             changed["root"] = path
     elif config.data.dataset.type == _PICTURES:
@@ -50,11 +50,6 @@ def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) ->
         if root.isprintable():
             changed["root"] = root
     return changed
-
-
-def _folder_of(written: Node | None, folder: Path | None) -> Path | None:
-    """The folder that a path counts from."""
-    return Path.cwd() if written is not None and written.place.rank else folder
 
 
 def _counted(beside: Path, folder: str) -> str:
