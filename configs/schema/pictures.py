@@ -15,15 +15,7 @@ from pydantic import (
 )
 
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import (
-    Model,
-    Named,
-    NamedModel,
-    numbers,
-    one_or_more,
-    problem,
-    short,
-)
+from .base import Model, Named, NamedModel, numbers, one_or_more, problem, short
 from .declared import config_models
 from .one_of import Models, one_of
 

@@ -13,15 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import (
-    LARGEST,
-    Count,
-    NotNegative,
-    either,
-    is_number,
-    is_whole,
-    some_of,
-)
+from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
 from ...layers.parallel import SPACE
 from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, problem
 from .compression import PruneConfig, ShareConfig
@@ -272,8 +264,7 @@ class RunConfig(Model):
         "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
     ] = None
     freeze: Annotated[
-        Patterns | None,
-        "Layers that stay as they are, by name; * and ? stand for any text.",
+        Patterns | None, "Layers that stay as they are, by name; * and ? stand for any text."
     ] = None
     prune: Annotated[PruneConfig | None, "Weights that are 0 and stay 0; default: none."] = None
     share: Annotated[ShareConfig | None, "Weights that share a few values; default: none."] = None

@@ -104,8 +104,7 @@ class CompressConfig(Model):
     """How to compress a network: stages of training, then a file."""
 
     name: Annotated[
-        RunName | None,
-        "Name of the folder; default: that of the network's run and -compressed.",
+        RunName | None, "Name of the folder; default: that of the network's run and -compressed."
     ] = None
     stages: Annotated[
         Annotated[tuple[StageConfig, ...], Field(min_length=1, max_length=99)],
