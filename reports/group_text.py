@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..common.printable import paragraph, printable
+from ..training.groups.outcome import Outcome
 from ..training.groups.statistics import COLUMNS, GroupReport, Spread
 from ..training.inference.intervals import wilson
 from .tables import table
-from .units import span_text
 
 WIDTH = 80
 _HEADS = ("run", "accuracy", "best", "loss", "seconds", "steps")
@@ -18,8 +18,7 @@ def as_text(report: GroupReport, width: int = WIDTH) -> str:
     """Each run's last validation, its best one, and its time; then their statistics."""
     rows: list[Sequence[object]] = [_HEADS]
     for name, run in report.runs.items():
-        cells = (_cell(column, getattr(run, column)) for column in COLUMNS)
-        rows.append((name, *cells, run.step if run.finished else f"{run.step} so far"))
+        rows.append((name, *_cells(run), run.step if run.finished else f"{run.step} so far"))
     if report.finished > 1:
         spreads = report.spreads
         for word in ("mean", "deviation", "minimum", "maximum"):
@@ -32,10 +31,11 @@ def as_text(report: GroupReport, width: int = WIDTH) -> str:
     ]
     if report.together is not None:
         right, count = report.together
+        low, high = wilson(right, count)
         lines += [
             "",
             f"together  {right / count:.2%}  ({right} of {count} samples, each validated once)",
-            f"          {span_text(wilson(right, count))}  (95% confidence interval)",
+            f"          {low:.2%} to {high:.2%}  (95% confidence interval)",
         ]
     return paragraph(lines)
 
@@ -62,6 +62,10 @@ def groups_text(
 
 def _word(report: GroupReport) -> str:
     return "trials" if report.kind == "sweep" else report.kind
+
+
+def _cells(run: Outcome) -> list[str]:
+    return [_cell(name, getattr(run, name)) for name in COLUMNS]
 
 
 def _cell(name: str, value: float | None) -> str:

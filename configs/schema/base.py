@@ -118,9 +118,6 @@ class Aside:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Aside)
 
-    def __hash__(self) -> int:
-        return 0
-
 
 @dataclass(frozen=True)
 class Typed:
