@@ -36,10 +36,6 @@ class Place:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
-def _rank(place: Place) -> int:
-    return place.rank
-
-
 @dataclass(frozen=True, order=True)
 class Problem:
     """A mistake in a config; ``path`` is the dotted path of the key.
@@ -97,7 +93,8 @@ class Node:
     def place_with(self, *keys: str) -> Place:
         """The place of a problem between these keys: the override that gave one of them last."""
         found = (self.child(key) for key in keys)
-        return max([self.place, *(n.place for n in found if n and n.place.rank)], key=_rank)
+        places = [self.place, *(n.place for n in found if n and n.place.rank)]
+        return max(places, key=lambda place: place.rank)
 
     def copy(self) -> Node:
         """The same tree, of which nothing is shared that can change."""

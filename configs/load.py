@@ -22,7 +22,7 @@ from .expand import Expander
 from .find import LARGEST_FILE, TOO_LARGE, Found, find_config, read_text
 from .from_objects import LABEL, as_document
 from .layer_places import shown_path
-from .overrides import apply_override, is_of_block, is_of_plugins
+from .overrides import apply_override, is_of_block
 from .paths import with_folders
 from .plugins import NONE, Plugins, prepare, with_plugins
 from .scalars import resolve
@@ -68,9 +68,7 @@ class LoadedConfig:
 
 
 def load_config(
-    reference: str | Path | LoadedConfig,
-    overrides: Sequence[str] = (),
-    plugins: Plugins = NONE,
+    reference: str | Path | LoadedConfig, overrides: Sequence[str] = (), plugins: Plugins = NONE
 ) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
 
@@ -160,7 +158,8 @@ def _read(
     plugins: Plugins = NONE,
 ) -> tuple[RunConfig, Node]:
     """The config of a document, with plugins, overrides and expanded blocks."""
-    if any(is_of_plugins(assignment) for assignment in overrides):
+    # They are code to run, which only an option of its own names.
+    if any(is_of("plugins", assignment) for assignment in overrides):
         raise ConfigError("--set plugins: name the file with --plugin instead")
     used = prepare(root, label, folder, plugins)
     # Only a mapping has keys to change.
@@ -335,10 +334,7 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:
     if "'\\t'" in problem:
         return "found a tab; indent YAML with spaces", mark
     if problem == "mapping values are not allowed here":
-        return (
-            "unexpected ':'; check the indentation and the line above",
-            mark,
-        )
+        return ("unexpected ':'; check the indentation and the line above", mark)
     if problem == "could not find expected ':'":
         return "a key without ':' (or an indentation that does not match the line above)", start
     if problem.startswith("expected <block end>"):

@@ -41,11 +41,6 @@ def is_of_block(assignment: str) -> bool:
     return assignment.lstrip().startswith("blocks.")
 
 
-def is_of_plugins(assignment: str) -> bool:
-    """Whether this names code to run, which only an option of its own does."""
-    return assignment.partition("=")[0].strip().partition(".")[0].strip() == "plugins"
-
-
 def exclude_each_other(one: str, other: str) -> bool:
     """Whether a mapping has only one of the keys at these two paths."""
     (above, _, first), (beside, _, second) = one.rpartition("."), other.rpartition(".")

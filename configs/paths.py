@@ -24,7 +24,7 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
     written = data and data.child("root")
     changed: dict[str, Any] = {}
     if config.data.root is not None:
-        beside = _folder_of(written, folder)
+        beside = Path.cwd() if written is not None and written.place.rank else folder
         if beside is not None and (path := _counted(beside, config.data.root)):
             changed["root"] = path
     elif config.data.dataset.type == _PICTURES:
@@ -52,26 +52,20 @@ def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) ->
     return changed
 
 
-def _folder_of(written: Node | None, folder: Path | None) -> Path | None:
-    """The folder that a path counts from."""
-    return Path.cwd() if written is not None and written.place.rank else folder
-
-
 def _counted(beside: Path, folder: str) -> str:
     """The absolute path of a relative one, unless only the working directory has that folder."""
-    path = Path(folder)
-    if path.is_absolute() or folder.startswith("~"):
-        return ""
-    absolute = str(beside / path)
     # The config of an earlier run names a folder that was counted from the working directory.
-    elsewhere = os.path.isdir(path) and not os.path.isdir(beside / path)
-    return absolute if absolute.isprintable() and not elsewhere else ""
+    elsewhere = os.path.isdir(folder) and not os.path.isdir(beside / folder)
+    return "" if elsewhere else _absolute(beside, folder)
 
 
 def _there(beside: Path, folder: str) -> str:
     """The absolute path of a relative one, if that folder exists; else ""."""
-    path = Path(folder)
-    if path.is_absolute() or folder.startswith("~"):
-        return ""
-    absolute = beside / path
-    return str(absolute) if os.path.isdir(absolute) and str(absolute).isprintable() else ""
+    return _absolute(beside, folder) if os.path.isdir(beside / folder) else ""
+
+
+def _absolute(beside: Path, folder: str) -> str:
+    """The absolute path of a relative one that can be written; else ""."""
+    path = str(beside / folder)
+    relative = not os.path.isabs(folder) and not folder.startswith("~")
+    return path if relative and path.isprintable() else ""

@@ -22,6 +22,7 @@ from ..common.options import kinds_of, options_of
 from ..common.text import cut
 from ..configs.plugins import Plugin, enter, here
 from ..configs.schema.extended import check_options, extend
+from ..configs.schema.plugins import FILE
 from ..datasets.image_set import Dataset
 from ..datasets.registry import DATASETS
 from ..graph.augmentations import AUGMENTATIONS, OwnAugmentation
@@ -38,23 +39,15 @@ LARGEST = 1 << 20
 _LONGEST_LINE = 100
 _MODULE = "dnnstack_plugin_"
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_FILE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}\.py")
-_BASES: dict[str, Any] = {
-    "layer": Layer,
-    "loss": Loss,
-    "optimizer": Rule,
-    "schedule": Schedule,
-    "augmentation": OwnAugmentation,
-    "dataset": Dataset,
+_WORDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "layer": (Layer, LAYERS),
+    "loss": (Loss, LOSSES),
+    "optimizer": (Rule, RULES),
+    "schedule": (Schedule, SCHEDULES),
+    "augmentation": (OwnAugmentation, AUGMENTATIONS),
+    "dataset": (Dataset, DATASETS),
 }
-_CATALOGUES: dict[str, dict[str, Any]] = {
-    "layer": LAYERS,
-    "loss": LOSSES,
-    "optimizer": RULES,
-    "schedule": SCHEDULES,
-    "augmentation": AUGMENTATIONS,
-    "dataset": DATASETS,
-}
+"""What a plugin can define: its base, and those that there are."""
 
 
 class PluginError(ConfigError):
@@ -77,7 +70,7 @@ class Code:
 def read_plugin(path: Path, sha256: str | None = None) -> Code:
     """The bytes of a plugin, a regular file of at most 1 MiB; ``sha256``: the hash that they must
     have. Raises PluginError."""
-    if not _FILE.fullmatch(path.name):
+    if not re.fullmatch(FILE, path.name):
         raise PluginError(
             f"{path}: a plugin is a Python file whose name has letters, digits and '_' only, such "
             "as my_layers.py"
@@ -173,7 +166,7 @@ def _described(error: BaseException) -> str:
 
 def _kinds(module: ModuleType, path: Path) -> dict[str, dict[str, type]]:
     """What the module defines, by what it is a kind of. Raises PluginError for what cannot be."""
-    found = {word: kinds_of(module, base) for word, base in _BASES.items()}
+    found = {word: kinds_of(module, base) for word, (base, _) in _WORDS.items()}
     if not any(found.values()):
         raise PluginError(
             f"{path}: defines no layer, loss, optimizer, schedule, augmentation or data set: no "
@@ -193,7 +186,7 @@ def _check(word: str, kind: Any, made: type, path: Path) -> None:
     if inspect.isabstract(made):
         raise PluginError(f"{where}: has no {' and no '.join(missing)}")
     # A file that was changed and is loaded again replaces its own kinds.
-    other = _CATALOGUES[word].get(kind)
+    other = _WORDS[word][1].get(kind)
     if other is not None and _module_of(other) != made.__module__:
         raise PluginError(f"{where}: there is a {word} '{kind}' already; give it another kind")
     try:
@@ -213,7 +206,7 @@ def _module_of(kind: Any) -> str:
 
 
 def _add(found: Mapping[str, Mapping[str, type]]) -> None:
-    for word, catalogue in _CATALOGUES.items():
+    for word, (_, catalogue) in _WORDS.items():
         made = found[word].items()
         catalogue.update({k: each() for k, each in made} if word == "dataset" else dict(made))
     extend(found)

@@ -6,7 +6,7 @@ from ..common.printable import paragraph
 from ..common.text import samples_of
 from ..many.comparison import Comparison
 from ..training.inference.intervals import probability_text
-from .ensemble_text import name_of
+from .ensemble_text import figures_of, name_of
 from .evaluate_text import WIDTH
 from .tables import fitted
 
@@ -18,14 +18,12 @@ _LOSS = 3
 
 def as_text(result: Comparison, width: int = WIDTH) -> str:
     """Both accuracies, the pictures that only one network gets right, and McNemar's test."""
-    names = [name_of(each) for each in (result.first, result.second)]
-    rows = [("network", "accuracy", "95% interval", "loss")]
     same = result.is_of_one
     shown = (result.first,) if same else (result.first, result.second)
-    for name, each in zip(names, shown, strict=False):
-        low, high = each.interval
-        share = f"{each.accuracy:.2%}", f"{low:.2%} to {high:.2%}", f"{each.loss:.4f}"
-        rows.append((name, *share))
+    rows = [
+        ("network", "accuracy", "95% interval", "loss"),
+        *((name_of(each), *figures_of(each)) for each in shown),
+    ]
     low, high = (100 * end for end in result.interval)
     sure = "chance alone rarely does that" if result.p < _LEVEL else "chance alone may do that"
     dataset = result.first.dataset

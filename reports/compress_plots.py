@@ -13,7 +13,7 @@ from ..common.files import atomic_write
 from ..common.printable import printable
 from ..common.text import cut
 from . import fonts, style
-from .contact_sheet import write_png
+from .contact_sheet import means, write_png
 from .plots import drawn
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def mask_picture(name: str, values: NDArray[np.float32]) -> PilImage:
     """
     from PIL import Image, ImageDraw
 
-    kept = (values != 0).astype(np.float32)
+    kept = values != 0
     block = -(-max(kept.shape) // _LONGEST)
-    shares = _means(kept, block)
+    shares = means(kept, block)
     zoom = max(1, _SHORTEST // max(shares.shape))
     # The densest square is darkest: of a few weights in a thousand a mean would be nearly white.
     dark = np.sqrt(shares / max(float(shares.max()), 1e-9))[..., None]
@@ -128,19 +128,6 @@ def mask_picture(name: str, values: NDArray[np.float32]) -> PilImage:
     corner = _MARGIN + pixels.shape[1], top + pixels.shape[0]
     draw.rectangle((_MARGIN - 1, top - 1, *corner), None, style.GREY)
     return picture
-
-
-def _means(kept: NDArray[np.float32], block: int) -> NDArray[np.float32]:
-    """Means over squares of ``block``; those at the edges are smaller."""
-    if block == 1:
-        return kept
-    for axis in (0, 1):
-        places = np.arange(0, kept.shape[axis], block)
-        counts = np.diff([*places.tolist(), kept.shape[axis]])
-        shape = (-1, 1) if axis == 0 else (1, -1)
-        sums = np.add.reduceat(kept, places, axis)
-        kept = (sums / counts.reshape(shape)).astype(np.float32)
-    return kept
 
 
 def _largest(before: Arrays, after: Arrays) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +21,7 @@ if TYPE_CHECKING:
 
 _WIDEST, _NAMED = 44, 8
 _PAPER, _KEPT, _ZEROS = "  published", "kept", "not 0"
-_HEADS = (
-    "array",
-    "weights",
-    _KEPT,
-    "bits",
-    "coded",
-    "gap",
-    "coded",
-    "shared",
-    "bytes",
-)
+_HEADS = ("array", "weights", _KEPT, "bits", "coded", "gap", "coded", "shared", "bytes")
 
 
 @dataclass(frozen=True)
@@ -198,15 +188,8 @@ def measured_json(record: Record) -> dict[str, Any]:
         {"name": stage.name, "kept": stage.kept, **_measured(stage.measured)}
         for stage in record.stages
     ]
-    return {
-        "before": _measured(record.before),
-        "after": _measured(record.after),
-        "stages": stages,
-    }
-
-
-def _errors(found: Sequence[Measured]) -> Mapping[str, str]:
-    return {each.part: f"{1 - each.accuracy:.2%}" for each in found}
+    ends = {"before": _measured(record.before), "after": _measured(record.after)}
+    return {**ends, "stages": stages}
 
 
 def stages_text(record: Record) -> list[str]:
@@ -219,6 +202,6 @@ def stages_text(record: Record) -> list[str]:
     parts = dict.fromkeys(each.part for _, _, found in every for each in found)
     rows: list[Sequence[object]] = [("stage", "kept", *(f"{part} error" for part in parts))]
     for name, share, found in every:
-        errors = _errors(found)
+        errors = {each.part: f"{1 - each.accuracy:.2%}" for each in found}
         rows.append((name, f"{share:.1%}", *(errors.get(part, "-") for part in parts)))
     return table(rows, "<>")

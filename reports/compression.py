@@ -52,7 +52,8 @@ class CompressionReport:
         """The table of the file, or the stages that are done; then the sensitivity, if known."""
         lines: list[str] = []
         if self.table is not None:
-            lines += [*self.table.as_text(width).splitlines(), "", f"file        {self._path}"]
+            path = self.table.compressed.checkpoint.path
+            lines += [*self.table.as_text(width).splitlines(), "", f"file        {path}"]
         elif self.record is not None:
             lines += [*stages_text(self.record), ""]
             words = "dnnstack compress --config STAGES --resume"
@@ -77,11 +78,6 @@ class CompressionReport:
         if self.sensitivity is not None:
             written.append(sensitivity_report.draw(self.sensitivity, folder))
         return written
-
-    @property
-    def _path(self) -> Path:
-        assert self.table is not None
-        return self.table.compressed.checkpoint.path
 
 
 def report_compression(path: Path, notice: Notice) -> CompressionReport:

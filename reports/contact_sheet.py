@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +46,17 @@ def reduction(side: int, lines: int) -> int:
 
 def reduced(pictures: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
     """(n, C, H, W): means over squares of ``factor`` pixels, and over the rests at the edges."""
-    if factor == 1:
-        return pictures
-    rows, columns = (np.arange(0, side, factor) for side in pictures.shape[2:])
-    sums = np.add.reduceat(pictures, rows, 2, dtype=np.uint32)
-    sums = np.add.reduceat(sums, columns, 3)
-    high, wide = (
-        np.diff([*starts, side])
-        for starts, side in zip((rows, columns), pictures.shape[2:], strict=True)
-    )
-    means: NDArray[np.float64] = np.rint(sums / (high[:, None] * wide))
-    return means.astype(np.uint8)
+    return pictures if factor == 1 else np.rint(means(pictures, factor)).astype(np.uint8)
+
+
+def means(values: NDArray[Any], factor: int) -> NDArray[np.float64]:
+    """(..., H, W): means of bytes or bools over the same squares."""
+    sides = values.shape[-2:]
+    rows, columns = (np.arange(0, side, factor) for side in sides)
+    sums = np.add.reduceat(values, rows, -2, dtype=np.uint32)
+    high, wide = np.diff([*rows, sides[0]]), np.diff([*columns, sides[1]])
+    found: NDArray[np.float64] = np.add.reduceat(sums, columns, -1) / (high[:, None] * wide)
+    return found
 
 
 def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> PilImage:

@@ -11,6 +11,7 @@ from ..training.inference.evaluate import Evaluation
 from ..training.records.formats.store import FOLDER
 from .evaluate_text import WIDTH, as_text
 from .tables import table
+from .units import span_text
 
 _HOW = {
     "probabilities": "the average of the probabilities",
@@ -37,21 +38,17 @@ def _of_several(result: EnsembleEvaluation, width: int = WIDTH) -> str:
 def _members(result: EnsembleEvaluation, width: int) -> list[str]:
     rows: list[Sequence[object]] = [("network", "weight", "accuracy", "95% interval", "loss")]
     for member, weight in zip(result.members, result.weights, strict=True):
-        low, high = member.interval
-        rows.append(
-            (
-                name_of(member),
-                f"{weight:.3f}",
-                f"{member.accuracy:.2%}",
-                f"{low:.2%} to {high:.2%}",
-                f"{member.loss:.4f}",
-            )
-        )
+        rows.append((name_of(member), f"{weight:.3f}", *figures_of(member)))
     weighted = "; with the weights above" if result.weighted else ""
     lines = [*table(rows, "<>", width), "", f"combined  {_HOW[result.combine]}{weighted}"]
     if result.tta == MIXED:
         lines.append("tta       the views of each network's own config")
     return lines
+
+
+def figures_of(member: Evaluation) -> tuple[str, str, str]:
+    """Accuracy, its interval and loss, for a row of a table."""
+    return f"{member.accuracy:.2%}", span_text(member.interval), f"{member.loss:.4f}"
 
 
 def name_of(member: Evaluation) -> str:

@@ -13,6 +13,7 @@ from ..training.augmentation import TEST_TIME
 from ..training.inference.evaluate import Evaluation
 from ..training.inference.intervals import wilson
 from .tables import fitted, table
+from .units import span_text
 
 WIDTH = 80
 _NAME = 12
@@ -32,14 +33,14 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     width = min(width, WIDTH)
     top = {k: right for k, right in result.top_k.items() if k > 1}
     ranks = [f"{k}: {right / result.count:.2%}" for k, right in top.items()]
-    spans = [f"{k}: {_span(wilson(right, result.count))}" for k, right in top.items()]
+    spans = [f"{k}: {span_text(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
         result.title,
         f"on {result.dataset}, split {result.part}: {result.count} {samples_of(result.dataset)}",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
-        f"          {_span(result.interval)}  (95% confidence interval)",
+        f"          {span_text(result.interval)}  (95% confidence interval)",
     ]
     if result.tta in TEST_TIME and result.tta != "none":
         count = len(TEST_TIME[result.tta].views)
@@ -76,7 +77,7 @@ def _rows(result: Evaluation) -> list[Sequence[object]]:
         own = [entry[key] for key in ("precision", "recall", "f1")]
         name = cut(entry["label"], _LONG_NAME)
         span = entry["recall_interval"]
-        shares = [_share(own[0]), _share(own[1]), _span(span) if span else "-", _share(own[2])]
+        shares = [_share(own[0]), _share(own[1]), span_text(span) if span else "-", _share(own[2])]
         rows.append((name, entry["count"], entry["correct"], *shares))
     precision, recall, f1 = map(_share, result.means())
     rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
@@ -150,10 +151,6 @@ def _matrix(result: Evaluation, width: int) -> list[str] | None:
         numbered = "".join(f"{number or '.':>{cell}}" for number in row)
         lines.append(padded(name, left, ">") + numbered)
     return lines
-
-
-def _span(interval: Sequence[float]) -> str:
-    return f"{interval[0]:.2%} to {interval[1]:.2%}"
 
 
 def _share(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -72,7 +72,7 @@ class Operation:
 
     @property
     def seconds(self) -> float | None:
-        return _sum([call.seconds for call in self.calls])
+        return sum_known(call.seconds for call in self.calls)
 
     @property
     def bytes(self) -> int:
@@ -364,11 +364,12 @@ def _total(operations: Sequence[Operation]) -> Total:
         calls=sum(len(operation.calls) for operation in operations),
         flops=sum(operation.op.flops() for operation in operations),
         bytes=sum(operation.bytes for operation in operations),
-        seconds=_sum([operation.seconds for operation in operations]),
-        limit_seconds=_sum([operation.limit_seconds for operation in operations]),
+        seconds=sum_known(operation.seconds for operation in operations),
+        limit_seconds=sum_known(operation.limit_seconds for operation in operations),
     )
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """The sum of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

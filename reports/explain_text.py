@@ -11,7 +11,7 @@ from ..common.printable import paragraph, printable
 from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
-from .explain import Call, Explanation, Operation, WholeStep, ratio
+from .explain import Call, Explanation, Operation, WholeStep, ratio, sum_known
 from .units import quantity
 
 WIDTH = 79
@@ -72,11 +72,7 @@ def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
     no line is broken, so that each operation, and the arguments of each call, have one.
     """
     measured = explanation.limits is not None
-    page = _Page(
-        width,
-        *("FLOP", "bytes"),
-        *(("time", "of limit") if measured else ()),
-    )
+    page = _Page(width, "FLOP", "bytes", *(("time", "of limit") if measured else ()))
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
     lines = [*_introduction(explanation, page), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
@@ -121,12 +117,11 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
 
 def _introduction(explanation: Explanation, page: _Page) -> list[str]:
     versions = versions_text(explanation.versions)
+    backend = f"backend {explanation.backend}"
     about = f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}"
     lines = [
         *page.broken(about, break_long_words=False),
-        *page.broken(
-            f"backend {explanation.backend}: {versions}", "", "  ", break_long_words=False
-        ),
+        *page.broken(f"{backend}: {versions}", "", "  ", break_long_words=False),
     ]
     limits = explanation.limits
     if limits is not None:
@@ -219,12 +214,10 @@ def _repeated(calls: Iterable[Call]) -> list[tuple[Call, int]]:
         shown = tuple(bound.arguments.items())
         key = bound.library, bound.function, bound.implementation, shown
         alike.setdefault(key, []).append(call)
-    return [(_together(group), len(group)) for group in alike.values()]
-
-
-def _together(group: Sequence[Call]) -> Call:
-    seconds = [call.seconds for call in group if call.seconds is not None]
-    return replace(group[0], seconds=sum(seconds) if seconds else None)
+    return [
+        (replace(group[0], seconds=sum_known(call.seconds for call in group)), len(group))
+        for group in alike.values()
+    ]
 
 
 def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]:

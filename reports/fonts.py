@@ -41,7 +41,7 @@ def drawable(names: tuple[str, ...], longest: int) -> list[str]:
     A name with characters that the font lacks becomes ``class N``, and a warning, given once, lists
     such names.
     """
-    lacking = [name for name in names if not _has_all(printable(name))]
+    lacking = [name for name in names if not all(map(_has, {*printable(name)}))]
     if lacking:
         _LOG.warning(
             "the font of pictures lacks characters of %s; these classes have their numbers instead",
@@ -66,12 +66,8 @@ def written(text: str) -> str:
     return "".join(drawable_signs(text))
 
 
-def _has_all(text: str) -> bool:
-    """Whether the font has a glyph for every character."""
-    return text.isascii() or all(map(_has, set(text)))
-
-
 def _has(character: str) -> bool:
+    """Whether the font has a glyph for the character."""
     return character.isascii() or _shape(character) != _shape(_MISSING)
 
 

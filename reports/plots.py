@@ -100,7 +100,7 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
         _line(axes, validation, key, _VALIDATION, "validation")
         axes.set_ylabel(key)
     _spread(loss, [*train["loss"], *validation["loss"]])
-    accuracy.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
+    accuracy.yaxis.set_major_formatter(percent)
     _mark_best(accuracy, validation)
     for axes in (loss, accuracy):
         legend_above(axes, 3)
@@ -114,6 +114,11 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
     figure.align_ylabels()
     figure.suptitle(fonts.written(title), x=0.01, ha="left", parse_math=False)
     return figure
+
+
+def percent(value: float, _: object) -> str:
+    """A share on an axis: ``97.5%``."""
+    return f"{100 * value:.4g}%"
 
 
 def _logged_rates(points: Splits) -> list[tuple[int, float, float]]:

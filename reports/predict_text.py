@@ -84,12 +84,7 @@ def as_colours(
 
 
 def _rows(
-    prediction: Prediction,
-    left: list[str],
-    taken: int,
-    best_first: bool,
-    width: int,
-    plain: bool,
+    prediction: Prediction, left: list[str], taken: int, best_first: bool, width: int, plain: bool
 ) -> list[tuple[str, str]]:
     """Rows of the picture, which takes so many columns, each with what stands beside it."""
     answers = list(prediction.top)

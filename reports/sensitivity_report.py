@@ -12,7 +12,7 @@ from ..common.printable import paragraph, printable
 from ..common.text import cut
 from ..training.compressed.sensitivity import Point, Sensitivity
 from . import style
-from .plots import drawn
+from .plots import drawn, percent
 from .tables import table
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def figure_of(found: Sensitivity) -> Figure:
     bits.invert_xaxis()
     bits.set_xlabel("bits of a weight")
     for axes in (kept, bits):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
+        axes.yaxis.set_major_formatter(percent)
         axes.axhline(found.accuracy, color=style.named(style.GREY), linewidth=0.8, linestyle=":")
     kept.legend(loc="lower left", frameon=False, fontsize=8, ncols=1 + count // 12)
     return figure

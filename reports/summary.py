@@ -224,17 +224,16 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
         # The layers of a composite have their own rows.
-        own = layer if layer is not None and not layer.children else None
-        tensors = [p.tensor for p in own.parameters()] if own is not None else []
+        own = [layer] if layer is not None and not layer.children else []
+        tensors = [p.tensor for each in own for p in each.parameters()]
+        statistics = [s.tensor for each in own for s in each.running_statistics()]
         return Row(
             name=name,
             depth=name.count("."),
             type=kind,
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
-            statistics=sum(s.tensor.size for s in own.running_statistics())
-            if own is not None
-            else 0,
+            statistics=sum(t.size for t in statistics),
             forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored[name],

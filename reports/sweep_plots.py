@@ -16,7 +16,7 @@ from ..common.text import cut
 from ..configs.write import flow
 from ..many.sampling import Ended, study
 from . import fonts, style
-from .plots import drawn
+from .plots import drawn, percent
 from .sweep_report import SweepReport
 from .sweep_text import short_names
 
@@ -134,7 +134,7 @@ def importance_figure(report: SweepReport) -> Figure:
         bars = axes.barh(keys, known, color=style.named(style.BLUE))
         axes.bar_label(bars, [f" {share:.0%}" for share in known])
         axes.set_xlim(0.0, 1.15 * max(shares.values(), default=1.0))
-        axes.xaxis.set_major_formatter(_percent)
+        axes.xaxis.set_major_formatter(percent)
         axes.set_xlabel(f"importance for {objective}")
     return figure
 
@@ -215,10 +215,6 @@ def _whole(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
-def _percent(value: float, _: object) -> str:
-    return f"{100 * value:.4g}%"
-
-
 def _format(axis: Any, name: str) -> None:
     if name == "accuracy":
-        axis.set_major_formatter(_percent)
+        axis.set_major_formatter(percent)

@@ -22,6 +22,11 @@ def _scaled(value: float, step: int, units: Sequence[str]) -> str:
     return f"{value:.{digits(value) if unit else 0}f} {units[unit]}"
 
 
+def span_text(interval: Sequence[float]) -> str:
+    """An interval of shares: ``97.10% to 98.42%``."""
+    return f"{interval[0]:.2%} to {interval[1]:.2%}"
+
+
 def digits(value: float) -> int:
     """The number of decimals with which a number from 1 to 999 has three digits."""
     return 0 if value >= 99.95 else 1 if value >= 9.995 else 2

@@ -44,7 +44,6 @@ OWN_LINES = {
     "common/cells.py": "a text that is made printable already",
     "common/locks.py": "a file",
     "common/printable.py": "itself",
-    "configs/generated.py": "a file",
     "configs/write.py": "YAML, whose scalars are escaped",
     "layers/losses/class_weights.py": "CUDA source",
     "plugins/trust.py": "a file",

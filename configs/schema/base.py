@@ -6,6 +6,7 @@ the YAML file (short forms included, unset keys left out), and validating that g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -16,14 +17,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationInfo,
     WithJsonSchema,
     model_serializer,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
 from ...common.records import dataclass
@@ -83,7 +83,7 @@ class Model(BaseModel):
 
     def shortened(self, options: dict[str, Any]) -> Any:
         """The short form of the keys that are set, which are in the order of writing."""
-        return options
+        return options[self.short_key] if [*options] == [self.short_key] else options
 
 
 def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
@@ -98,9 +98,6 @@ class TypedModel(Model):
     kind: ClassVar[str]
     short_key: ClassVar[str] = "type"
 
-    def shortened(self, options: dict[str, Any]) -> Any:
-        return options["type"] if len(options) == 1 else options
-
 
 class NamedModel(Model):
     """One of several kinds, written ``relu`` or, with options, ``conv2d: {filters: 20, ...}``."""
@@ -112,16 +109,14 @@ class NamedModel(Model):
         return {name: options} if options else name
 
 
-class Normalised:
-    """Makes the long form of what may be written shorter, before pydantic validates it."""
+class Aside:
+    """What is noted beside a model's fields. It is no part of the value: all are equal."""
 
-    def normalise(self, value: Any) -> Any:
-        raise NotImplementedError
+    def __init__(self, noted: Any) -> None:
+        self.noted = noted
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Aside)
 
 
 @dataclass(frozen=True)
@@ -194,6 +189,17 @@ class Named:
         return {"x-named": self.kind, "x-members": members}
 
 
+def matching(pattern: str, expected: str) -> AfterValidator:
+    """Text that the pattern matches; for another the message says what was ``expected``."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise problem(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
 def written_kinds(model: dict[str, Any]) -> list[str]:
     kind = model.get("properties", {}).get("type", {})
     return list(kind["enum"]) if "enum" in kind else [kind["const"]] if "const" in kind else []
@@ -209,6 +215,19 @@ def tupled(value: Any) -> Any:
 def one_or_more(item: dict[str, Any]) -> WithJsonSchema:
     """The JSON Schema of one item, or a list of at least one."""
     return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
+
+
+def mapping(
+    required: list[str] | None = None, about: str = "", /, **properties: dict[str, Any]
+) -> dict[str, Any]:
+    """The JSON Schema of a mapping with these keys and no other; ``about``: its description."""
+    return {
+        **({"description": about} if about else {}),
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
 
 
 def _short(value: Any) -> Any:
@@ -272,5 +291,7 @@ Threads = Annotated[int, Field(ge=1, le=1024)]
 """Starting more threads than this fails in ways that cannot be reported."""
 Epochs = Annotated[float, Interval(gt=0, le=1e9), Formed(SHORT_EPOCHS)]
 """A positive number of epochs, fractions allowed."""
+Flag = Annotated[bool | None, BeforeValidator(lambda value: None if value is False else value)]
+"""True, or None, which false means too: a config without the key is written as before."""
 Pair = Annotated[tuple[int, int], Formed(sides(1))]
 """(height, width); one number stands for both."""

@@ -2,70 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from ...common.options import Count, is_number, is_whole
-from .base import Model, problem, tupled
-
-
-def _shares(value: Any) -> Any:
-    if not isinstance(value, Mapping) or not value:
-        raise problem("expected a mapping of names to shares, such as {dense_1.weight: 0.1}")
-    for name, share in value.items():
-        if not is_number(share) or not 0 < share <= 1:
-            raise problem(f"'{name}' has {share!r}; a share is above 0 and at most 1")
-    return {str(name): float(value[name]) for name in value}
+from ...common.options import Count, Form, is_number, is_whole
+from .base import Formed, Model, problem, tupled
 
 
-Shares = Annotated[
-    dict[str, float],
-    BeforeValidator(_shares),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-            "minProperties": 1,
-        }
-    ),
-]
-"""A share for each of some parameters."""
+def _by_name(
+    expected: str, fault: str, right: Callable[[Any], bool], to: type, schema: dict[str, Any]
+) -> Formed:
+    """The form of a mapping of names to numbers; ``fault`` is said of one that is not right."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value:
+            raise problem(f"expected a mapping of {expected}")
+        for name, number in value.items():
+            if not right(number):
+                raise problem(f"'{name}' has {number!r}; {fault}")
+        return {str(name): to(number) for name, number in value.items()}
+
+    whole = {"type": "object", "additionalProperties": schema, "minProperties": 1}
+    return Formed(Form(read, schema=whole))
 
 
 _HIGHEST_QUALITY = 100
-
-
-def _qualities(value: Any) -> Any:
-    if not isinstance(value, Mapping) or not value:
-        raise problem(
-            "expected a mapping of names of parameters to factors, such as {dense_1.weight: 1.5}"
-        )
-    for name, quality in value.items():
-        if not is_number(quality) or not 0 < quality <= _HIGHEST_QUALITY:
-            raise problem(
-                f"'{name}' has {quality!r}; a factor is above 0 and at most {_HIGHEST_QUALITY}"
-            )
-    return {str(name): float(value[name]) for name in value}
-
-
+_MOST_BITS = 12
+Shares = Annotated[
+    dict[str, float],
+    _by_name(
+        "names to shares, such as {dense_1.weight: 0.1}",
+        "a share is above 0 and at most 1",
+        lambda share: is_number(share) and 0 < share <= 1,
+        float,
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    ),
+]
+"""A share for each of some parameters."""
 Qualities = Annotated[
     dict[str, float],
-    BeforeValidator(_qualities),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "additionalProperties": {
-                "type": "number",
-                "exclusiveMinimum": 0,
-                "maximum": _HIGHEST_QUALITY,
-            },
-            "minProperties": 1,
-        }
+    _by_name(
+        "names of parameters to factors, such as {dense_1.weight: 1.5}",
+        f"a factor is above 0 and at most {_HIGHEST_QUALITY}",
+        lambda quality: is_number(quality) and 0 < quality <= _HIGHEST_QUALITY,
+        float,
+        {"type": "number", "exclusiveMinimum": 0, "maximum": _HIGHEST_QUALITY},
     ),
 ]
 """A factor for each of some parameters."""
+Bits = Annotated[
+    dict[str, int],
+    _by_name(
+        "names of parameters to numbers of bits, such as {dense_1.weight: 5}",
+        f"bits are a whole number from 1 to {_MOST_BITS}",
+        lambda bits: is_whole(bits) and 1 <= bits <= _MOST_BITS,
+        int,
+        {"type": "integer", "minimum": 1, "maximum": _MOST_BITS},
+    ),
+]
+"""Bits for each of some parameters."""
 
 
 class PruneConfig(Model):
@@ -96,35 +93,6 @@ class PruneConfig(Model):
     def patterns(self) -> tuple[str, ...]:
         """Names of the parameters that are pruned, with * and ?."""
         return (*(self.keep or ()), *(self.sensitivity or ()))
-
-
-_MOST_BITS = 12
-
-
-def _bits(value: Any) -> Any:
-    if not isinstance(value, Mapping) or not value:
-        raise problem(
-            "expected a mapping of names of parameters to numbers of bits, such as "
-            "{dense_1.weight: 5}"
-        )
-    for name, bits in value.items():
-        if not is_whole(bits) or not 1 <= bits <= _MOST_BITS:
-            raise problem(f"'{name}' has {bits!r}; bits are a whole number from 1 to {_MOST_BITS}")
-    return {str(name): value[name] for name in value}
-
-
-Bits = Annotated[
-    dict[str, int],
-    BeforeValidator(_bits),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "additionalProperties": {"type": "integer", "minimum": 1, "maximum": _MOST_BITS},
-            "minProperties": 1,
-        }
-    ),
-]
-"""Bits for each of some parameters."""
 
 
 class ShareConfig(Model):

@@ -30,13 +30,9 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
-def _row(value: Any) -> Any:
-    return numbers(value, "a list of numbers, none beyond 1e6")
-
-
 Row = Annotated[
     tuple[int | float, ...],
-    BeforeValidator(_row),
+    BeforeValidator(lambda row: numbers(row, "a list of numbers, none beyond 1e6")),
     WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 1}),
 ]
 """The values of a sample."""
@@ -192,15 +188,13 @@ class ImageFolderConfig(DatasetConfig):
 
 
 _MODELS: Models[DatasetConfig] = already(
-    {
-        "mnist": MnistConfig,
-        "fashion_mnist": FashionMnistConfig,
-        "cifar10": Cifar10Config,
-        "cifar100": Cifar100Config,
-        "strokes": StrokesConfig,
-        "table": TableConfig,
-        "image_folder": ImageFolderConfig,
-    }
+    MnistConfig,
+    FashionMnistConfig,
+    Cifar10Config,
+    Cifar100Config,
+    StrokesConfig,
+    TableConfig,
+    ImageFolderConfig,
 )
 
 

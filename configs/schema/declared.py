@@ -7,19 +7,9 @@ from functools import partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import (
-    Field,
-    create_model,
-)
+from pydantic import Field, create_model
 
-from ...common.options import (
-    Check,
-    DefaultOf,
-    Form,
-    Option,
-    options_of,
-    summary_of,
-)
+from ...common.options import Check, DefaultOf, Form, Option, options_of, summary_of
 from .base import Formed, Model, checked
 from .one_of import Models
 

@@ -72,10 +72,6 @@ def _retyped(model: type[M], **types: Any) -> type[M]:
         default = ... if field.is_required() else field.default
         fields[name] = (Annotated[type_, field.description], default)
     made: type[M] = create_model(
-        model.__name__,
-        __base__=model,
-        __module__=model.__module__,
-        __doc__=model.__doc__,
-        **fields,
+        model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
     )
     return made

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field
 
-from .base import Model, Normalised, problem
+from .base import Model, problem
 from .datasets import Folder
 from .optimizer import Patterns
 
@@ -24,24 +23,19 @@ class InitFromConfig(Model):
         "* and ? stand for any text.",
     ] = None
 
-    def shortened(self, options: dict[str, Any]) -> Any:
-        return options["source"] if len(options) == 1 else options
+
+def _long(value: Any) -> Any:
+    """``{source: x}`` for ``x``."""
+    if isinstance(value, str):
+        return {"source": value}
+    if not isinstance(value, (Mapping, InitFromConfig)):
+        raise problem("expected a run or a .safetensors file, or a mapping with source")
+    return value
 
 
-class _OrSource(Normalised):
-    """Accepts ``x`` for ``{source: x}``."""
-
-    def normalise(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"source": value}
-        if not isinstance(value, (Mapping, InitFromConfig)):
-            raise problem("expected a run or a .safetensors file, or a mapping with source")
-        return value
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string", "minLength": 1}, handler(schema)]}
-
-
-InitFrom = Annotated[InitFromConfig, _OrSource()]
+InitFrom = Annotated[
+    InitFromConfig,
+    BeforeValidator(
+        _long, json_schema_input_type=Annotated[str, Field(min_length=1)] | InitFromConfig
+    ),
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...common.text import with_article
-from .base import written_kinds
+from .base import mapping, written_kinds
 from .extended import config_model
 from .layers import SHORTCUTS
 from .search import SEARCH_SCHEMA
@@ -14,29 +14,21 @@ Json = dict[str, Any]
 
 _LAYER = {"$ref": "#/$defs/layer"}
 _LAYERS = {"type": "array", "items": _LAYER, "minItems": 1}
-_REPEAT: Json = {
-    "description": "Repeats the layers this many times.",
-    "type": "object",
-    "properties": {
-        "times": {"type": "integer", "minimum": 1, "description": "How many times."},
-        "layers": {**_LAYERS, "description": "The layers."},
+_REPEAT = mapping(
+    ["times", "layers"],
+    "Repeats the layers this many times.",
+    times={"type": "integer", "minimum": 1, "description": "How many times."},
+    layers={**_LAYERS, "description": "The layers."},
+)
+_BLOCK = mapping(
+    ["layers"],
+    "Named layers, used like a layer; in them, $name stands for a parameter.",
+    parameters={
+        "type": "object",
+        "description": "Names and defaults; a parameter without a default must be given.",
     },
-    "required": ["times", "layers"],
-    "additionalProperties": False,
-}
-_BLOCK: Json = {
-    "description": "Named layers, used like a layer; in them, $name stands for a parameter.",
-    "type": "object",
-    "properties": {
-        "parameters": {
-            "type": "object",
-            "description": "Names and defaults; a parameter without a default must be given.",
-        },
-        "layers": {"type": "array", "minItems": 1, "description": "The layers of the block."},
-    },
-    "required": ["layers"],
-    "additionalProperties": False,
-}
+    layers={"type": "array", "minItems": 1, "description": "The layers of the block."},
+)
 
 
 def json_schema() -> Json:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, PrivateAttr
+from pydantic import PrivateAttr
 
 from ...common.options import Count, Positive
 from ...layers.initializers import SCALED
-from .base import Named, NamedModel, problem
+from .base import Aside, Named, NamedModel, matching
 from .one_of import already, one_of
 
 if TYPE_CHECKING:
@@ -85,42 +84,22 @@ if TYPE_CHECKING:
 else:
     Initializer = one_of(
         already(
-            {
-                **dict.fromkeys(get_args(ScaledName), ScaledInitializerConfig),
-                "normal": NormalConfig,
-                "truncated_normal": TruncatedNormalConfig,
-                "uniform": UniformConfig,
-                "fan_in_uniform": FanInUniformConfig,
-                "constant": ConstantConfig,
-                "dirac": DiracConfig,
-                "whiten": WhitenConfig,
-            }
+            ScaledInitializerConfig,
+            NormalConfig,
+            TruncatedNormalConfig,
+            UniformConfig,
+            FanInUniformConfig,
+            ConstantConfig,
+            DiracConfig,
+            WhitenConfig,
         ),
         Named("initializer", "he_normal or normal: {std: 0.01}"),
     )
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-
-def _layer_name(value: str) -> str:
-    if not _NAME.fullmatch(value) or len(value) > 64:
-        raise problem(
-            "expected a word of letters, digits, '_' and '-' (at most 64) that begins with a letter"
-        )
-    return value
-
-
-class _Written:
-    """Where a layer was written. This is not part of its value, so all are equal."""
-
-    def __init__(self) -> None:
-        self.place = ""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Written)
-
-    def __hash__(self) -> int:
-        return 0
+_NAME = matching(
+    "[A-Za-z_][A-Za-z0-9_-]{0,63}",
+    "a word of letters, digits, '_' and '-' (at most 64) that begins with a letter",
+)
 
 
 class LayerConfig(NamedModel):
@@ -128,16 +107,17 @@ class LayerConfig(NamedModel):
 
     kind: ClassVar[str] = "layer"
     type: str
-    _written: _Written = PrivateAttr(default_factory=_Written)
+    _written: Aside = PrivateAttr(default_factory=lambda: Aside(""))
     name: Annotated[
-        Annotated[str, AfterValidator(_layer_name)] | None,
+        Annotated[str, _NAME] | None,
         "Name in tables and checkpoints; default: type and number, as in dense_1.",
     ] = None
 
     @property
     def place(self) -> str:
-        return self._written.place
+        place: str = self._written.noted
+        return place
 
     def mark(self, place: str) -> None:
         """Note where the layer was written."""
-        self._written.place = place
+        self._written.noted = place

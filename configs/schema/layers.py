@@ -112,12 +112,7 @@ def _holding(layer: type) -> tuple[str, ...]:
 def stack_of(layer: Any) -> Any:
     """The type of the layers of a network."""
     stack = tuple[layer, ...]
-    marks = (
-        Field(min_length=1),
-        AfterValidator(unique_names),
-        BeforeValidator(tupled),
-        WRITTEN,
-    )
+    marks = (Field(min_length=1), AfterValidator(unique_names), BeforeValidator(tupled), WRITTEN)
     return Annotated[(stack, *marks)]
 
 

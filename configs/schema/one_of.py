@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from threading import RLock
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import (
@@ -66,9 +66,10 @@ def _once(make: Callable[[], type[M]]) -> Callable[[], type[M]]:
     return model
 
 
-def already(models: Mapping[str, type[M]]) -> Models[M]:
-    """Models that are there already."""
-    return Models({kind: partial(_given, model) for kind, model in models.items()})
+def already(*models: type[M]) -> Models[M]:
+    """Models that are there already, by the values of their ``type``."""
+    kinds = {model: get_args(model.model_fields["type"].annotation) for model in models}
+    return Models({kind: partial(_given, model) for model in models for kind in kinds[model]})
 
 
 def _given(model: type[M]) -> type[M]:

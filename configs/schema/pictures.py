@@ -9,23 +9,13 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
 )
-from pydantic_core import CoreSchema
 
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import (
-    Model,
-    Named,
-    NamedModel,
-    Normalised,
-    numbers,
-    one_or_more,
-    problem,
-    short,
-)
+from .base import Model, Named, NamedModel, numbers, one_or_more, problem, short
 from .declared import config_models
 from .one_of import Models, one_of
 
@@ -73,23 +63,17 @@ class NormalizeConfig(Model):
         return _MEASURED if options.pop("measured") else options
 
 
-class _OrMeasured(Normalised):
-    """Accepts ``measured`` for ``{measured: true}``."""
-
-    def normalise(self, value: Any) -> Any:
-        if isinstance(value, str):
-            if value != _MEASURED:
-                raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
-            return {"measured": True}
-        return value
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"anyOf": [{"enum": [_MEASURED]}, handler(schema)]}
+def _long(value: Any) -> Any:
+    """``{measured: true}`` for ``measured``."""
+    if isinstance(value, str) and value != _MEASURED:
+        raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
+    return {"measured": True} if isinstance(value, str) else value
 
 
-Normalize = Annotated[NormalizeConfig, _OrMeasured()]
+_Word = Annotated[str, WithJsonSchema({"enum": [_MEASURED]})]
+Normalize = Annotated[
+    NormalizeConfig, BeforeValidator(_long, json_schema_input_type=_Word | NormalizeConfig)
+]
 
 
 class AugmentationConfig(NamedModel):

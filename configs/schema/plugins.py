@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from .base import Model, problem, short
+from .base import Model, mapping, matching, problem, short
 
-_FILE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}\.py")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def _file_name(value: str) -> str:
-    if not _FILE.fullmatch(value):
-        raise problem(
-            "expected the name of a Python file in the config's folder, such as my_layers.py: "
-            "letters, digits and '_'; name a file elsewhere on the command line, with --plugin"
-        )
-    return value
-
-
-def _digest(value: str) -> str:
-    if not _SHA256.fullmatch(value):
-        raise problem("expected 64 hexadecimal digits in lower case")
-    return value
+FILE, _SHA256 = r"[A-Za-z_][A-Za-z0-9_]{0,60}\.py", "[0-9a-f]{64}"
+_FILE_NAME = matching(
+    FILE,
+    "the name of a Python file in the config's folder, such as my_layers.py: "
+    "letters, digits and '_'; name a file elsewhere on the command line, with --plugin",
+)
+_DIGEST = matching(_SHA256, "64 hexadecimal digits in lower case")
 
 
 class PluginConfig(Model):
     """A Python file that defines kinds; short form: its name alone."""
 
-    file: Annotated[str, AfterValidator(_file_name), "Name of the file, in the config's folder."]
+    short_key: ClassVar[str] = "file"
+    file: Annotated[str, _FILE_NAME, "Name of the file, in the config's folder."]
     sha256: Annotated[
-        Annotated[str, AfterValidator(_digest)] | None,
+        Annotated[str, _DIGEST] | None,
         "SHA-256 of the file; another file is refused. Default: any file of this name.",
     ] = None
-
-    def shortened(self, options: dict[str, Any]) -> Any:
-        return options["file"] if len(options) == 1 else options
 
 
 def _listed(value: Any) -> Any:
@@ -57,16 +44,12 @@ def _each_once(plugins: tuple[PluginConfig, ...]) -> tuple[PluginConfig, ...]:
 
 _ONE = {
     "anyOf": [
-        {"type": "string", "pattern": f"^{_FILE.pattern}$"},
-        {
-            "type": "object",
-            "properties": {
-                "file": {"type": "string", "pattern": f"^{_FILE.pattern}$"},
-                "sha256": {"type": "string", "pattern": f"^{_SHA256.pattern}$"},
-            },
-            "required": ["file"],
-            "additionalProperties": False,
-        },
+        {"type": "string", "pattern": f"^{FILE}$"},
+        mapping(
+            ["file"],
+            file={"type": "string", "pattern": f"^{FILE}$"},
+            sha256={"type": "string", "pattern": f"^{_SHA256}$"},
+        ),
     ]
 }
 Plugins = Annotated[

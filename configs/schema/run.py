@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -15,17 +13,9 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import (
-    LARGEST,
-    Count,
-    NotNegative,
-    either,
-    is_number,
-    is_whole,
-    some_of,
-)
+from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
 from ...layers.parallel import SPACE
-from .base import Epochs, Model, Threads, checked, problem
+from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, problem
 from .compression import PruneConfig, ShareConfig
 from .datasets import Dataset, Folder
 from .init_from import InitFrom
@@ -37,21 +27,19 @@ from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+RunName = Annotated[
+    str,
+    matching(
+        r"(?!latest$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}",
+        "a name for a folder: letters, digits, '.', '_', '-' (at most 64), "
+        "not beginning with '.' or '-', and not 'latest'",
+    ),
+]
 
 if TYPE_CHECKING:
     Stack = tuple[LayerConfig, ...]
 else:
     Stack = stack_of(Layer)
-
-
-def _run_name(value: str) -> str:
-    if not _NAME.fullmatch(value) or value == "latest":
-        raise problem(
-            "expected a name for a folder: letters, digits, '.', '_', '-' (at most 64), "
-            "not beginning with '.' or '-', and not 'latest'"
-        )
-    return value
 
 
 def _validation(value: Any) -> Any:
@@ -81,11 +69,7 @@ class FoldConfig(Model):
 
     count: Annotated[Annotated[int, Field(ge=2, le=LARGEST)], "Number of parts."]
     index: Annotated[Annotated[int, Field(ge=1, le=LARGEST)], "The part to validate on, from 1."]
-    stratified: Annotated[
-        bool | None,
-        BeforeValidator(lambda value: None if value is False else value),
-        "Every part has the same share of each class.",
-    ] = None
+    stratified: Annotated[Flag, "Every part has the same share of each class."] = None
 
     @field_validator("index")
     @classmethod
@@ -133,9 +117,7 @@ class DataConfig(Model):
         "Seed of the division into training and validation samples; default: the config's seed.",
     ] = None
     balance: Annotated[
-        bool | None,
-        BeforeValidator(lambda value: None if value is False else value),
-        "Draw every class equally often in training, whatever the number of its samples.",
+        Flag, "Draw every class equally often in training, whatever the number of its samples."
     ] = None
     normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
         NormalizeConfig()
@@ -159,21 +141,10 @@ class GoalConfig(Model):
     ] = None
 
 
-class _Overridden:
-    """Whether the length was given by an override; no part of what the config says."""
-
-    length = False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Overridden)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
-    _overridden: _Overridden = PrivateAttr(default_factory=_Overridden)
+    _overridden: Aside = PrivateAttr(default_factory=lambda: Aside(False))
     epochs: Annotated[Epochs | None, "Passes over the training set."] = None
     max_steps: Annotated[
         Count | None, checked(either("epochs", "max_steps")), "Training steps, instead of epochs."
@@ -203,11 +174,12 @@ class TrainConfig(Model):
     @property
     def length_overridden(self) -> bool:
         """Whether ``--set`` gave the length, but not the schedule, which may be longer then."""
-        return self._overridden.length
+        overridden: bool = self._overridden.noted
+        return overridden
 
     def mark_length(self) -> None:
         """Note that it did."""
-        self._overridden.length = True
+        self._overridden.noted = True
 
 
 def _auto_or_bool(value: Any) -> Any:
@@ -256,8 +228,7 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     snapshots: Annotated[
-        bool | None,
-        BeforeValidator(lambda value: None if value is False else value),
+        Flag,
         "Also save and keep those at the end of each cycle of the schedule: the members of a "
         "snapshot ensemble.",
     ] = None
@@ -277,9 +248,7 @@ class CheckpointConfig(Model):
 class RunConfig(Model):
     """A complete training run."""
 
-    name: Annotated[
-        str, AfterValidator(_run_name), "Name of the run and its folder; default: the file's name."
-    ] = "run"
+    name: Annotated[RunName, "Name of the run and its folder; default: the file's name."] = "run"
     seed: Annotated[
         int, Field(ge=0, lt=2**63), "Seed of every random choice; the same seed gives the same run."
     ] = 1
@@ -295,8 +264,7 @@ class RunConfig(Model):
         "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
     ] = None
     freeze: Annotated[
-        Patterns | None,
-        "Layers that stay as they are, by name; * and ? stand for any text.",
+        Patterns | None, "Layers that stay as they are, by name; * and ? stand for any text."
     ] = None
     prune: Annotated[PruneConfig | None, "Weights that are 0 and stay 0; default: none."] = None
     share: Annotated[ShareConfig | None, "Weights that share a few values; default: none."] = None

@@ -4,121 +4,98 @@ from __future__ import annotations
 
 from typing import Any
 
-_NUMBER = {"type": "number"}
-_LIST: dict[str, Any] = {"type": "array", "minItems": 1, "description": "The values to try."}
+from .base import mapping
+
+Json = dict[str, Any]
+
+
+def _number(about: str, kind: str = "number", **limits: float) -> Json:
+    return {"type": kind, "description": about, **limits}
+
+
+def _whole(about: str, least: int, **default: int) -> Json:
+    return _number(about, "integer", minimum=least, **default)
+
+
+def _flag(about: str) -> Json:
+    return {"type": "boolean", "description": about}
+
+
+def _sampler(name: str, **options: Json) -> Json:
+    return mapping(["type"], type={"const": name}, **options)
+
+
+_LIST: Json = {"type": "array", "minItems": 1, "description": "The values to try."}
 _WHEN = {
     "type": "object",
     "minProperties": 1,
     "description": "Set this key only where these keys, above it, have these values.",
 }
-_RANGE = {
-    "type": "object",
-    "properties": {
-        "low": {**_NUMBER, "description": "The least number."},
-        "high": {**_NUMBER, "description": "The greatest number."},
-        "log": {"type": "boolean", "description": "Even steps of the logarithm."},
-        "step": {**_NUMBER, "exclusiveMinimum": 0, "description": "Steps of this size only."},
-        "when": _WHEN,
-    },
-    "required": ["low", "high"],
-    "additionalProperties": False,
-}
-_VALUES = {
-    "type": "object",
-    "properties": {"values": _LIST, "when": _WHEN},
-    "required": ["values"],
-    "additionalProperties": False,
-}
+_RANGE = mapping(
+    ["low", "high"],
+    low=_number("The least number."),
+    high=_number("The greatest number."),
+    log=_flag("Even steps of the logarithm."),
+    step=_number("Steps of this size only.", exclusiveMinimum=0),
+    when=_WHEN,
+)
+_VALUES = mapping(["values"], values=_LIST, when=_WHEN)
 _OBJECTIVE = {"enum": ["accuracy", "loss", "seconds"]}
-_OBJECTIVES = {"type": "array", "items": _OBJECTIVE, "minItems": 1, "maxItems": 2}
-_PRUNE = {
-    "type": "object",
-    "properties": {
-        "after_trials": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "Complete trials before which none is ended early.",
-        },
-        "after_validations": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "Validations of a trial before which it is not ended early.",
-        },
-    },
-    "additionalProperties": False,
+_PRUNE = mapping(
+    after_trials=_whole("Complete trials before which none is ended early.", 1),
+    after_validations=_whole("Validations of a trial before which it is not ended early.", 0),
+)
+_TPE = {
+    "startup_trials": _whole(
+        "Trials that are drawn at random before any is learned from.", 1, default=10
+    ),
+    "multivariate": _flag(
+        "Draw keys that occur in the same trials together; default: as Optuna does."
+    ),
 }
-_STARTUP = {
-    "type": "integer",
-    "minimum": 1,
-    "default": 10,
-    "description": "Trials that are drawn at random before any is learned from.",
-}
-_MULTIVARIATE = {
-    "type": "boolean",
-    "description": "Draw keys that occur in the same trials together; default: as Optuna does.",
-}
-_POPULATION = {
-    "type": "integer",
-    "minimum": 2,
-    "default": 50,
-    "description": "Complete trials of a generation.",
-}
-
-
-def _sampler(name: str, **options: dict[str, Any]) -> dict[str, Any]:
-    return {
+_POPULATION = _whole("Complete trials of a generation.", 2, default=50)
+SEARCH_SCHEMA = mapping(
+    ["keys"],
+    "What dnnstack sweep searches; a config with it is for sweep alone.",
+    keys={
+        "description": "The keys to search, written as for --set.",
         "type": "object",
-        "properties": {"type": {"const": name}, **options},
-        "required": ["type"],
-        "additionalProperties": False,
-    }
-
-
-SEARCH_SCHEMA: dict[str, Any] = {
-    "description": "What dnnstack sweep searches; a config with it is for sweep alone.",
-    "type": "object",
-    "properties": {
-        "keys": {
-            "description": "The keys to search, written as for --set.",
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": {"anyOf": [_LIST, _RANGE, _VALUES]},
-        },
-        "objective": {
-            "description": "What is best: accuracy or loss on validation, seconds of training, or "
-            "two of them.",
-            "anyOf": [_OBJECTIVE, {**_OBJECTIVES, "uniqueItems": True}],
-            "default": "accuracy",
-        },
-        "sampler": {
-            "description": "How values are drawn; a mapping has options, too.",
-            "anyOf": [
-                {"enum": ["tpe", "random", "nsga2", "grid"]},
-                _sampler("tpe", startup_trials=_STARTUP, multivariate=_MULTIVARIATE),
-                _sampler("random"),
-                _sampler("nsga2", population=_POPULATION),
-                _sampler("grid"),
-            ],
-            "default": "tpe",
-        },
-        "seed": {
-            "description": "Seed of the sampler; default: that of the config.",
-            "type": "integer",
-            "minimum": 0,
-        },
-        "trials": {"description": "The budget in trials.", "type": "integer", "minimum": 1},
-        "seconds": {
-            "description": "The budget in seconds of training.",
-            "type": "number",
-            "exclusiveMinimum": 0,
-        },
-        "epochs": {"description": "The budget in epochs.", "type": "number", "exclusiveMinimum": 0},
-        "prune": {
-            "description": "End trials early that are worse than the median.",
-            "anyOf": [{"type": "boolean"}, _PRUNE],
-            "default": False,
-        },
+        "minProperties": 1,
+        "additionalProperties": {"anyOf": [_LIST, _RANGE, _VALUES]},
     },
-    "required": ["keys"],
-    "additionalProperties": False,
-}
+    objective={
+        "description": "What is best: accuracy or loss on validation, seconds of training, or "
+        "two of them.",
+        "anyOf": [
+            _OBJECTIVE,
+            {
+                "type": "array",
+                "items": _OBJECTIVE,
+                "minItems": 1,
+                "maxItems": 2,
+                "uniqueItems": True,
+            },
+        ],
+        "default": "accuracy",
+    },
+    sampler={
+        "description": "How values are drawn; a mapping has options, too.",
+        "anyOf": [
+            {"enum": ["tpe", "random", "nsga2", "grid"]},
+            _sampler("tpe", **_TPE),
+            _sampler("random"),
+            _sampler("nsga2", population=_POPULATION),
+            _sampler("grid"),
+        ],
+        "default": "tpe",
+    },
+    seed=_whole("Seed of the sampler; default: that of the config.", 0),
+    trials=_whole("The budget in trials.", 1),
+    seconds=_number("The budget in seconds of training.", exclusiveMinimum=0),
+    epochs=_number("The budget in epochs.", exclusiveMinimum=0),
+    prune={
+        "description": "End trials early that are worse than the median.",
+        "anyOf": [{"type": "boolean"}, _PRUNE],
+        "default": False,
+    },
+)

@@ -11,7 +11,7 @@ from ...common.options import is_number
 from .base import Model, problem, tupled
 from .compression import PruneConfig, QuantizeConfig, ShareConfig, Shares
 from .optimizer import Optimizer
-from .run import TrainConfig, _run_name
+from .run import RunName, TrainConfig
 from .training import Schedule
 
 # Kept weights, bits of a weight and of a gap before and after Huffman's code, the size, in percent.
@@ -104,9 +104,7 @@ class CompressConfig(Model):
     """How to compress a network: stages of training, then a file."""
 
     name: Annotated[
-        str | None,
-        AfterValidator(lambda value: value if value is None else _run_name(value)),
-        "Name of the folder; default: that of the network's run and -compressed.",
+        RunName | None, "Name of the folder; default: that of the network's run and -compressed."
     ] = None
     stages: Annotated[
         Annotated[tuple[StageConfig, ...], Field(min_length=1, max_length=99)],

@@ -99,7 +99,7 @@ def read(text: str) -> Any:
 
 
 def test_the_shipped_schema_is_current():
-    """Write it anew with ``python -m dnnstack.configs.generated .``."""
+    """Write it anew with ``python release/generated.py .``."""
     shipped = Path(dnnstack.configs.__file__ or "").parent / "schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == SCHEMA
 

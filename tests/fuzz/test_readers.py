@@ -42,7 +42,6 @@ READERS = {
     "common/machine.py": SYSTEM,
     "common/machine_load.py": SYSTEM,
     "configs/find.py": "config-changed",
-    "configs/generated.py": SYSTEM,
     "configs/stages.py": "stages",
     "configs/load.py": "search",
     "datasets/archive.py": "archive",

@@ -37,7 +37,7 @@ class Flat(Schedule):
 
 
 def _catalogues() -> list[dict[Any, Any]]:
-    held = [*loading._CATALOGUES.values(), known._HERE, KERNELS, layers.NESTED]
+    held = [*(held for _, held in loading._WORDS.values()), known._HERE, KERNELS, layers.NESTED]
     found = (value for module in MODULES for value in vars(module).values())
     models = [value for value in found if isinstance(value, dict)]
     # Names of modules begin with two underscores.

@@ -1,6 +1,6 @@
 """What is generated from the schema: the tables of docs/config.md, and configs/schema.json.
 
-    python -m dnnstack.configs.generated CHECKOUT
+    python release/generated.py CHECKOUT
 
 writes both anew. In the document a table stands between ``<!-- table: layers -->`` and
 ``<!-- end -->``.
@@ -15,18 +15,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
+from dnnstack.configs.schema.base import Model, in_order
+from dnnstack.configs.schema.json_schema import json_schema
+from dnnstack.configs.schema.layer_base import LayerConfig
+from dnnstack.configs.schema.layers import Layer
+from dnnstack.configs.schema.optimizer import Optimizer, OptimizerConfig
+from dnnstack.configs.schema.pictures import Augmentation, AugmentationConfig
+from dnnstack.configs.schema.shape import kinds, models_in
+from dnnstack.configs.schema.training import Loss, LossConfig, Schedule, ScheduleConfig
+from dnnstack.configs.write import flow
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-
-from .schema.base import Model, in_order
-from .schema.json_schema import json_schema
-from .schema.layer_base import LayerConfig
-from .schema.layers import Layer
-from .schema.optimizer import Optimizer, OptimizerConfig
-from .schema.pictures import Augmentation, AugmentationConfig
-from .schema.shape import kinds, models_in
-from .schema.training import Loss, LossConfig, Schedule, ScheduleConfig
-from .write import flow
 
 _TABLES: dict[str, tuple[str, Any, type[Model]]] = {
     "augmentations": ("augmentation", Augmentation, AugmentationConfig),
