@@ -5,7 +5,7 @@ stages gave; a lock; and what the stages and the file at the end are written to.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +15,13 @@ from ...common.errors import CheckpointError
 from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
 from ...common.typed_json import Count, Finite, Name, from_json
-from ..records.runs import COMPRESSION, GROUP, run_of_checkpoint
+from ..records.runs import COMPRESSION, GROUP, LOCK, run_of_checkpoint
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
     from ..inference.evaluate import Evaluation
     from ..inference.trained import Trained
 
-LOCK = "lock"
 _LONGEST_RECORD, _LONGEST_PATH = 1 << 20, 1 << 16
 
 
@@ -83,12 +82,7 @@ class Record:
                 raise ValueError(f"{name!r} is not the name of a file or folder in it")
 
     def to_json(self) -> bytes:
-        table = {**vars(self), "before": [vars(each) for each in self.before]}
-        table["after"] = [vars(each) for each in self.after]
-        table["stages"] = [
-            {**vars(each), "measured": [vars(one) for one in each.measured]} for each in self.stages
-        ]
-        return (json.dumps(table, indent=1, allow_nan=False) + "\n").encode()
+        return (json.dumps(asdict(self), indent=1, allow_nan=False) + "\n").encode()
 
 
 @dataclass
