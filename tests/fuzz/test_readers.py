@@ -67,7 +67,6 @@ READERS = {
     "training/compressed/place.py": "compression",
     "training/groups/group.py": "group",
     "training/groups/journal.py": "trials",
-    "training/ranks/post.py": SYSTEM,
     "training/ranks/team.py": SYSTEM,
     "training/ranks/watchdog.py": SYSTEM,
     "training/records/formats/checkpoint.py": "checkpoint",
