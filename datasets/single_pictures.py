@@ -15,13 +15,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..common.records import dataclass
+from .picture_kinds import is_named_so
 
 # Of the beginning of an archive, and of the files of a folder that are looked at.
 _PEEK, _MOST = 1 << 20, 100
 # Bytes that a decompressor may take.
 _MEMORY = 1 << 28
 _HALVES = ("train", "test")
-_PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _picture(names: Iterator[str], classes: Sequence[str]) -> str:
     """The first that is a picture of a class; "" if there is none."""
     for name in names:
         path = PurePosixPath(name)
-        if path.suffix.lower() in _PICTURES and any(part in classes for part in path.parts[:-1]):
+        if is_named_so(path.name) and any(part in classes for part in path.parts[:-1]):
             return str(path)
     return ""
 

@@ -76,9 +76,7 @@ def tables() -> Tables:
     )
 
 
-def _variant(
-    text: str,
-) -> tuple[NDArray[np.float64], Integers, Integers, NDArray[np.float64]]:
+def _variant(text: str) -> tuple[NDArray[np.float64], Integers, Integers, NDArray[np.float64]]:
     """Control points (k, 2), their strokes (k,), taps and weights (P, 4), evenly along the path."""
     points, strokes, pieces = _parse(text)
     measured: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []

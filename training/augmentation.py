@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import ConfigError, ShapeError
 from ..common.records import dataclass
 from ..configs import RunConfig
-from ..graph.augmentations import (
-    AUGMENTATIONS,
-    Augmentation,
-    OwnAugmentation,
-    augmentation_keys,
-)
+from ..graph.augmentations import AUGMENTATIONS, Augmentation, OwnAugmentation, augmentation_keys
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import (
     AverageViews,

@@ -69,6 +69,12 @@ class Plan:
         following = (step - step % n + n for n in intervals if n)
         return min(self.total_steps, self._next_snapshot(step), *following)
 
+    def scaled_tables(self, factor: np.float32) -> dict[str, NDArray[np.float32]]:
+        """``rates`` and ``tables`` by name, the rates among them multiplied by ``factor``."""
+        every = {RATES: self.rates, **self.tables}
+        rates = (name for name in every if name.partition(".")[0] == RATES)
+        return every | {name: every[name] * factor for name in rates}
+
     def _next_snapshot(self, step: int) -> int:
         """The first snapshot after ``step`` updates, or the end of training."""
         place = bisect_right(self.snapshots, step)

@@ -20,7 +20,6 @@ from ..common.errors import CheckpointError
 from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor
-from ..optimizers.groups import RATES
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
@@ -312,12 +311,10 @@ class Session:
 
     def _feed_tables(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
         """Write the rates, and the decays of averages, that the sections read."""
-        tables = {RATES: self.plan.rates, **self.plan.tables}
+        tables = self.plan.scaled_tables(self._rate_factor)
         read = {t for graph in graphs.values() for t in graph.tensors()}
         for tensor in {t.name: t for t in read if t.name in tables}.values():
-            is_rate = tensor.name.partition(".")[0] == RATES
-            factor = self._rate_factor if is_rate else np.float32(1.0)
-            executable.write(tensor, tables[tensor.name] * factor)
+            executable.write(tensor, tables[tensor.name])
 
     def _start_evaluation(self, executable: Executable, batch: int) -> None:
         graph = self.graph("evaluate")

@@ -68,7 +68,10 @@ class Setup:
         if self.start is not None:
             taken = self.start.values
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
-        masks = self._masks(learned)
+        # Of parameters that are not trained, too.
+        masks = {
+            tensor: cut.mask(learned[tensor]) for tensor, cut in pruned(config, network).items()
+        }
         learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in masks.items()}
         clustered = self._clustered(learned)
         learned |= {tensor: shared_values(*parts) for tensor, parts in clustered.items()}
@@ -94,13 +97,6 @@ class Setup:
             key = random.key(config.seed, "share", tensor.name)
             found[tensor] = cluster(learned[tensor], 1 << bits, config.share.start, key)
         return found
-
-    def _masks(
-        self, learned: Mapping[Tensor, NDArray[np.float32]]
-    ) -> dict[Tensor, NDArray[np.float32]]:
-        """The masks of pruned parameters, of those that are not trained too."""
-        cuts = pruned(self.config, self.network)
-        return {tensor: cut.mask(learned[tensor]) for tensor, cut in cuts.items()}
 
     def first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""

@@ -15,15 +15,8 @@ from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
 from ..passes.bands import check_layers
 from . import interrupt
-from .alone import Alone, Company
-from .assemble import (
-    Load,
-    assigned,
-    build_network,
-    describe_data,
-    load_data,
-    preprocessing,
-)
+from .alone import Company
+from .assemble import Load, assigned, build_network, describe_data, load_data, preprocessing
 from .augmentation import augmentations
 from .listener import Listener, Summary
 from .loop import Loop
@@ -85,7 +78,7 @@ def train(
     before the first step for an unsuitable config, data set or device, and Interrupted for a stop;
     later NonFiniteError if training diverges, CheckpointError if saving fails.
     """
-    asked, heard, company = config, listener or Listener(), company or Alone()
+    asked, heard, company = config, listener or Listener(), company or Company()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:

@@ -61,6 +61,14 @@ def test_an_archive_of_any_kind(tmp_path, kind):
         assert half in (None, found)
 
 
+@pytest.mark.parametrize("suffix", [".jpg", ".PNG", ".pgm"])
+def test_pictures_of_any_kind_that_is_read(tmp_path, suffix):
+    archive(tmp_path / "a.tar", "cat/1.txt", f"cat/1{suffix}")
+    found = single_pictures(tmp_path, CLASSES)
+    assert found is not None
+    assert found.sample == f"cat/1{suffix}"
+
+
 def test_what_is_no_such_copy(tmp_path):
     assert single_pictures(tmp_path / "missing", CLASSES) is None
     archive(tmp_path / "a.tar", "cat/readme.txt", "cat.jpg")

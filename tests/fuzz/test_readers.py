@@ -66,7 +66,6 @@ READERS = {
     "training/compressed/place.py": "compression",
     "many/journal.py": "trials",
     "many/trainings.py": SYSTEM,
-    "training/ranks/post.py": SYSTEM,
     "training/ranks/team.py": SYSTEM,
     "training/ranks/watchdog.py": SYSTEM,
     "training/records/formats/checkpoint.py": "checkpoint",

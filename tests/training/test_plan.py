@@ -27,6 +27,18 @@ def test_counts(tiny):
     assert plan.rates.shape == (25,)
 
 
+def test_a_factor_scales_all_rates_and_nothing_else(tiny):
+    groups = "[{parameters: dense_1.weight, schedule: {type: exp, gamma: 0.9}}]"
+    plan = make_plan(
+        tiny(f"optimizer={{type: sgd, lr: 0.5, ema: {{decay: 0.9}}, groups: {groups}}}"), 200
+    )
+    found = plan.scaled_tables(np.float32(0.25))
+    assert found.keys() == {"rates", "rates.0", "ema.decays"}
+    np.testing.assert_array_equal(found["rates"], plan.rates * np.float32(0.25))
+    np.testing.assert_array_equal(found["rates.0"], plan.tables["rates.0"] * np.float32(0.25))
+    np.testing.assert_array_equal(found["ema.decays"], plan.tables["ema.decays"])
+
+
 def test_length_in_epochs(tiny):
     assert make_plan(tiny("train={epochs: 2.5}"), 200).total_steps == 25
 

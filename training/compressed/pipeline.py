@@ -129,7 +129,7 @@ def compress(
             continue
         folder = place.folder / each.name
         shares = config.stages[number].filters
-        source = _named(last) if shares is None else _cut(last, shares, folder)
+        source = str(last.path.absolute()) if shares is None else _cut(last, shares, folder)
         config_now = each.model_copy(update={"init_from": InitFromConfig(source=source)})
         warnings: list[str] = []
         resumed = _resumed(folder, config_now, only_warned(warnings.append))
@@ -228,10 +228,6 @@ def _drop_cut(folder: Path) -> None:
     """Remove what ``_cut`` wrote, which is in the stage's own checkpoint by now."""
     with suppress(OSError):
         _cut_file(folder).unlink()
-
-
-def _named(checkpoint: Checkpoint) -> str:
-    return str(checkpoint.path.absolute())
 
 
 def _resumed(folder: Path, config: RunConfig, notice: Callable[[str], None]) -> Resume | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,7 @@ from ...common.errors import CheckpointError
 from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
 from ...common.typed_json import Count, Finite, Name, from_json
-from ..records.runs import AUTO, COMPRESSION, GROUP, run_of_checkpoint
+from ..records.runs import AUTO, COMPRESSION, GROUP, LOCK, run_of_checkpoint
 from ..records.starting import deciding
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..inference.evaluate import Evaluation
     from ..inference.trained import Trained
 
-LOCK = "lock"
 _LONGEST_RECORD, _LONGEST_PATH = 1 << 20, 1 << 16
 
 
@@ -85,12 +84,7 @@ class Record:
                 raise ValueError(f"{name!r} is not the name of a file or folder in it")
 
     def to_json(self) -> bytes:
-        table = {**vars(self), "before": [vars(each) for each in self.before]}
-        table["after"] = [vars(each) for each in self.after]
-        table["stages"] = [
-            {**vars(each), "measured": [vars(one) for one in each.measured]} for each in self.stages
-        ]
-        return (json.dumps(table, indent=1, allow_nan=False) + "\n").encode()
+        return (json.dumps(asdict(self), indent=1, allow_nan=False) + "\n").encode()
 
 
 @dataclass

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -32,21 +33,41 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
-class Point:
-    """``at``: the share of its weights that a parameter keeps, or the bits of one."""
+class Kept:
+    """A parameter that keeps this share of its weights."""
 
-    at: float
-    accuracy: float
-    loss: float
+    share: Share
+    accuracy: Share
+    loss: Finite
+
+    @property
+    def at(self) -> float:
+        return self.share
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A parameter of which a weight takes so many bits."""
+
+    bits: Annotated[int, Interval(ge=1, le=32)]
+    accuracy: Share
+    loss: Finite
+
+    @property
+    def at(self) -> float:
+        return self.bits
+
+
+Point: TypeAlias = "Kept | Shared"
 
 
 @dataclass(frozen=True)
 class Curves:
     """The points of a parameter of ``size`` weights, from much to little."""
 
-    size: int
-    kept: tuple[Point, ...]
-    bits: tuple[Point, ...]
+    size: Count
+    kept: tuple[Kept, ...]
+    bits: tuple[Shared, ...]
 
 
 @dataclass(frozen=True)
@@ -54,73 +75,20 @@ class Sensitivity:
     """``accuracy``, ``loss``: of the network as it is, on ``count`` validation samples."""
 
     checkpoint: Path
-    count: int
-    accuracy: float
-    loss: float
-    parameters: dict[str, Curves]
+    count: Count
+    accuracy: Share
+    loss: Finite
+    parameters: Annotated[dict[Name, Curves], MinLen(1)]
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
-        return {
-            "checkpoint": str(self.checkpoint),
-            "split": "validation",
-            "count": self.count,
-            "accuracy": self.accuracy,
-            "loss": self.loss,
-            "parameters": {
-                name: {
-                    "size": curves.size,
-                    "kept": [_point(point, "share") for point in curves.kept],
-                    "bits": [_point(point, "bits") for point in curves.bits],
-                }
-                for name, curves in self.parameters.items()
-            },
-        }
+        said = asdict(self)
+        return {"checkpoint": str(said.pop("checkpoint")), "split": "validation", **said}
 
     @classmethod
     def from_json(cls, text: bytes) -> Sensitivity:
         """What ``to_json`` gave. Raises ValueError."""
-        stored = from_json(text, _Stored)
-        found = {
-            name: Curves(
-                curves.size,
-                tuple(Point(each.share, each.accuracy, each.loss) for each in curves.kept),
-                tuple(Point(each.bits, each.accuracy, each.loss) for each in curves.bits),
-            )
-            for name, curves in stored.parameters.items()
-        }
-        whole = stored.accuracy, stored.loss
-        return cls(Path(stored.checkpoint), stored.count, *whole, found)
-
-
-@dataclass(frozen=True)
-class _StoredShare:
-    share: Share
-    accuracy: Share
-    loss: Finite
-
-
-@dataclass(frozen=True)
-class _StoredBits:
-    bits: Annotated[int, Interval(ge=1, le=32)]
-    accuracy: Share
-    loss: Finite
-
-
-@dataclass(frozen=True)
-class _StoredCurves:
-    size: Count
-    kept: tuple[_StoredShare, ...]
-    bits: tuple[_StoredBits, ...]
-
-
-@dataclass(frozen=True)
-class _Stored:
-    checkpoint: str
-    count: Count
-    accuracy: Share
-    loss: Finite
-    parameters: Annotated[dict[Name, _StoredCurves], MinLen(1)]
+        return from_json(text, cls)
 
 
 def evaluations(trained: Trained) -> int:
@@ -158,21 +126,20 @@ def measure(
             progress(1)
             return Metrics.from_sums(executable.read(graph["sums"]))
 
+        def seen(tensor: Tensor, weights: Weights) -> tuple[float, float]:
+            executable.write(tensor, weights)
+            now = result()
+            return now.accuracy, now.loss
+
         learned = trained.checkpoint.learned()
         whole = result()
         found = {}
         for tensor in _kernels(trained):
             values = learned[tensor.name]
-            points = {}
-            for kind, changed in (("kept", _pruned(values)), ("bits", _shared(values))):
-                rows = []
-                for at, weights in changed:
-                    executable.write(tensor, weights)
-                    now = result()
-                    rows.append(Point(at, now.accuracy, now.loss))
-                points[kind] = tuple(rows)
+            kept = tuple(Kept(share, *seen(tensor, left)) for share, left in _pruned(values))
+            bits = tuple(Shared(few, *seen(tensor, left)) for few, left in _shared(values))
             executable.write(tensor, values)
-            found[tensor.name] = Curves(values.size, points["kept"], points["bits"])
+            found[tensor.name] = Curves(values.size, kept, bits)
     return Sensitivity(trained.path, whole.count, whole.accuracy, whole.loss, found)
 
 
@@ -188,7 +155,3 @@ def _pruned(values: Weights) -> Iterator[tuple[float, Weights]]:
 def _shared(values: Weights) -> Iterator[tuple[int, Weights]]:
     for bits in BITS:
         yield bits, shared_values(*cluster(values, 1 << bits))
-
-
-def _point(point: Point, key: str) -> dict[str, float]:
-    return {key: point.at, "accuracy": point.accuracy, "loss": point.loss}

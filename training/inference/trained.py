@@ -207,15 +207,13 @@ def is_file(named: Path) -> bool:
 def _run_at(named: Path, runs_dir: Path) -> Path:
     """The folder of the run that is named where a file may be. Raises CheckpointError."""
     try:
-        return find_run(named, runs_dir)
+        return find_run(named, runs_dir, "file or run")
     except CheckpointError as error:
-        none, *rest = f"{named}: no such run", *error.args[1:]
-        if named.is_dir() and str(error).startswith(none):
+        if named.is_dir() and str(error).startswith(f"{named}: no such"):
             raise CheckpointError(
                 f"{named}: is a folder, but not that of a run; name a run or a .safetensors file"
             ) from None
-        first = str(error.args[0]).replace(none, f"{named}: no such file or run", 1)
-        raise CheckpointError(first, *rest) from None
+        raise
 
 
 def _newest_with_checkpoint(runs_dir: Path) -> Path | None:

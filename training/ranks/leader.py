@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...backends.base import Backend
 from ...backends.collectives import join
-from ...configs import RunConfig, effective_yaml
-from ..alone import check_synchronous
+from ...configs import effective_yaml
+from ..alone import Company
 from ..pace import next_chunk
 from ..records.formats.state import Metrics, Snapshot
 from ..sections import Sections
@@ -39,7 +39,7 @@ class Leading(Session, ABC):
         """From now on the others do what this session does."""
 
 
-class Lead:
+class Lead(Company):
     """What rank 0 does before its session can run: everything together with the others."""
 
     def __init__(self, team: Team) -> None:
@@ -51,10 +51,6 @@ class Lead:
     def kind(self) -> type[Leading]:
         """The class of the session that leads."""
         return Leader
-
-    def check(self, config: RunConfig) -> None:
-        """Raise ConfigError for a config that these ranks do not train."""
-        check_synchronous(config)
 
     def do(self, work: Callable[[], T]) -> T:
         """Work that, if it fails on one rank, ends all of them."""

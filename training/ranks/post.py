@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .team import Team
+from .watchdog import condition
 
 # Looks without a pause, then seconds of sleep, so that a core is left to those that compute.
 _SPIN, _SLEEP = 50, 5e-5
@@ -64,11 +64,7 @@ class Post:
         team = self._team
         if team.hosts[rank] != team.hosts[team.rank]:
             return False
-        try:
-            stat = Path(f"/proc/{team.pids[rank]}/stat").read_text("ascii", "replace")
-        except OSError:
-            return True
-        return stat.rpartition(")")[2].split()[:1] == ["Z"]
+        return condition(team.pids[rank]) == "ended"
 
     def _finish(self, request: Any, rank: int, patient: bool = False) -> None:
         looks, began = 0, time.monotonic()

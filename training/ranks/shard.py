@@ -14,7 +14,7 @@ from ...common.records import dataclass
 from ...graph.graph import Graph, Tensor
 from ...layers.initializers import ZEROS
 from ...layers.layer import Parameter
-from ...optimizers.groups import RATES, stretches
+from ...optimizers.groups import stretches
 from ...optimizers.rules import state_of
 from ...passes.parts import STATISTICS, SUM
 from ...passes.section import Member
@@ -133,12 +133,9 @@ class Shard:
         return step.composition.finished(replace(update, members=members), values)
 
     def set_rate_factor(self, factor: float) -> None:
-        for name, table in (
-            {RATES: self._setup.plan.rates} | dict(self._setup.plan.tables)
-        ).items():
+        for name, table in self._setup.plan.scaled_tables(np.float32(factor)).items():
             if name in self._own:
-                is_rate = name.partition(".")[0] == RATES
-                self.executable.write(self._own[name], table * np.float32(factor if is_rate else 1))
+                self.executable.write(self._own[name], table)
 
     def put(self, arrays: Mapping[str, Floats], step: int) -> None:
         """Take over the pieces of whole arrays; ``step``: how many updates were done."""

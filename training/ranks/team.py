@@ -45,10 +45,9 @@ class Team:
 
     ``parted``: the others know that this rank goes its own way. Where it ends otherwise, the
     launcher ends all of them. ``begins`` is to be called when the training begins; ``left`` is
-    called when it has left MPI.
+    called when it has left MPI. ``world`` is the communicator of mpi4py,
+    ``error`` what its functions raise. A rank that is silent for ``deadline`` seconds is given up.
     """
-
-    calls: Mapping[str, str]
 
     def __init__(
         self,
@@ -58,18 +57,19 @@ class Team:
     ) -> None:
         self.begins, self._left = begins, left
         self._mpi = mpi = _mpi()
-        self._world = mpi.COMM_WORLD
-        self.rank: int = self._world.Get_rank()
-        self.size: int = self._world.Get_size()
-        self.host = socket.gethostname()
+        self.world = mpi.COMM_WORLD
+        self.rank: int = self.world.Get_rank()
+        self.size: int = self.world.Get_size()
         self.parted = False
         summed = "MPI_Allreduce" if self.size == 2 else "MPI_Alltoallv, MPI_Allgatherv"
-        self.calls = {
+        self.calls: Mapping[str, str] = {
             "sum": summed,
             "gather": "MPI_Allgather",
             "swap": "MPI_Alltoall",
             "trade": "MPI_Alltoallv",
         }
+        self.error: type[Exception] = mpi.Exception
+        self.deadline = deadline
         self._watchdog = Watchdog(deadline, self._no_answer)
         self._silent_for: dict[int, int] = {}
         self._near: list[int] = []
@@ -77,10 +77,10 @@ class Team:
         self.status: int | None = None
         # Whether nothing that MPI may print at its end is to be seen.
         self.muted = False
-        self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
+        self._node = self.world.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank: int = self._node.Get_rank()
         self.node_size: int = self._node.Get_size()
-        own = [self.host, os.getpid(), processes_of()]
+        own = [socket.gethostname(), os.getpid(), processes_of()]
         found = [json.loads(text) for text in self.exchange(json.dumps(own))]
         self.hosts = [str(host) for host, _, _ in found]
         self.pids = [int(pid) for _, pid, _ in found]
@@ -95,22 +95,6 @@ class Team:
         """How messages call a rank."""
         return f"rank {rank} on {printable(self.hosts[rank])}"
 
-    @property
-    def world(self) -> Any:
-        """The communicator of mpi4py."""
-        return self._world
-
-    @property
-    def error(self) -> type[Exception]:
-        """What its functions raise."""
-        found: type[Exception] = self._mpi.Exception
-        return found
-
-    @property
-    def deadline(self) -> float:
-        """Seconds after which a rank that does not answer is given up."""
-        return self._watchdog.deadline
-
     # ------------------------------------------------------------ in the step
 
     def answering(self, backend: Backend) -> AbstractContextManager[None]:
@@ -123,15 +107,15 @@ class Team:
             return
         with self._watchdog.armed():
             if self.size == 2:
-                self._world.Allreduce(self._mpi.IN_PLACE, values)
+                self.world.Allreduce(self._mpi.IN_PLACE, values)
                 return
             counts, begins, received = self._shares(values)
             mine = slice(begins[self.rank], begins[self.rank] + counts[self.rank])
             n = counts[self.rank]
             sent = [values, (counts, begins)]
-            self._world.Alltoallv(sent, [received, ([n] * self.size, _begins([n] * self.size))])
+            self.world.Alltoallv(sent, [received, ([n] * self.size, _begins([n] * self.size))])
             values[mine] = added_in_pairs(received.reshape(self.size, n))
-            self._world.Allgatherv(self._mpi.IN_PLACE, sent)
+            self.world.Allgatherv(self._mpi.IN_PLACE, sent)
 
     def _shares(self, values: Array) -> tuple[list[int], list[int], Array]:
         """How many values each rank adds up, where they begin, and room for those of all ranks."""
@@ -147,18 +131,18 @@ class Team:
     def gather(self, rows: Array) -> None:
         if self.size > 1:
             with self._watchdog.armed():
-                self._world.Allgather(self._mpi.IN_PLACE, rows.reshape(-1))
+                self.world.Allgather(self._mpi.IN_PLACE, rows.reshape(-1))
 
     def swap(self, sent: Array, received: Array) -> None:
         with self._watchdog.armed():
-            self._world.Alltoall(sent.reshape(-1), received.reshape(-1))
+            self.world.Alltoall(sent.reshape(-1), received.reshape(-1))
 
     def trade(
         self, sent: Array, counts: Sequence[int], received: Array, sizes: Sequence[int]
     ) -> None:
         given, taken = [sent, (counts, _begins(counts))], [received, (sizes, _begins(sizes))]
         with self._watchdog.armed():
-            self._world.Alltoallv(given, taken)
+            self.world.Alltoallv(given, taken)
 
     # ------------------------------------------------------------ between the steps
 
@@ -167,44 +151,41 @@ class Team:
         data = np.frombuffer(text.encode("utf-8", "backslashreplace"), np.uint8).copy()
         with self._watchdog.armed():
             # Of its kind, as MPI has it: one that waits does not fit one that does not.
-            self._world.Ibcast(np.array([data.size], np.int64)).Wait()
-            self._world.Bcast(data)
+            self.world.Ibcast(np.array([data.size], np.int64)).Wait()
+            self.world.Bcast(data)
 
     def hear(self) -> str:
         """What rank 0 says next, however long that takes."""
         size = np.zeros(1, np.int64)
-        self._wait(self._world.Ibcast(size))
+        self._wait(self.world.Ibcast(size))
         data = np.empty(int(size[0]), np.uint8)
         with self._watchdog.armed():
-            self._world.Bcast(data)
+            self.world.Bcast(data)
         return data.tobytes().decode()
 
     def spread(self, array: Array) -> None:
         """Give the contiguous array of rank 0 to the others, who bring room for it."""
         with self._watchdog.armed():
-            self._world.Bcast(array.reshape(-1))
+            self.world.Bcast(array.reshape(-1))
 
     def collect(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
         """The arrays of all ranks, of one shape, on all ranks: (ranks, ...)."""
         found = np.empty((self.size, *array.shape), np.float64)
         with self._watchdog.armed():
-            self._world.Allgather(np.ascontiguousarray(array).reshape(-1), found.reshape(-1))
+            self.world.Allgather(np.ascontiguousarray(array).reshape(-1), found.reshape(-1))
         return found
 
     def exchange(self, text: str) -> list[str]:
         """The texts of all ranks, on all ranks, however long one takes to come here."""
         data = np.frombuffer(text.encode("utf-8", "backslashreplace"), np.uint8).copy()
         sizes = np.zeros(self.size, np.int64)
-        self._wait(self._world.Iallgather(np.array([data.size], np.int64), sizes))
+        self._wait(self.world.Iallgather(np.array([data.size], np.int64), sizes))
         counts = sizes.tolist()
         found = np.empty(sum(counts), np.uint8)
         with self._watchdog.armed():
-            self._world.Allgatherv(data, [found, (counts, _begins(counts))])
-        ends = [begin + count for begin, count in zip(_begins(counts), counts, strict=True)]
-        return [
-            found[begin:stop].tobytes().decode()
-            for begin, stop in zip(_begins(counts), ends, strict=True)
-        ]
+            self.world.Allgatherv(data, [found, (counts, _begins(counts))])
+        parts = zip(_begins(counts), counts, strict=True)
+        return [found[begin:][:count].tobytes().decode() for begin, count in parts]
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -280,7 +261,7 @@ class Team:
         """Called every second."""
         found = {pid: state for pid in self._near if (state := condition(pid))}
         self._silent_for = {pid: self._silent_for.get(pid, 0) + 1 for pid in found}
-        limits = {"stopped": self._watchdog.deadline, "ended": _ENDED}
+        limits = {"stopped": self.deadline, "ended": _ENDED}
         late = [state for pid, state in found.items() if self._silent_for[pid] >= limits[state]]
         if "ended" in late:
             end(
@@ -293,7 +274,7 @@ class Team:
     def _no_answer(self) -> str:
         return (
             f"{self.named(self.rank)}: another rank has not answered for "
-            f"{self._watchdog.deadline:g} s, so this training ends; resume it from its last "
+            f"{self.deadline:g} s, so this training ends; resume it from its last "
             "checkpoint"
         )
 
@@ -307,7 +288,7 @@ class Team:
                 os.dup2(nowhere, descriptor)
         if self.status is not None:
             # Of those that were lost nobody would come to the end.
-            self._world.Abort(self.status)
+            self.world.Abort(self.status)
         if not self.parted:
             os._exit(1)
         with self._watchdog.armed():

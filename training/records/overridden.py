@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ def recorded(
 
     checkpoint: the one that training went on from, whose overrides hold unless they were forgotten.
     """
-    own = tuple(text for text in overrides if not _covers(_OF_THE_PROCESS, _key(text)))
+    own = tuple(text for text in overrides if not is_under(text, _OF_THE_PROCESS))
     if checkpoint is None:
         return own
     lost = forgotten(checkpoint, config, overrides).overrides
@@ -67,7 +68,7 @@ def not_repeated(
     found = forgotten(checkpoint, config, overrides)
     if not found.overrides:
         return ""
-    others = [line for line in found.changes if not _covers(_LENGTH, _path(line))]
+    others = [line for line in found.changes if not is_under(line, _LENGTH)]
     what = [f"goes on to step {total_steps}"] * (len(others) < len(found.changes))
     what += [f"changes {', '.join(map(shown_change, others))}"] * bool(others)
     it = "it" if len(found.overrides) == 1 else "them"
@@ -87,7 +88,7 @@ def _missing(checkpoint: Checkpoint, overrides: Sequence[str]) -> list[str]:
     """The overrides of the checkpoint whose keys no override of now sets."""
     given = [_key(text) for text in overrides]
     given += _LENGTH if any(key in _LENGTH for key in given) else ()
-    return [text for text in checkpoint.provenance.overrides if not _covers(given, _key(text))]
+    return [text for text in checkpoint.provenance.overrides if not is_under(text, given)]
 
 
 def _may_have_set(key: str, line: str) -> bool:
@@ -98,17 +99,15 @@ def _may_have_set(key: str, line: str) -> bool:
     parts = key.split(".")
     if parts[0] == "layers" and len(parts) > 1 and not parts[1].isdigit():
         del parts[1]
-    path = iter(_path(line).split("."))
+    path = iter(_key(line).split("."))
     return all(part in path for part in parts)
 
 
-def _path(line: str) -> str:
-    return line.partition(":")[0]
+def _key(text: str) -> str:
+    return re.split("[:=]", text, maxsplit=1)[0].strip()
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
-
-
-def _covers(keys: Sequence[str], path: str) -> bool:
-    return any(path == key or path.startswith(f"{key}.") for key in keys)
+def is_under(text: str, keys: Sequence[str]) -> bool:
+    """Whether a difference or an override is of one of these keys, or of what is below one."""
+    own = _key(text)
+    return any(own == key or own.startswith(f"{key}.") for key in keys)

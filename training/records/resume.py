@@ -22,7 +22,7 @@ from .formats.store import (
     tensors_path,
     unfinished_steps,
 )
-from .overridden import forgotten, shown_change
+from .overridden import forgotten, is_under, shown_change
 from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
 
 # The keys that decide which sample is seen at which step, and what the arrays mean.
@@ -179,9 +179,9 @@ def check_config(
         return
     before = parse_config(checkpoint.provenance.config, str(checkpoint.path))
     _check_plugins(checkpoint, before, notice)
-    changed = [line for line in differences(before, config) if not _under(line, ("plugins",))]
-    found = [line for line in changed if not _under(line, _FREE)]
-    fatal = [line for line in found if _under(line, _FIXED)]
+    changed = [line for line in differences(before, config) if not is_under(line, ("plugins",))]
+    found = [line for line in changed if not is_under(line, _FREE)]
+    fatal = [line for line in found if is_under(line, _FIXED)]
     lost = forgotten(checkpoint, config, overrides)
     if fatal:
         path = checkpoint.path.parent.parent / CONFIG
@@ -199,7 +199,7 @@ def check_config(
     if found := [line for line in found if line not in lost.changes]:
         changes = "; ".join(map(shown_change, found))
         notice(Warned(f"resuming with a changed config: {changes}"))
-    longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
+    longer = any(is_under(line, ("train.epochs", "train.max_steps")) for line in changed)
     if longer:
         for what in _that_follow_the_length(config):
             notice(
@@ -231,8 +231,3 @@ def _that_follow_the_length(config: RunConfig) -> list[str]:
     found = [f"{k} '{s.kind}'" for k, s in schedules.items() if s.ends_with_training]
     lookahead = config.optimizer.lookahead
     return [*found, *(["optimizer.lookahead"] if lookahead and lookahead.power else [])]
-
-
-def _under(line: str, keys: tuple[str, ...]) -> bool:
-    path = line.partition(":")[0]
-    return any(path == key or path.startswith(f"{key}.") for key in keys)

@@ -177,10 +177,10 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
     return run
 
 
-def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
+def find_run(reference: str | Path | None, runs_dir: Path, what: str = "run") -> Path:
     """The folder of a run: its name in ``runs_dir`` or a path; None or "latest" is the newest one.
 
-    Raises CheckpointError that lists the existing runs if there is none.
+    Raises CheckpointError that lists the existing runs if there is none; ``what`` was looked for.
     """
     if reference is None or str(reference) == LATEST:
         return _latest(runs_dir)
@@ -202,7 +202,7 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
         raise CheckpointError(f"{reference}: is a file; name a checkpoint with --checkpoint")
     none = "" if list_runs(runs_dir) else f" and no other in {runs_dir}"
     listed = _listed(runs_dir, Path(reference).name)
-    raise CheckpointError(f"{reference}: no such run{none}; {listed}")
+    raise CheckpointError(f"{reference}: no such {what}{none}; {listed}")
 
 
 def latest_run_of(name: str, runs_dir: Path) -> Path:

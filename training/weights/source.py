@@ -105,14 +105,7 @@ def anchored(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Checkpoint:
-    try:
-        folder = find_run(reference, runs_dir)
-    except CheckpointError as error:
-        first, *rest = error.args
-        if Path(reference).is_dir():
-            raise
-        first = first.replace(f"{reference}: no such run", f"{reference}: no such file or run", 1)
-        raise CheckpointError(first, *rest) from None
+    folder = find_run(reference, runs_dir, "run" if Path(reference).is_dir() else "file or run")
     return best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
 
 

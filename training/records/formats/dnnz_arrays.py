@@ -90,7 +90,8 @@ def encode_array(array: Array, widths: tuple[int, ...] = ()) -> tuple[bytes, Cos
     if len(book) > MOST_SYMBOLS or flat.size >= 1 << 32:
         return plain
     zeros = np.diff(places, prepend=-1) - 1
-    gaps = min((_gaps(zeros, width) for width in widths or range(1, WIDEST + 1)), key=_bits)
+    tried = (_gaps(zeros, width) for width in widths or range(1, WIDEST + 1))
+    gaps = min(tried, key=lambda gaps: gaps.bits)
     counts = np.bincount(indices, minlength=len(book))
     lengths = word_lengths(counts)
     texts = encode(gaps.symbols, gaps.lengths), encode(indices, lengths)
@@ -193,10 +194,7 @@ def _coded(data: memoryview, size: int) -> tuple[NDArray[np.float32], Cost]:
         raise ValueError("a code book contains 0")
     flat = np.zeros(size, np.uint32)
     flat[places] = book[indices] if len(places) else 0
-    bits_of = (
-        text_bits(_counts(indices, values), lengths[1]),
-        text_bits(gap_counts, lengths[0]),
-    )
+    bits_of = (text_bits(_counts(indices, values), lengths[1]), text_bits(gap_counts, lengths[0]))
     used = at + gap_bytes + value_bytes
     return flat.view(np.float32), Cost(size, len(places), used, values, width, entries, *bits_of)
 
@@ -236,10 +234,6 @@ def _gaps(zeros: Array, width: int) -> _Gaps:
     symbols[ends - 1] = rest
     counts = np.bincount(symbols)
     return _Gaps(width, symbols, counts, word_lengths(counts))
-
-
-def _bits(gaps: _Gaps) -> int:
-    return gaps.bits
 
 
 def _part(data: memoryview, begin: int, size: int) -> memoryview:

@@ -126,11 +126,7 @@ class RunLog:
 
 
 def cut_log(
-    folder: Path,
-    step: int,
-    window_start: int,
-    rollbacks: int = 0,
-    validation_due: bool = False,
+    folder: Path, step: int, window_start: int, rollbacks: int = 0, validation_due: bool = False
 ) -> None:
     """Drop from both files what continuing from a checkpoint of ``step`` will write again.
 

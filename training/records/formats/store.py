@@ -19,12 +19,7 @@ from dataclasses import field
 from pathlib import Path
 
 from ....common.errors import CheckpointError, Warned
-from ....common.files import (
-    atomic_write,
-    make_folder,
-    sha256_file,
-    sync_folder,
-)
+from ....common.files import atomic_write, make_folder, sha256_file, sync_folder
 from ....common.records import dataclass
 from .checkpoint import (
     Arrays,
