@@ -89,13 +89,18 @@ def prediction(count: int, doubt: str = "", colour: bool = False) -> Prediction:
 
 def _prediction() -> str:
     found, doubtful = prediction(4), prediction(3, "an odd shape")
+    steps = tuple(f"step_{k}_of_many" for k in range(12))
+    many = [Answer(f"a class with a very long name, the {k}th", k, 0.1) for k in range(10)]
+    seen = Picture(np.full((1, 28, 28), 255, np.uint8), steps)
+    long = Prediction(Path("a"), tuple(many), seen)
     heads = csv_row(columns(["a", "=b", "c\n"]))
     return joined(
         _widths(lambda width: prediction_text(found, "a.png", width=width), 100, 50, 30, 12),
         prediction_text(doubtful, "b.png", best_first=True, plain=True),
         headline(doubtful, "b.png"),
+        prediction_text(long, "x"),
         *(heads, csv_row(found.to_row()), csv_row(doubtful.to_row())),
-        as_json([found.to_json(), doubtful.to_json()]),
+        as_json([found.to_json(), doubtful.to_json(), long.to_json()]),
     )
 
 
