@@ -6,28 +6,10 @@ from dnnstack.common import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.stored import cases
 
-@pytest.mark.parametrize(
-    ("counter", "stream", "expected"),
-    [
-        # Random123, tests/kat_vectors, the three lines "philox4x32 10".
-        (
-            (0x00000000, 0x00000000, 0x00000000, 0x00000000),
-            (0x00000000, 0x00000000),
-            (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
-        ),
-        (
-            (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
-            (0xFFFFFFFF, 0xFFFFFFFF),
-            (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
-        ),
-        (
-            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-            (0xA4093822, 0x299F31D0),
-            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
-        ),
-    ],
-)
+
+@pytest.mark.parametrize(("counter", "stream", "expected"), cases(__file__, "published_vectors"))
 def test_published_vectors(counter, stream, expected):
     drawn = random.philox(random.Key(*stream), np.array([counter] * 3, np.uint32))
     assert drawn.tolist() == [list(expected)] * 3

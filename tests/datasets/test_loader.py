@@ -13,6 +13,8 @@ from dnnstack.datasets import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.stored import cases
+
 seeds = st.integers(0, 2**63 - 1)
 
 
@@ -40,15 +42,7 @@ def test_a_fraction_is_rounded_down():
 
 
 @pytest.mark.parametrize(
-    ("validation", "message"),
-    [
-        (100, "100 of 100 training samples leaves 0"),
-        (101, "leaves 0 for training; use a number from 0 to 99"),
-        (-1, "use a number from 0 to 99"),
-        (1.0, "100 of 100 training samples leaves 0"),
-        (-0.1, "use a number from 0 to 99"),
-        (0.001, "less than one"),
-    ],
+    ("validation", "message"), cases(__file__, "a_split_that_leaves_nothing_is_refused")
 )
 def test_a_split_that_leaves_nothing_is_refused(validation, message):
     with pytest.raises(DatasetError, match=message):

@@ -12,6 +12,8 @@ from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_st
 from dnnstack.passes.average import lookahead_decays
 from dnnstack.training.rate_tables import make_schedule
 
+from ..support.stored import cases
+
 HEAD = """
 data: {dataset: mnist}
 layers: [flatten, {dense: {units: 10}}]
@@ -61,19 +63,7 @@ def test_milestones_in_epochs():
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        (
-            "{type: multistep, milestones: [2, 8]}",
-            "schedule.milestones: step 8 is never reached, "
-            "training ends after 8 steps (4 per epoch)",
-        ),
-        (
-            "{type: multistep, milestones_epochs: [1, 2]}",
-            "schedule.milestones_epochs: epoch 2 is never reached, "
-            "training ends after 2 epochs of 4 steps",
-        ),
-    ],
+    ("text", "wanted"), cases(__file__, "a_milestone_that_is_never_reached_is_an_error")
 )
 def test_a_milestone_that_is_never_reached_is_an_error(text, wanted):
     with pytest.raises(ConfigError, match="never reached") as caught:
@@ -116,19 +106,7 @@ def test_a_cosine_with_restarts_is_pytorchs():
     np.testing.assert_array_equal(short[:7], found)
 
 
-@pytest.mark.parametrize(
-    ("options", "ends"),
-    [
-        ("cycles: 3", [4, 8, 12]),
-        ("cycles: 5", [2, 5, 7, 10, 12]),
-        ("cycles: 2, multiplier: 2", [4, 12]),
-        ("cycles: 1, multiplier: 1000", [12]),
-        ("length: 3, multiplier: 2", [3, 9]),
-        ("length: 1, multiplier: 3", [1, 4]),
-        ("length_epochs: 1.5", [6, 12]),
-        ("length: 13", []),
-    ],
-)
+@pytest.mark.parametrize(("options", "ends"), cases(__file__, "where_cycles_end"))
 def test_where_cycles_end(options, ends):
     text = f"{{type: cosine_restarts, {options}}}"
     schedule = make_schedule(parse_config(f"{HEAD}schedule: {text}\n", "x.yaml").schedule)
@@ -139,16 +117,7 @@ def test_where_cycles_end(options, ends):
     assert [t for t in range(12) if rate[t] == 1] == [0, *(end for end in ends if end < 12)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("", "required: cycles, length or length_epochs"),
-        ("cycles: 2, length: 3", "give either cycles or length, not both"),
-        ("length: 2, length_epochs: 3", "give either length or length_epochs, not both"),
-        ("cycles: 9", "9 cycles do not fit into the 8 steps"),
-        ("cycles: 3, multiplier: 10", "the first of 3 cycles have no step among the 8"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases(__file__, "cycles_that_are_none"))
 def test_cycles_that_are_none(options, message):
     with pytest.raises(ConfigError, match=message):
         rates(f"{{type: cosine_restarts, {options}}}")

@@ -12,6 +12,8 @@ from dnnstack.training.groups.group import Group, Kind, Member, create_group
 from dnnstack.training.groups.journal import Journal, Trial
 from dnnstack.training.groups.statistics import report_group
 
+from ..support.stored import cases
+
 
 def _group(folder: Path, kind: Kind, *states: str) -> Path:
     """A group whose runs ended in these states, with accuracies of 0.1, 0.2, 0.6, ..."""
@@ -44,14 +46,7 @@ def test_a_search_has_a_median_and_no_mean(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("states", "planned", "expected"),
-    [
-        (("finished", "finished"), 2, "finished"),
-        (("finished",), 2, "interrupted"),
-        ((), 2, "interrupted"),
-        (("finished", "interrupted"), 2, "interrupted"),
-        (("interrupted", "failed"), 2, "failed"),
-    ],
+    ("states", "planned", "expected"), cases(__file__, "a_group_has_the_state_of_its_runs")
 )
 def test_a_group_has_the_state_of_its_runs(tmp_path, states, planned, expected):
     assert group_state(_group(tmp_path, "seeds", *states), planned) == expected

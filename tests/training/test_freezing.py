@@ -14,6 +14,7 @@ from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.trainer import train
 
 from ..support.resuming import Ear
+from ..support.stored import cases
 from ..support.trainings import NOWHERE, go, session_of
 
 Make = Callable[..., RunConfig]
@@ -206,15 +207,7 @@ def test_both_backends_agree_on_frozen_layers(tiny, reference, onednn):
 
 
 @pytest.mark.parametrize(
-    ("freeze", "message"),
-    [
-        ("[bn, tall]", r"^freeze\.1: no layer matches 'tall'; did you mean 'tail'\? The layers"),
-        ("relu_1", r"^freeze\.0: 'relu_1' matches only layers without parameters"),
-        (
-            "conv1.weight",
-            r"^freeze\.0: no layer matches 'conv1\.weight'; the layers .*conv2d_1, bn, tail",
-        ),
-    ],
+    ("freeze", "message"), cases(__file__, "a_pattern_without_layers_is_a_mistake")
 )
 def test_a_pattern_without_layers_is_a_mistake(tiny, freeze, message):
     config = tiny(FREEZE, f"freeze={freeze}")

@@ -26,35 +26,11 @@ from dnnstack.training.sections import composition
 from dnnstack.training.trainer import train
 
 from ..support import composed
+from ..support.stored import beside
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
-NORMED = """
-name: normed
-seed: 7
-data:
-  dataset: {strokes: {train_count: 200, test_count: 20}}
-  batch_size: 16
-  evaluation_batch_size: 12
-  validation: 32
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}
-  - batch_norm: {momentum: 0.3}
-  - relu
-  - max_pool2d
-  - lrn
-  - lcn: {size: 3}
-  - dropout: {rate: 0.2}
-  - flatten
-  - dense: {units: 12}
-  - batch_norm: {center: false}
-  - relu
-  - dropout
-  - dense: {units: 10}
-optimizer: {type: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.01, weight_decay_on: weights}
-train: {max_steps: 25, log_every: 4}
-checkpoint: {every_steps: 1000, best: false}
-"""
+NORMED = beside(__file__, "pixel_statistics_normed.yaml")
 STATISTICS = {f"batch_norm_{n}.{part}" for n in (1, 2) for part in ("running_mean", "running_var")}
 
 

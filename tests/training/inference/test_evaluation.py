@@ -26,6 +26,8 @@ from dnnstack.training.inference.trained import Trained
 from numpy.typing import NDArray
 from PIL import Image
 
+from ...support.stored import cases
+
 CLASSES = ("cat", "dog", "cow")
 CONFUSION_OF_THREE = np.array([[6, 2, 0], [1, 9, 0], [0, 2, 0]], np.int64)
 
@@ -155,15 +157,7 @@ def test_text_names_everything():
     ]
 
 
-@pytest.mark.parametrize(
-    ("width", "heads"),
-    [
-        (80, "precision recall 95% interval F1"),
-        (60, "precision recall F1"),
-        (50, "precision recall"),
-        (36, "recall"),
-    ],
-)
+@pytest.mark.parametrize(("width", "heads"), cases(__file__, "a_narrow_terminal_has_fewer_columns"))
 def test_a_narrow_terminal_has_fewer_columns(width, heads):
     names = ("a cat with a name", "dog", "cow")
     lines = as_text(evaluation(CONFUSION_OF_THREE, names), width).splitlines()

@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 from dnnstack.training.inference.intervals import mcnemar, paired, wilson
 
+from ...support.stored import cases
 
-@pytest.mark.parametrize(
-    ("right", "count", "low", "high"),
-    [
-        # Newcombe 1998, table I, method 3.
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-    ],
-)
+
+@pytest.mark.parametrize(("right", "count", "low", "high"), cases(__file__, "published_intervals"))
 def test_published_intervals(right, count, low, high):
     assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
     mirrored = wilson(count - right, count)

@@ -16,6 +16,8 @@ from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.trainer import train
 
+from ...support.stored import cases
+
 
 @pytest.fixture
 def trained(tiny, reference, tmp_path):
@@ -30,18 +32,7 @@ def seen(picture: np.ndarray, flip: bool, by: int) -> np.ndarray:
     return view[:, :, ::-1] if flip else view
 
 
-VIEWS = {
-    "none": [(False, 0, 1.0)],
-    "mirror": [(False, 0, 0.5), (True, 0, 0.5)],
-    "mirror+translate": [
-        (False, 0, 0.25),
-        (True, 0, 0.25),
-        (False, -1, 0.125),
-        (True, -1, 0.125),
-        (False, 1, 0.125),
-        (True, 1, 0.125),
-    ],
-}
+VIEWS = cases(__file__, "views")
 
 
 @pytest.mark.parametrize("tta", VIEWS)
