@@ -41,25 +41,8 @@ def test_two_checkpoints(run_in, trained):
     assert any(line.startswith("McNemar's test       p = ") for line in text)
 
 
-def test_a_network_is_as_good_as_itself(run_in, trained):
-    done = run_in(trained, "compare", "tiny", "tiny", "--device", "numpy", status=0)
-    *_, last = done.stdout.splitlines()
-    assert last == "both are the same checkpoint, so there is no difference to test"
-    assert done.stdout.count("\ntiny, step-") == 1
-    assert "McNemar" not in done.stdout
-    # With another way of asking it is another comparison; scripts get all keys.
-    found = json.loads(run_in(trained, "compare", "tiny", "tiny", "--json").stdout)
-    assert (found["mcnemar_p"], found["difference"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [(["tiny"], 2, "Missing argument 'RUN'"), (["tiny", "none"], 1, "none: no such run")],
-)
-def test_mistakes(run_in, trained, arguments, status, message):
-    done = run_in(trained, "compare", *arguments)
-    assert done.returncode == status
-    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

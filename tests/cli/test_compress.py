@@ -56,16 +56,6 @@ def folder(tmp_path, monkeypatch, cache):
     return tmp_path
 
 
-def test_pruning_alone_is_told_to_make_no_small_file(folder, capsys):
-    """Of arrays with too many values for a code book, as those of large layers are."""
-    assert main([*COMPRESS]) == 0
-    said = "a pruned weight takes as much of the file as any other until its array is coded; "
-    assert said not in capsys.readouterr().out
-    found = read_compressed(Path("runs/tiny-compressed/tiny.dnnz"))
-    plain = {name: replace(cost, width=0) for name, cost in found.costs.items()}
-    network = Trained.of(found.checkpoint).network
-    text = CompressedReport(replace(found, costs=plain), network).as_text()
-    assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
 def test_a_network_becomes_a_small_file(folder, capsys):

@@ -58,26 +58,8 @@ def test_a_place_where_no_sheet_can_be_is_told(run, tmp_path):
     assert "train  validation  test" in done.stdout
 
 
-def test_wrong_places_for_the_sheet(run):
-    done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "sheet.jpg: the contact sheet is a PNG" in done.stderr
-    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png", status=1)
-    assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr
 
 
-@pytest.mark.parametrize("switch", [("--offline",), ()])
-def test_offline_the_way_out_is_named(run, switch, tmp_path):
-    # The environment of these tests says DNNSTACK_OFFLINE=1 already.
-    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch, status=1)
-    for piece in (
-        "MNIST is not in d/mnist: missing train-images-idx3-ubyte.gz, ",
-        "--offline or DNNSTACK_OFFLINE",
-        "https://",
-        "dnnstack train --config digits.yaml",
-    ):
-        assert piece in done.stderr
-    assert not (tmp_path / "d").exists()
 
 
 @pytest.fixture

@@ -62,17 +62,6 @@ def test_a_pipe_gets_whole_lines(run):
     assert not any(line.endswith(",") for line in lines)
 
 
-def test_measured_text_has_times_and_limits(run, environment, monkeypatch):
-    monkeypatch.setitem(environment, "COLUMNS", "80")
-    done = run("explain", "--config", "tiny.yaml", "--measure")
-    assert (done.returncode, _notes(done.stderr)) == (0, [])
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 79
-    assert any(line.startswith("limits, measured now: ") for line in lines)
-    (step,) = [line for line in lines if line.startswith("  step ")]
-    assert step.split()[-1].endswith("%")
-    assert any(line.startswith("  the machine's limit for the step ") for line in lines)
-    assert "most to gain" in done.stdout
 
 
 def test_json_is_one_object(run):
@@ -101,16 +90,6 @@ def test_json_is_one_object(run):
         assert op["fraction_of_limit"] == (pytest.approx(share) if share <= 1 else None)
 
 
-def test_without_fusion_nothing_is_fused(run):
-    done = run(
-        *("explain", "--config", "tiny.yaml", "--device", "numpy", "--json"),
-        *("--set", "run.fusion=false"),
-    )
-    layers = json.loads(done.stdout)["layers"]
-    operations = [op for layer in layers for op in layer["operations"]]
-    assert "BiasAdd" in {op["op"] for op in operations}
-    assert all(op["replaces"] == [] for op in operations)
-    assert all(op["seconds"] is None for op in operations)
 
 
 def test_a_short_training_can_be_measured(run):

@@ -20,21 +20,7 @@ from ..support.stored import beside, cases
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = [
-    *(
-        "train",
-        "sweep",
-        "report",
-        "eval",
-        "compare",
-        "predict",
-        "compress",
-        "new",
-        "runs",
-        "weights",
-    ),
-    *("data", "summary", "explain", "config", "doctor"),
-]
+COMMANDS = cases(__file__, "commands")
 
 _HELP = beside(__file__, "main_help.txt")
 

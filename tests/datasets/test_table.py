@@ -41,19 +41,7 @@ def test_a_truth_table_is_taken_as_it_is():
         assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        (-1, 1),
-        (0.5, 0.25, 0.75),
-        (-100, 155, 3),
-        (7, 7, 7),
-        (1000, 1255),
-        (0.0, -2.5),
-        (1 / 256, 0.0),
-        (1e6, 0),
-    ],
-)
+@pytest.mark.parametrize("column", cases(__file__, "values_on_a_grid_come_back_exactly"))
 def test_values_on_a_grid_come_back_exactly(column):
     rows = tuple((value, 3) for value in column)
     np.testing.assert_array_equal(values(rows), np.array(rows, np.float32))

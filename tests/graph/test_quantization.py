@@ -20,25 +20,11 @@ from dnnstack.graph.quantization import products, quantized
 from dnnstack.training.assemble import build_network
 from dnnstack.training.network import Network
 
+from ..support.stored import cases
+
 INFO = DatasetInfo("strokes", (2, 12, 10), tuple("abcd"), None, None)
 CONV: dict[str, Any] = {"filters": 6, "kernel_size": 3, "padding": 1}
-LAYERS: list[Any] = [
-    {"conv2d": CONV},
-    "batch_norm",
-    "relu",
-    {"residual": {"body": [{"conv2d": CONV}, "batch_norm", "relu", {"conv2d": CONV}]}},
-    "relu",
-    {"conv2d": {**CONV, "use_bias": False, "groups": 2}},
-    "max_pool2d",
-    "relu",
-    {"conv2d": {**CONV, "filters": 5}},
-    "max_pool2d",
-    "flatten",
-    {"dense": {"units": 7}},
-    "tanh",
-    {"dense": {"units": 4}},
-    "softmax",
-]
+LAYERS: list[Any] = cases(__file__, "layers")
 
 
 def network() -> Network:

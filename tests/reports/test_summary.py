@@ -8,6 +8,8 @@ from dnnstack.configs import load_config, parse_config
 from dnnstack.reports.summary import summarize
 from dnnstack.reports.units import bytes_text
 
+from ..support.stored import cases
+
 # The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
 KIB, MIB = 1024, 1024**2
 
@@ -32,19 +34,6 @@ def test_a_shape_error_names_the_file():
         summarize(parse_config(text + rest, "flat.yaml"), Path("flat.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (1536, "1.50 KiB"),
-        (10 * 1024, "10.0 KiB"),
-        (100 * 1024, "100 KiB"),
-        (411_058_176, "392 MiB"),
-        (1024**4, "1.00 TiB"),
-        (5000 * 1024**4, "5000 TiB"),
-    ],
-)
+@pytest.mark.parametrize(("count", "text"), cases(__file__, "bytes"))
 def test_bytes(count, text):
     assert bytes_text(count) == text

@@ -23,6 +23,17 @@ def cases(test: str, name: str) -> Any:
     return yaml.safe_load(file.with_name(f"{stem}_cases.yaml").read_text("utf-8"))[name]
 
 
+def tuples(test: str, name: str) -> Any:
+    """The same, with tuples in the place of lists."""
+    return _frozen(cases(test, name))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(each) for key, each in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def stored(test: str, name: str) -> list[Any]:
     """The cases ``(given, answer)`` in the file ``name`` beside the test's own, to parametrize.
 

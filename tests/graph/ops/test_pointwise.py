@@ -11,6 +11,7 @@ from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 
 from ...support.by_hand import NINE, check, compute
+from ...support.stored import tuples
 
 
 def test_max_pool():
@@ -56,40 +57,7 @@ def test_average_pool_divides_by_the_pixels_inside_the_picture():
 
 
 # (kind, alpha, x, f(x), f'(x)), from the formulas with another library of functions
-ACTIVATED = [
-    ("relu", 0.0, -2.0, 0.0, 0.0),
-    ("relu", 0.0, 0.0, 0.0, 0.0),
-    ("relu", 0.0, 3.0, 3.0, 1.0),
-    ("leaky_relu", 0.1, -2.0, -0.2, 0.1),
-    ("leaky_relu", 0.1, 3.0, 3.0, 1.0),
-    ("sigmoid", 0.0, 1.0, 1 / (1 + math.exp(-1)), math.exp(-1) / (1 + math.exp(-1)) ** 2),
-    ("sigmoid", 0.0, -1000.0, 0.0, 0.0),
-    ("tanh", 0.0, 0.5, math.tanh(0.5), 1 - math.tanh(0.5) ** 2),
-    ("elu", 0.5, -1.0, 0.5 * math.expm1(-1), 0.5 * math.exp(-1)),
-    ("elu", 0.5, 2.0, 2.0, 1.0),
-    ("softplus", 0.0, 1.0, math.log(1 + math.e), 1 / (1 + math.exp(-1))),
-    ("softplus", 0.0, 1000.0, 1000.0, 1.0),
-    ("softplus", 0.0, -40.0, math.exp(-40), math.exp(-40)),
-    ("silu", 0.0, 0.0, 0.0, 0.5),
-    ("silu", 0.0, 2.0, 2 / (1 + math.exp(-2)), 1.0907842487848955),
-    ("gelu", 0.0, 0.0, 0.0, 0.5),
-    (
-        "gelu",
-        0.0,
-        1.0,
-        0.8413447460685429,
-        0.8413447460685429 + math.exp(-0.5) / math.sqrt(math.tau),
-    ),
-    (
-        "gelu",
-        0.0,
-        -1.0,
-        -0.15865525393145707,
-        0.15865525393145707 - math.exp(-0.5) / math.sqrt(math.tau),
-    ),
-    ("gelu_tanh", 0.0, 0.0, 0.0, 0.5),
-    ("gelu_tanh", 0.0, 1.0, 0.8411919906082768, 1.0829640838457826),
-]
+ACTIVATED = tuples(__file__, "activated")
 
 
 @pytest.mark.parametrize(("kind", "alpha", "x", "y", "slope"), ACTIVATED)

@@ -31,18 +31,7 @@ def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures
     assert paired(np.zeros(0)) == (-1.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "p"),
-    [
-        # Fagerland, Lydersen and Laake 2013, "The McNemar test for binary matched-pairs data".
-        (1, 7, 0.0703125),
-        (0, 0, 1.0),
-        (5, 5, 1.0),
-        (0, 10, 2 / 1024),
-        # chi^2 = 40.01, far beyond what is summed.
-        (2000, 2420, 2.9e-10),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "p"), cases(__file__, "mcnemar"))
 def test_mcnemar(first, second, p):
     assert mcnemar(first, second) == pytest.approx(p, rel=0.05)
     assert mcnemar(second, first) == mcnemar(first, second)
