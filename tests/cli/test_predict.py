@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -68,38 +67,6 @@ def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
 
 
-def test_text_shows_the_picture_beside_a_chart(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", *pictures, status=0)
-    assert "using runs/tiny, the latest run" in done.stderr
-    assert "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    heads = [i for i, line in enumerate(lines) if line.split(":")[0] in pictures]
-    assert [lines[i].split(":")[0] for i in heads] == pictures
-    found = run_in(trained, "predict", "--json", "--device", "numpy", "--top", "10", *pictures)
-    for start, line in zip(heads, found.stdout.splitlines(), strict=True):
-        answer = json.loads(line)
-        doubt = "" if answer["sure"] else f"not sure ({answer['doubt']}); likeliest: "
-        said = f"{doubt}{answer['label']}  {answer['probability']:.1%}"
-        assert lines[start] == f"{answer['path']}: {said}"
-        # Ten bars beside the picture, in the order of the classes.
-        shares = {entry["label"]: entry["probability"] for entry in answer["top"]}
-        for k, row in enumerate(lines[start + 1 : start + 11]):
-            mark = ">" if str(k) == answer["label"] else " "
-            assert row[28:].startswith(f"  {mark} {k} {shares[str(k)]:6.1%}")
-    # The picture of a digit fills some of the rows.
-    assert sum("█" in line[:28] for line in lines) > 20
-
-
-def test_top_names_the_best_first(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", "--top", "2", pictures[0])
-    rows = [line for line in done.stdout.splitlines() if re.search(r"\d\.\d%", line)]
-    assert len(rows) == 3
-    assert rows[1][28:].startswith("  > ")
-    shares = [float(re.search(r"([\d.]+)%", row)[1]) for row in rows[1:]]  # type: ignore[index]
-    assert shares == sorted(shares, reverse=True)
-
-
 def test_a_line_for_each_picture_of_a_folder(run_in, trained, pictures):
     (trained / "several").mkdir()
     for name in pictures:
@@ -123,25 +90,6 @@ def test_text_without_block_characters(command, environment, trained, pictures):
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert b"##" in done.stdout
-
-
-def test_csv(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures, status=0)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    classes = [f"probability:{digit}" for digit in range(10)]
-    assert list(rows[0]) == [*(key for key in KEYS if key != "sure"), *classes]
-    found = run_in(trained, "predict", "--json", "--device", "numpy", *pictures).stdout
-    for row, answer in zip(rows, map(json.loads, found.splitlines()), strict=True):
-        assert row["path"] == answer["path"]
-        assert int(row["index"]) == answer["index"]
-        assert float(row["probability"]) == pytest.approx(answer["probability"], abs=1e-6)
-        assert [item.split("=")[0] for item in row["top"].split()] == [
-            entry["label"] for entry in answer["top"]
-        ]
-        assert row["preprocessing"].split() == answer["preprocessing"]
-        each = [float(row[name]) for name in classes]
-        assert sum(each) == pytest.approx(1, abs=1e-5)
-        assert max(each) == each[answer["index"]] == float(row["probability"])
 
 
 @pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
@@ -171,12 +119,6 @@ def test_csv_quotes_a_path_with_a_line_end(run_in, trained, pictures):
     (row,) = csv.DictReader(io.StringIO(done.stdout))
     assert row["path"] == odd.name
     assert row["index"].isdigit()
-
-
-def test_json_and_csv_exclude_each_other(run_in, trained):
-    done = run_in(trained, "predict", "--csv", "--json", "0.png")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--json and --csv cannot be used together" in done.stderr
 
 
 def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -283,16 +225,6 @@ def test_raw_and_invert_change_what_is_seen(run_in, trained, tmp_path, pictures)
         assert picture.getpixel((0, 0)) > 200
 
 
-def test_a_folder_for_inputs_that_cannot_be_made(run_in, trained, tmp_path, pictures):
-    (tmp_path / "file").touch()
-    done = run_in(
-        trained, "predict", "--device", "numpy", "0.png", "--save-input", str(tmp_path / "file/x")
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be written" in done.stderr
-    assert "choose another folder with --save-input" in done.stderr
-
-
 def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(run_in, trained, pictures):
     done = run_in(trained, "predict", "--device", "numpy", "missing.png")
     assert (done.returncode, done.stdout) == (1, "")
@@ -301,18 +233,6 @@ def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(run_in, tra
     first, second = done.stderr.splitlines()
     assert first == "dnnstack: error: missing.png: no such file"
     assert second.startswith("dnnstack: using runs/tiny, the latest run: ")
-
-
-def test_a_bad_picture_does_not_stop_the_rest(run_in, trained, pictures):
-    (trained / "words.png").write_text("not a picture", encoding="utf-8")
-    paths = [pictures[0], "words.png", "missing.png", pictures[1]]
-    done = run_in(trained, "predict", "--json", "--device", "numpy", *paths, status=1)
-    found = [json.loads(line)["path"] for line in done.stdout.splitlines()]
-    assert found == [pictures[0], pictures[1]]
-    wrong = [line for line in done.stderr.splitlines() if "error" in line]
-    assert wrong[0].startswith("dnnstack: error: words.png: is not a picture of a known format")
-    assert wrong[1] == "dnnstack: error: missing.png: no such file"
-    assert len(wrong) == 2
 
 
 def test_an_answer_that_is_not_likely_enough_is_not_sure(run_in, trained, pictures):

@@ -185,12 +185,6 @@ def test_only_what_is_missing_is_downloaded(root, mirror):
     ]
 
 
-def test_offline_missing_files_are_not_downloaded(root, mirror):
-    with pytest.raises(DatasetError, match="--offline"):
-        load("mnist", "test", root=root, downloads=Downloads(offline=True))
-    assert mirror.asked == []
-
-
 def test_the_files_that_are_there_are_checked(root, mirror):
     folder = root / "mnist"
     assert [file.state for file in files("mnist", root)] == ["missing"] * 4

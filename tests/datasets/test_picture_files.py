@@ -77,10 +77,6 @@ def test_a_pattern_is_what_it_matches(tree, pattern, expected):
     assert found([pattern]) == expected
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(tree):
-    assert found(["c[1].png"]) == ["c[1].png"]
-
-
 def test_a_pattern_without_a_match_is_an_error_and_the_rest_goes_on(tree):
     error, other = find_pictures(["*.bmp", "b.png"])
     assert isinstance(error, DatasetError)
