@@ -34,32 +34,11 @@ def close(found: np.ndarray, expected: list[float]) -> None:
     np.testing.assert_array_equal(found, np.array(expected, np.float64).astype(np.float32))
 
 
-def test_fixed():
-    close(rates("fixed"), [0.5] * 8)
-
-
-def test_step_falls_at_multiples_of_its_size():
-    close(rates("{type: step, step_size: 3, gamma: 0.5}"), [0.5] * 3 + [0.25] * 3 + [0.125] * 2)
-
-
-def test_step_size_in_epochs():
-    close(
-        rates("{type: step, step_size_epochs: 0.5, gamma: 0.5}"),
-        [0.5] * 2 + [0.25] * 2 + [0.125] * 2 + [0.0625] * 2,
-    )
-
-
-def test_multistep_falls_at_the_milestone_itself():
-    close(
-        rates("{type: multistep, milestones: [2, 7], gamma: 0.5}"), [0.5] * 2 + [0.25] * 5 + [0.125]
-    )
-
-
-def test_milestones_in_epochs():
-    close(
-        rates("{type: multistep, milestones_epochs: [0.75, 1], gamma: 0.5}"),
-        [0.5] * 3 + [0.25] + [0.125] * 4,
-    )
+@pytest.mark.parametrize(("text", "total", "expected"), cases(__file__, "rates"))
+def test_rates(text, total, expected):
+    found = rates(text, total=total)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -69,41 +48,6 @@ def test_a_milestone_that_is_never_reached_is_an_error(text, wanted):
     with pytest.raises(ConfigError, match="never reached") as caught:
         rates(text)
     assert wanted in str(caught.value)
-
-
-def test_exp():
-    close(rates("{type: exp, gamma: 0.5}", total=4), [0.5, 0.25, 0.125, 0.0625])
-
-
-def test_inv_is_caffes():
-    close(rates("{type: inv, gamma: 1, power: 2}", total=4), [0.5, 0.125, 0.5 / 9, 0.5 / 16])
-
-
-def test_poly_reaches_zero_at_its_end_and_stays():
-    close(
-        rates("{type: poly, power: 2, max_steps: 4}"),
-        [0.5, 0.5 * 0.5625, 0.125, 0.03125, 0, 0, 0, 0],
-    )
-
-
-def test_poly_ends_with_training_by_default():
-    close(rates("{type: poly}", total=4), [0.5, 0.375, 0.25, 0.125])
-
-
-def test_cosine():
-    quarter = 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2
-    last = 0.1 + 0.4 * (1 - math.sqrt(0.5)) / 2
-    found = rates("{type: cosine, min_lr: 0.1, max_epochs: 1}", total=6)
-    np.testing.assert_allclose(found, [0.5, quarter, 0.3, last, 0.1, 0.1], rtol=1e-7)
-
-
-def test_a_cosine_with_restarts_is_pytorchs():
-    # CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2, eta_min=0.1) from lr 0.5.
-    found = rates("{type: cosine_restarts, length: 2, multiplier: 2, min_lr: 0.1}", total=7)
-    quarter = [0.3 + 0.2 * math.cos(math.pi * k / 4) for k in range(4)]
-    np.testing.assert_allclose(found, [0.5, 0.3, *quarter, 0.5], rtol=1e-6)
-    short = rates("{type: cosine_restarts, length_epochs: 0.5, multiplier: 2, min_lr: 0.1}")
-    np.testing.assert_array_equal(short[:7], found)
 
 
 @pytest.mark.parametrize(("options", "ends"), cases(__file__, "where_cycles_end"))
@@ -123,24 +67,6 @@ def test_cycles_that_are_none(options, message):
         rates(f"{{type: cosine_restarts, {options}}}")
 
 
-def test_one_cycle_peaks_and_ends_where_pytorch_does():
-    # OneCycleLR(max_lr=0.5, total_steps=10, pct_start=0.3, anneal_strategy="linear") with
-    # div_factor 25 and final_div_factor chosen so that it ends at 0.
-    found = rates("{type: one_cycle, shape: linear}", total=10)
-    up = [0.5 * f for f in (0.04, 0.52, 1.0)]
-    down = [0.5 * (1 - k / 7) for k in range(1, 8)]
-    np.testing.assert_allclose(found, [*up, *down], rtol=1e-6, atol=1e-9)
-
-
-def test_one_cycle_in_the_form_of_a_cosine():
-    found = rates(
-        "{type: one_cycle, start_factor: 0.2, end_factor: 0.1, peak_fraction: 0.5}", total=10
-    )
-    up = [0.2 + 0.8 * (1 - math.cos(math.pi * k / 4)) / 2 for k in range(5)]
-    down = [0.1 + 0.9 * (1 + math.cos(math.pi * k / 5)) / 2 for k in range(1, 6)]
-    np.testing.assert_allclose(found, [0.5 * f for f in (*up, *down)], rtol=1e-6)
-
-
 @pytest.mark.parametrize("total", [1, 2, 3])
 def test_one_cycle_is_finite_in_the_shortest_training(total):
     found = rates("{type: one_cycle, peak_fraction: 0.1}", total=total)
@@ -148,31 +74,11 @@ def test_one_cycle_is_finite_in_the_shortest_training(total):
     assert found[0] == np.float32(0.5)
 
 
-def test_compounding_multiplies_at_every_step_from_the_second_on():
-    d = 0.1
-    close(
-        rates("{type: compounding, decay: 0.1}", total=4),
-        [
-            0.5,
-            0.5 / (1 + d),
-            0.5 / ((1 + d) * (1 + 2 * d)),
-            0.5 * (1 / (1 + d) * (1 / (1 + 2 * d)) * (1 / (1 + 3 * d))),
-        ],
-    )
-
-
 def test_compounding_of_the_lecture_project_has_died_out_at_its_end():
     found = rates("{type: compounding, decay: 0.00005}", lr=0.02, total=1600)
     expected = 0.02 * math.exp(-sum(math.log1p(5e-5 * i) for i in range(1, 1600)))
     np.testing.assert_allclose(found[-1], expected, rtol=1e-6)
     assert found[-1] < 1e-28
-
-
-@pytest.mark.parametrize("length", ["steps: 4", "epochs: 1"])
-def test_warmup_multiplies_the_schedule(length):
-    found = rates(f"{{type: exp, gamma: 0.5, warmup: {{{length}, start_factor: 0.2}}}}", total=6)
-    factors = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
-    np.testing.assert_allclose(found, [0.5 * f * 0.5**t for t, f in enumerate(factors)], rtol=1e-6)
 
 
 def test_every_rate_is_rounded_once():
@@ -210,14 +116,6 @@ def test_piecewise_is_a_triangle_in_shares_of_the_training():
         475: 0.0725340599,
     }
     np.testing.assert_allclose([found[t] for t in wanted], list(wanted.values()), rtol=1e-7)
-
-
-@pytest.mark.parametrize("points", ["at: [2, 6]", "at_epochs: [0.5, 1.5]"])
-def test_piecewise_is_constant_outside_its_points(points):
-    found = rates(f"{{type: piecewise, {points}, factors: [1, 0.2]}}")
-    np.testing.assert_allclose(
-        found, [0.5 * f for f in (1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2)], rtol=1e-6
-    )
 
 
 def lookahead(text: str, total: int) -> np.ndarray:

@@ -187,10 +187,6 @@ def test_gpus_that_the_driver_lists(tool, tmp_path, release):
     assert doctor_gpu.extra("") == "cuda12"
 
 
-def test_data_that_must_not_be_downloaded_is_marked(tmp_path):
-    assert findings(tmp_path)["data", "mnist"].state == "note"
-
-
 def test_data_that_is_there_missing_and_damaged(tmp_path, monkeypatch):
     monkeypatch.delenv("DNNSTACK_OFFLINE", raising=False)
     found = findings(tmp_path)

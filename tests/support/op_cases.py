@@ -12,11 +12,36 @@ import numpy as np
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Shape
 
+from . import (
+    op_cases_augment,
+    op_cases_classic,
+    op_cases_collectives,
+    op_cases_combine,
+    op_cases_dropout,
+    op_cases_losses,
+    op_cases_norm,
+    op_cases_quantized,
+    op_cases_sharing,
+    op_cases_updates,
+    op_cases_windows,
+)
 from .op_cases_losses import probabilities
-from .op_draft import ALPHA, Draft, case
-from .stored import cases
+from .op_draft import ALPHA, CASES, Draft, case
 
-__all__ = cases(__file__, "all")
+__all__ = [
+    "CASES",
+    "op_cases_augment",
+    "op_cases_classic",
+    "op_cases_collectives",
+    "op_cases_combine",
+    "op_cases_dropout",
+    "op_cases_losses",
+    "op_cases_norm",
+    "op_cases_quantized",
+    "op_cases_sharing",
+    "op_cases_updates",
+    "op_cases_windows",
+]
 
 # ---------------------------------------------------------------- dense
 

@@ -16,10 +16,21 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.formats.state import Best, State
 
-from .stored import beside, cases
+from .stored import beside
 from .trainings import Counting
 
-__all__ = cases(__file__, "all")
+__all__ = [
+    "_own_cache",
+    "arrays",
+    "backend",
+    "counting",
+    "cuda",
+    "onednn",
+    "provenance",
+    "reference",
+    "state",
+    "tiny",
+]
 
 TINY = "\n" + beside(__file__, "training_fixtures_tiny.yaml")
 
