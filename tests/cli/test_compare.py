@@ -41,10 +41,6 @@ def test_two_checkpoints(run_in, trained):
     assert any(line.startswith("McNemar's test       p = ") for line in text)
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("first", "shown"),
     [(3, "p = 0.250"), (40, "p = 1.8e-12"), (1400, "p < 1e-300"), (60_000, "p < 1e-300")],

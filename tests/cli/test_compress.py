@@ -21,10 +21,9 @@ from dnnstack.configs import parse_config
 from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
-from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.training.compressed.place import name_of
 from dnnstack.training.inference.evaluate import evaluate, load_part
-from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.records.formats.dnnz import read_compressed
 from numpy.typing import NDArray
 from PIL import Image
@@ -54,8 +53,6 @@ def folder(tmp_path, monkeypatch, cache):
     Path("small.yaml").write_text(STAGES)
     assert main(["train", "--config", "tiny.yaml", "--device", "numpy", "-q"]) == 0
     return tmp_path
-
-
 
 
 def test_a_network_becomes_a_small_file(folder, capsys):

@@ -28,8 +28,6 @@ def folder(tmp_path, monkeypatch, cache):
     return tmp_path
 
 
-
-
 def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one(folder, capsys):
     words = ["compress", "--config", "small stages.yaml", "--device", "numpy", "-q"]
     words += ["--set", "stages.0.train.epochs=2"]

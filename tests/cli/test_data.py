@@ -58,10 +58,6 @@ def test_a_place_where_no_sheet_can_be_is_told(run, tmp_path):
     assert "train  validation  test" in done.stdout
 
 
-
-
-
-
 @pytest.fixture
 def mirror(monkeypatch, tmp_path):
     """A server with a small MNIST, taken for the original by this process."""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 
@@ -16,10 +15,6 @@ def test_a_machine_that_is_ready(run, tmp_path):
         assert section in done.stdout.splitlines()
     assert "data (--data-dir)" in done.stdout
     assert sorted(tmp_path.iterdir()) == before
-
-
-
-
 
 
 def test_a_reader_who_has_seen_enough_changes_no_status(command, environment, tmp_path):

@@ -62,8 +62,6 @@ def test_a_pipe_gets_whole_lines(run):
     assert not any(line.endswith(",") for line in lines)
 
 
-
-
 def test_json_is_one_object(run):
     done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json")
     assert (done.returncode, _notes(done.stderr)) == (0, [])
@@ -88,8 +86,6 @@ def test_json_is_one_object(run):
         assert op["limit_seconds"] == pytest.approx(limit / 1e9)
         share = op["limit_seconds"] / op["seconds"]
         assert op["fraction_of_limit"] == (pytest.approx(share) if share <= 1 else None)
-
-
 
 
 def test_a_short_training_can_be_measured(run):

@@ -26,11 +26,11 @@ def kept(values: Array) -> Array:
     return np.array([flat @ np.cos(turn * places) for turn in (1.0, 2.3)])
 
 
-def _differs(found: Mapping[str, Array], stored: Mapping[str, list[float]]) -> bool:
+def _differs(found: Mapping[str, Array], stored: Mapping[str, list[float]], rtol: float) -> bool:
     if found.keys() != stored.keys():
         return True
     for key, values in found.items():
-        atol = 1e-10 * max(1.0, float(np.abs(values).sum()))
+        atol = rtol * max(1.0, float(np.abs(values).sum()))
         numbers = kept(values)
         wanted = np.array(stored[key])
         if numbers.shape != wanted.shape or not np.allclose(numbers, wanted, rtol=0.0, atol=atol):
@@ -38,8 +38,11 @@ def _differs(found: Mapping[str, Array], stored: Mapping[str, list[float]]) -> b
     return False
 
 
-def changed(test: str, found: Mapping[str, Mapping[str, Array]]) -> list[str]:
-    """Names whose arrays, in float64, are not those in the JSON file of the test's name."""
+def changed(test: str, found: Mapping[str, Mapping[str, Array]], rtol: float = 1e-10) -> list[str]:
+    """Names whose arrays are not those in the JSON file that is called as the test's own.
+
+    rtol: of the sum of an array's absolute values; by default for results in float64.
+    """
     file = Path(test).with_name(f"{Path(test).stem.removeprefix('test_')}.json")
     if os.environ.get("DNNSTACK_STORE") == "1":
         lines = []
@@ -49,4 +52,4 @@ def changed(test: str, found: Mapping[str, Mapping[str, Array]]) -> list[str]:
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     stored = json.loads(file.read_text("utf-8"))
     lost = sorted(stored.keys() - found.keys())
-    return lost + [n for n, each in found.items() if n not in stored or _differs(each, stored[n])]
+    return [*lost, *(n for n, v in found.items() if _differs(v, stored.get(n, {}), rtol))]
