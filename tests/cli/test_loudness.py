@@ -17,13 +17,6 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
 
 
-def test_quiet_training_prints_how_it_ended(run):
-    done = run(*TRAIN, "--quiet")
-    assert (done.returncode, done.stderr) == (0, "")
-    words = [line.split()[0] for line in done.stdout.splitlines()]
-    assert words == ["finished", "training", "validation", "saved"]
-
-
 def test_quiet_leaves_results_and_errors(run_in, trained):
     loud = run_in(trained, "eval", "--device", "numpy", "--json")
     quiet = run_in(trained, "eval", "--device", "numpy", "--json", "-q")

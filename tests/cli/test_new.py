@@ -73,23 +73,6 @@ def test_parts_for_training_and_testing(run_in, work):
     assert json.loads(done.stdout)["count"] == 7
 
 
-def test_a_file_that_is_there_is_kept(run_in, work):
-    (work / "flowers.yaml").write_text("mine")
-    done = run_in(work, "new", "flowers", status=1)
-    assert done.stderr == (
-        "dnnstack: error: flowers.yaml: exists already; choose another name with --output FILE, or "
-        "replace it with --overwrite\n"
-    )
-    assert (work / "flowers.yaml").read_text() == "mine"
-    assert run_in(work, "new", "flowers", "--overwrite").returncode == 0
-    assert "train: flowers" in (work / "flowers.yaml").read_text()
-    done = run_in(work, "new", "flowers", "--output", "flowers")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "flowers: is a folder" in done.stderr
-    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml", status=1)
-    assert "gone/mine.yaml: cannot be written: No such file or directory" in done.stderr
-
-
 def test_pictures_that_cannot_be_read_are_skipped(run_in, work):
     (work / "flowers" / "rose" / "3.png").write_text("not a picture")
     (work / "flowers" / "rose" / "4.png").write_text("")
@@ -189,15 +172,6 @@ def test_a_name_that_no_config_can_hold(run_in, tmp_path):
     done = run_in(tmp_path, "new", "two\nlines", status=1)
     assert "'two\\nlines': the name has control characters" in done.stderr
     assert not list(tmp_path.glob("*.yaml"))
-
-
-def test_wrong_folders_are_told_in_a_line(run_in, work):
-    for folder in ("nowhere", "flowers/rose", "flowers/rose/0.png"):
-        done = run_in(work, "new", folder, status=1)
-        assert done.stderr.startswith("dnnstack: error: flowers" if "/" in folder else "dnnstack:")
-        assert done.stderr.count("\n") == 1
-    assert run_in(work, "new", "").returncode == 2
-    assert not list(work.glob("*.yaml"))
 
 
 def test_two_pictures_of_a_class_are_enough_to_begin(run_in, tmp_path):

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -42,41 +41,12 @@ def _cache(cache):
     patch.setenv("DNNSTACK_CACHE", str(cache))
 
 
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_json_lines(run_in, trained, pictures, device):
-    done = run_in(
-        trained, "predict", "--json", "--top", "2", "--device", device, *pictures, status=0
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [answer["path"] for answer in found] == pictures
-    for answer in found:
-        assert list(answer) == KEYS
-        first, second = answer["top"]
-        assert first == {key: answer[key] for key in ("label", "index", "probability")}
-        assert answer["label"] == str(answer["index"])
-        assert 1 >= first["probability"] >= second["probability"] >= 0
-    assert [answer["preprocessing"] for answer in found[:3]] == [[], [], []]
-    assert "crop_to_ink" in found[3]["preprocessing"]
-
-
 def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     arguments = ("predict", "--json", "--device", "numpy", "--top", "10")
     together = run_in(trained, *arguments, *pictures).stdout.splitlines()
     alone = run_in(trained, *arguments, pictures[1]).stdout.splitlines()
     assert alone == together[1:2]
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
-
-
-def test_a_line_for_each_picture_of_a_folder(run_in, trained, pictures):
-    (trained / "several").mkdir()
-    for name in pictures:
-        shutil.copy(trained / name, trained / "several")
-    done = run_in(trained, "predict", "--device", "numpy", "--short", "several", status=0)
-    whole = run_in(trained, "predict", "--device", "numpy", "several").stdout.splitlines()
-    heads = [line for line in whole if line.startswith("several/")]
-    assert (done.stdout.splitlines(), len(heads)) == (heads, 4)
-    both = run_in(trained, "predict", "--short", "--csv", "several")
-    assert (both.returncode, "--short and --csv cannot be used together" in both.stderr) == (2, 1)
 
 
 def test_text_without_block_characters(command, environment, trained, pictures):
@@ -119,22 +89,6 @@ def test_csv_quotes_a_path_with_a_line_end(run_in, trained, pictures):
     (row,) = csv.DictReader(io.StringIO(done.stdout))
     assert row["path"] == odd.name
     assert row["index"].isdigit()
-
-
-def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
-    return [json.loads(line)["path"] for line in done.stdout.splitlines()]
-
-
-def test_folders_and_quoted_patterns(run_in, trained, pictures):
-    (trained / "scans" / "sub").mkdir(parents=True, exist_ok=True)
-    for name, copy in (("1.png", "scans/b.png"), ("2.png", "scans/sub/a.png")):
-        shutil.copy(trained / name, trained / copy)
-    (trained / "scans" / "notes.txt").write_text("no picture", encoding="utf-8")
-    predict = ("predict", "--json", "--device", "numpy")
-    assert _paths(run_in(trained, *predict, "scans")) == ["scans/b.png", "scans/sub/a.png"]
-    done = run_in(trained, *predict, "[01].png", "nothing-*.png", "scans/**/a.*", status=1)
-    assert _paths(done) == ["0.png", "1.png", "scans/sub/a.png"]
-    assert "dnnstack: error: nothing-*.png: no file matches this pattern" in done.stderr
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", "\r\n"])
@@ -200,59 +154,6 @@ def test_views_change_the_probabilities_alone(run_in, trained, pictures):
     assert viewed["probability"] != pytest.approx(plain["probability"], rel=1e-3)
     refused = run_in(trained, *predict, "upside", status=2)
     assert "mirror+translate" in refused.stderr
-
-
-def test_raw_and_invert_change_what_is_seen(run_in, trained, tmp_path, pictures):
-    predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--save-input")
-    steps = {}
-    for options in ((), ("--raw",), ("--raw", "--invert"), ("--invert",)):
-        folder = tmp_path / "-".join(["seen", *options])
-        done = run_in(trained, *predict, str(folder), *options, status=0)
-        steps[options] = json.loads(done.stdout)["preprocessing"]
-        assert [path.name for path in folder.iterdir()] == ["page-input.png"]
-    assert steps[()] == steps["--invert",]
-    assert steps[()][0] == "invert"
-    assert steps["--raw",] == ["scale"]
-    assert steps["--raw", "--invert"] == ["scale", "invert"]
-    refused = run_in(trained, *predict, str(tmp_path / "x"), "--no-invert", status=1)
-    # Light ink on this page is nothing but the fringes of JPEG.
-    assert "no digit found lighter than its paper" in refused.stderr
-    with Image.open(tmp_path / "seen" / "page-input.png") as picture:
-        assert picture.size == (28, 28)
-        corner, most = picture.getpixel((0, 0)), picture.getextrema()[1]
-        assert (corner, most) == (0, 255)
-    with Image.open(tmp_path / "seen---raw" / "page-input.png") as picture:
-        assert picture.getpixel((0, 0)) > 200
-
-
-def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", "missing.png")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "dnnstack: error: missing.png: no such file\n"
-    done = run_in(trained, "predict", "--device", "numpy", "missing.png", pictures[0])
-    first, second = done.stderr.splitlines()
-    assert first == "dnnstack: error: missing.png: no such file"
-    assert second.startswith("dnnstack: using runs/tiny, the latest run: ")
-
-
-def test_an_answer_that_is_not_likely_enough_is_not_sure(run_in, trained, pictures):
-    """Its classes are given all the same; the exit status is 3 if a limit was asked for."""
-    line = ("predict", "--device", "numpy", pictures[0])
-    found = json.loads(run_in(trained, *line, "--json").stdout)
-    limit = (found["probability"] + 1) / 2
-    done = run_in(trained, *line, "--json", "--min-probability", str(limit), status=3)
-    answer = json.loads(done.stdout)
-    assert (answer["label"], answer["sure"]) == (found["label"], False)
-    assert answer["doubt"].startswith("less than ")
-    done = run_in(trained, *line, "--min-probability", str(limit), status=3)
-    assert done.stdout.startswith(f"{pictures[0]}: not sure (less than ")
-    done = run_in(trained, *line, "--json", "--min-probability", "0")
-    assert (done.returncode, json.loads(done.stdout)["sure"]) == (0, True)
-    # A picture that cannot be read says more.
-    done = run_in(trained, *line, "none.png", "--min-probability", str(limit), status=1)
-    assert run_in(trained, *line, "--min-probability", "1.5").returncode == 2
-    done = run_in(trained, *line, "--json", "--min-probability", "100%")
-    assert (done.returncode, json.loads(done.stdout)["doubt"]) == (3, "less than 100%")
 
 
 def test_two_digits_are_not_answered_plainly(run_in, trained, pictures, tmp_path):
