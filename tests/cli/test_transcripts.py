@@ -24,18 +24,20 @@ from PIL import Image
 
 from ..support.described import differences
 from ..support.mistakes import TINY
+from ..support.stored import beside
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+TWO = beside(__file__, "data_folder_config.yaml")
 STORED = Path(__file__).with_name("transcripts")
 # Decimals and versions; sums of files; times; what was recognised; the machine's instructions.
 COMPUTED = re.compile(
-    r"-?\d+(\.\d+)+(e[-+]?\d+)?%?|[0-9a-f]{64}|\b\d+:\d\d\b"
+    r"-?\d+(\.\d+)+(e[-+]?\d+)?%?|[0-9a-f]{64}|\b\d+:\d\d(?= |$)"
     r"|\b\d+(?= (pictures/s|[mu]?s|right|wrong)\b)|\S+( s| min \d+ s)?(?= left$)"
     r"|(?<=both right )\d+|(?<=both wrong )\d+|(?<=only the first )\d+|(?<=only the second )\d+"
     r"|(?<=, )blas .*(?=, threads)|(?<=error: )/\S*(?=/configs/)"
 )
 # A row of a table of such counts, a line of a picture, or the commonest mistakes.
-ROWS = re.compile(r"[▀▄█ .]*$|(\S+ )?([\d.#]+ ?|to )+$| *\d+ x ")
+ROWS = re.compile(r"[▀▄█ .]*$|(\S+ )?([\d.#]+ ?|to )+$| *\d+ x | \S+ \S+ # \S+\.png")
 
 
 def shape(value: Any) -> Any:
@@ -70,7 +72,7 @@ def told(folder: Path, line: str, run_in: Run, cache: Path) -> Iterator[str]:
     if not line.startswith("dnnstack "):
         subprocess.run(line, shell=True, check=True, cwd=folder)
         return
-    done = run_in(folder, *shlex.split(line)[1:])
+    done = run_in(folder, *shlex.split(line.replace("$PWD", str(folder)))[1:])
     out, err = (
         text.replace(str(folder), "HERE").replace(str(cache), "CACHE")
         for text in (done.stdout, done.stderr)
@@ -86,6 +88,7 @@ def folder(trained: Path, tmp_path: Path) -> Path:
     """With ``tiny.yaml`` and its run, digits, and colours of two kinds."""
     shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
     (tmp_path / "tiny.yaml").write_text(TINY, "utf-8")
+    (tmp_path / "two.yaml").write_text(TWO, "utf-8")
     page = Image.new("L", (60, 60), 255)
     page.paste(0, (25, 10, 32, 50))
     page.save(tmp_path / "1.png")
