@@ -1,4 +1,4 @@
-"""Numbers that are stored beside a test: what was computed is computed again.
+"""Numbers and texts that are stored beside a test: what was made is made again.
 
 With ``DNNSTACK_STORE=1`` they are stored anew, after a deliberate change; the difference that git
 shows is to be read.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from dnnstack.backends.base import Array
+
+from .described import differences
 
 MOST = 8
 """Of more elements two sums are kept, in which each has a weight of its own."""
@@ -53,3 +55,11 @@ def changed(test: str, found: Mapping[str, Mapping[str, Array]], rtol: float = 1
     stored = json.loads(file.read_text("utf-8"))
     lost = sorted(stored.keys() - found.keys())
     return [*lost, *(n for n, v in found.items() if _differs(v, stored.get(n, {}), rtol))]
+
+
+def retold(test: str, text: str) -> Sequence[str]:
+    """How the text differs from that in the file that is called as the test's own."""
+    file = Path(test).with_name(f"{Path(test).stem.removeprefix('test_')}.txt")
+    if os.environ.get("DNNSTACK_STORE") == "1":
+        file.write_text(text, encoding="utf-8")
+    return differences(text, file.read_text("utf-8"))
