@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from .support.stored import cases
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
 LAZY = {
@@ -79,18 +81,7 @@ def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path):
     assert _violations((ROOT / path).read_text(encoding="utf-8"), path) == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from dnnstack.common import errors",
-        "import datasets.mnist",
-        "def f():\n    import dnnstack.layers",
-        "import matplotlib.pyplot as plt",
-        "try:\n    pass\nexcept ValueError:\n    import cupy",
-        "class A:\n    from PIL import Image",
-        "if True:\n    from pydantic import BaseModel",
-    ],
-)
+@pytest.mark.parametrize("source", cases(__file__, "the_rules_find_a_violation"))
 def test_the_rules_find_a_violation(source):
     assert len(_violations(source, "training/x.py")) == 1
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from .support.ran import ran
+from .support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors"}
@@ -241,15 +242,7 @@ def test_the_module_is_the_command(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "package"),
-    [
-        ("click", "click"),
-        ("numpy", "numpy"),
-        ("pydantic", "pydantic"),
-        ("yaml", "pyyaml"),
-        ("safetensors", "safetensors"),
-        ("typing_extensions", "typing-extensions"),
-    ],
+    ("module", "package"), cases(__file__, "a_missing_package_of_the_installation_is_one_line")
 )
 def test_a_missing_package_of_the_installation_is_one_line(tmp_path, module, package):
     hidden = f"import sys; sys.modules[{module!r}] = None; "

@@ -14,6 +14,8 @@ from pathlib import Path
 import dnnstack.common.errors as errors
 import pytest
 
+from .support.stored import cases
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     *("api", "backends", "cli", "common", "configs", "datasets"),
@@ -22,42 +24,9 @@ FOLDERS = (
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 # Calls that write to the terminal, with the number of them in each file.
-PRINTS = {
-    "api/fitting.py": 1,  # with verbose, made printable
-    "api/several.py": 1,  # JSON, to the process that asks
-    "cli/__init__.py": 3,  # constants, and the name of a package
-    "cli/console.py": 9,  # two of them of files in UTF-8, which are bytes in a pipe
-    "cli/progress.py": 1,  # above the bar, through console.clean
-    "training/signals.py": 1,  # a constant
-    "cli/screen.py": 1,  # above the bar, through console.clean
-    "reports/drawings.py": 2,  # a folder to a process of its own, and a constant from there
-    "training/ranks/watchdog.py": 1,  # made printable
-}
+PRINTS = cases(__file__, "prints")
 # Texts with line breaks that are written into files or hashed, and help, which is all ours.
-OWN_LINES = {
-    "api/several.py": "JSON, to the process that asks",
-    "backends/cuda/libraries/kernels.py": "CUDA source",
-    "backends/tuning.py": "hashed",
-    "cli/console.py": "a warning: its parts are made printable",
-    "cli/guard.py": "to a launcher",
-    "cli/options.py": "help",
-    "common/cells.py": "a text that is made printable already",
-    "common/locks.py": "a file",
-    "common/printable.py": "itself",
-    "configs/write.py": "YAML, whose scalars are escaped",
-    "layers/losses/class_weights.py": "CUDA source",
-    "plugins/trust.py": "a file",
-    "reports/drawings.py": "between two processes",
-    "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
-    "reports/sensitivity_report.py": "JSON",
-    "training/compressed/place.py": "JSON",
-    "training/ranks/local.py": "to a rank",
-    "training/ranks/watchdog.py": "a line that is made printable",
-    "training/records/formats/checkpoint.py": "JSON",
-    "training/records/group.py": "JSON",
-    "training/records/formats/run_log.py": "JSON and CSV of numbers",
-    "training/records/runs.py": "a file",
-}
+OWN_LINES = cases(__file__, "own_lines")
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:
@@ -110,25 +79,10 @@ def test_only_these_files_make_texts_of_several_lines():
     assert found == OWN_LINES.keys()
 
 
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        ("raise DatasetError(f'{path}:\\n{why}')", (False, True)),
-        ("'\\n'.join(names)", (False, True)),
-        ("text + '\\n'", (False, True)),
-        ("'%s\\n' % name", (False, True)),
-        ("'{}\\n'.format(name)", (False, True)),
-        ("click.echo(name)", (True, False)),
-        ("print(name)", (True, False)),
-        ("sys.stderr.write(name)", (True, False)),
-        ("os.write(2, name)", (True, False)),
-        ("f'{name}'", (False, False)),
-        ("file.write(name)", (False, False)),
-    ],
-)
+@pytest.mark.parametrize(("code", "found"), cases(__file__, "a_new_place_is_found"))
 def test_a_new_place_is_found(code, found):
     tree = list(ast.walk(ast.parse(code)))
-    assert (any(map(prints, tree)), any(map(joins_lines, tree))) == found
+    assert (any(map(prints, tree)), any(map(joins_lines, tree))) == (*found,)
 
 
 def test_every_error_is_printed_by_the_same_method():

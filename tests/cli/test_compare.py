@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,54 +11,9 @@ import pytest
 from dnnstack.many.comparison import Comparison
 from dnnstack.reports.compare_text import as_text
 from dnnstack.training.inference.evaluate import Evaluation
-from dnnstack.training.inference.intervals import mcnemar
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 FILES = [f"runs/tiny/checkpoints/step-{step}.safetensors" for step in (13, 26)]
-
-
-def test_two_checkpoints(run_in, trained):
-    done = run_in(trained, "compare", *FILES, "--device", "numpy", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    names = ("both", "only_first", "only_second", "neither")
-    both, first, second, neither = (found[name] for name in names)
-    assert both + first + second + neither == found["count"] == 100
-    # What each network alone gets right is what ``eval`` counts.
-    for file, network, right in zip(FILES, found["networks"], (first, second), strict=True):
-        alone = json.loads(run_in(trained, "eval", "--json", "--device", "numpy", "--no-plots",
-                                  "--checkpoint", file).stdout)  # fmt: skip
-        assert network["correct"] == alone["correct"] == both + right
-        assert network["loss"] == alone["loss"]
-    assert found["difference"] == (first - second) / 100
-    assert found["mcnemar_p"] == mcnemar(first, second)
-    low, high = found["difference_interval"]
-    assert low < found["difference"] < high
-    text = run_in(trained, "compare", *FILES, "--device", "numpy").stdout.splitlines()
-    assert max(map(len, text)) <= 80
-    assert f"only the second      {second}" in text
-    assert any(line.startswith("McNemar's test       p = ") for line in text)
-
-
-def test_a_network_is_as_good_as_itself(run_in, trained):
-    done = run_in(trained, "compare", "tiny", "tiny", "--device", "numpy", status=0)
-    *_, last = done.stdout.splitlines()
-    assert last == "both are the same checkpoint, so there is no difference to test"
-    assert done.stdout.count("\ntiny, step-") == 1
-    assert "McNemar" not in done.stdout
-    # With another way of asking it is another comparison; scripts get all keys.
-    found = json.loads(run_in(trained, "compare", "tiny", "tiny", "--json").stdout)
-    assert (found["mcnemar_p"], found["difference"]) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [(["tiny"], 2, "Missing argument 'RUN'"), (["tiny", "none"], 1, "none: no such run")],
-)
-def test_mistakes(run_in, trained, arguments, status, message):
-    done = run_in(trained, "compare", *arguments)
-    assert done.returncode == status
-    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,9 @@ from dnnstack.configs import parse_config
 from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
-from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.training.compressed.place import name_of
 from dnnstack.training.inference.evaluate import evaluate, load_part
-from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.records.formats.dnnz import read_compressed
 from numpy.typing import NDArray
 from PIL import Image
@@ -54,18 +53,6 @@ def folder(tmp_path, monkeypatch, cache):
     Path("small.yaml").write_text(STAGES)
     assert main(["train", "--config", "tiny.yaml", "--device", "numpy", "-q"]) == 0
     return tmp_path
-
-
-def test_pruning_alone_is_told_to_make_no_small_file(folder, capsys):
-    """Of arrays with too many values for a code book, as those of large layers are."""
-    assert main([*COMPRESS]) == 0
-    said = "a pruned weight takes as much of the file as any other until its array is coded; "
-    assert said not in capsys.readouterr().out
-    found = read_compressed(Path("runs/tiny-compressed/tiny.dnnz"))
-    plain = {name: replace(cost, width=0) for name, cost in found.costs.items()}
-    network = Trained.of(found.checkpoint).network
-    text = CompressedReport(replace(found, costs=plain), network).as_text()
-    assert f"{said}a stage with 'share' makes that worthwhile" in text
 
 
 @pytest.mark.usefixtures("rendered")

@@ -28,15 +28,6 @@ def folder(tmp_path, monkeypatch, cache):
     return tmp_path
 
 
-def test_the_stages_that_do_not_train_are_named(folder, capsys):
-    capsys.readouterr()
-    assert main(["compress", "--config", "int8.yaml", "--device", "numpy"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "stages      quantize"
-    assert "written     runs/tiny-compressed/tiny.dnnz" in lines
-    assert "drawn       runs/tiny-compressed/weights.png" in lines
-
-
 def test_a_stage_that_ended_with_what_is_damaged_is_not_replaced_by_an_older_one(folder, capsys):
     words = ["compress", "--config", "small stages.yaml", "--device", "numpy", "-q"]
     words += ["--set", "stages.0.train.epochs=2"]

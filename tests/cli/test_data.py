@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import json
 import struct
 import subprocess
 from collections.abc import Callable
@@ -13,71 +12,10 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.datasets import mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from PIL import Image
 
 from ..support.https_server import CERTIFICATE, Request, serving
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def test_a_table_json_and_a_sheet(run, tmp_path):
-    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png", status=0)
-    assert done.stderr == "dnnstack: contact sheet written to sheet.png\n"
-    totals = next(line for line in done.stdout.splitlines() if line.startswith("total"))
-    assert totals.split() == ["total", "416", "64", "100"]
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.format == "PNG"
-        assert sheet.width > 700
-    shown = json.loads(run("data", "--config", "tiny.yaml", "--json", "--no-sheet").stdout)
-    assert {part: split["count"] for part, split in shown["splits"].items()} == {
-        "train": 416,
-        "validation": 64,
-        "test": 100,
-    }
-    assert f"mean: {shown['mean'][0]:.4f}, std: {shown['std'][0]:.4f}" in done.stdout
-
-
-def test_the_sheet_is_drawn_unasked(run, tmp_path):
-    done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
-    assert done.stderr == "dnnstack: contact sheet written to mine-samples.png\n"
-    with Image.open(tmp_path / "mine-samples.png") as sheet:
-        assert sheet.format == "PNG"
-    (tmp_path / "mine-samples.png").unlink()
-    done = run("data", "--config", "tiny.yaml", "--set", "name=mine", "--no-sheet")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not list(tmp_path.glob("*.png"))
-    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png", status=2)
-    assert "--save and --no-sheet contradict each other" in done.stderr
-
-
-def test_a_place_where_no_sheet_can_be_is_told(run, tmp_path):
-    (tmp_path / "mine-samples.png").mkdir()
-    done = run("data", "--config", "tiny.yaml", "--set", "name=mine", status=1)
-    assert "error: mine-samples.png" in done.stderr
-    assert "--save PNG chooses another file, --no-sheet draws none" in done.stderr
-    assert "train  validation  test" in done.stdout
-
-
-def test_wrong_places_for_the_sheet(run):
-    done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "sheet.jpg: the contact sheet is a PNG" in done.stderr
-    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png", status=1)
-    assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr
-
-
-@pytest.mark.parametrize("switch", [("--offline",), ()])
-def test_offline_the_way_out_is_named(run, switch, tmp_path):
-    # The environment of these tests says DNNSTACK_OFFLINE=1 already.
-    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch, status=1)
-    for piece in (
-        "MNIST is not in d/mnist: missing train-images-idx3-ubyte.gz, ",
-        "--offline or DNNSTACK_OFFLINE",
-        "https://",
-        "dnnstack train --config digits.yaml",
-    ):
-        assert piece in done.stderr
-    assert not (tmp_path / "d").exists()
 
 
 @pytest.fixture
@@ -131,12 +69,3 @@ def test_offline_is_heard_before_the_mirrors(mirror, tmp_path, capsys):
     assert main(["train", "--config", "lenet.yaml", "--device", "numpy", *where, "--offline"]) == 1
     assert capsys.readouterr().err.count("switched off (--offline or DNNSTACK_OFFLINE)") == 2
     assert mirror.asked == []
-
-
-def test_a_table_has_no_sheet_unless_one_is_asked_for(run, tmp_path):
-    done = run("data", "--config", "perceptron-nand.yaml")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("data set    table: rows 2x1x1, 2 classes\n")
-    assert not list(tmp_path.glob("*.png"))
-    assert run("data", "--config", "perceptron-nand.yaml", "--save", "t.png").returncode == 0
-    assert (tmp_path / "t.png").exists()

@@ -17,6 +17,7 @@ from dnnstack.configs.stages import load_stages
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import forgetting
+from ..support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "tests" / "support" / "plugins"
@@ -161,16 +162,7 @@ def test_the_config_of_the_readme_is_the_packaged_one():
     assert parse_config("\n".join(lines), "README.md") == load_config("lenet.yaml").config
 
 
-@pytest.mark.parametrize(
-    ("section", "path"),
-    [
-        ("Top level", ()),
-        ("`data`", ("data",)),
-        ("`train`", ("train",)),
-        ("`run`", ("run",)),
-        ("`checkpoint`", ("checkpoint",)),
-    ],
-)
+@pytest.mark.parametrize(("section", "path"), cases(__file__, "defaults_are_those_of_the_schema"))
 def test_defaults_are_those_of_the_schema(section, path):
     text = _text("docs/config.md").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 
@@ -16,27 +15,6 @@ def test_a_machine_that_is_ready(run, tmp_path):
         assert section in done.stdout.splitlines()
     assert "data (--data-dir)" in done.stdout
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_what_is_missing_is_said_and_is_the_exit_status(run, tmp_path):
-    (tmp_path / "runs").write_text("")
-    done = run("doctor", status=1)
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("X "))
-    assert line.split()[:2] == ["X", "runs"]
-    assert line.endswith("cannot be written")
-    assert done.stdout.endswith("\nsomething is missing: see above\n")
-    assert run("doctor", "--runs-dir", "elsewhere").returncode == 0
-
-
-def test_json(run, tmp_path):
-    shown = json.loads(run("doctor", "--json").stdout)
-    assert shown["ready"] is True
-    assert {tuple(finding) for finding in shown["findings"]} == {
-        ("section", "name", "value", "state", "advice")
-    }
-    (tmp_path / "runs").write_text("")
-    done = run("doctor", "--json")
-    assert (done.returncode, json.loads(done.stdout)["ready"]) == (1, False)
 
 
 def test_a_reader_who_has_seen_enough_changes_no_status(command, environment, tmp_path):

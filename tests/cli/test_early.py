@@ -17,6 +17,7 @@ from dnnstack.datasets import Downloads
 from dnnstack.training import assemble
 
 from ..support.ran import ran
+from ..support.stored import cases
 
 
 @pytest.fixture
@@ -32,19 +33,7 @@ def begun(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "text", "overrides", "wanted"),
-    [
-        ("cuda", "run: {device: cpu}", (), True),
-        ("auto", "", (), True),
-        ("cpu", "", (), False),
-        ("numpy", "run: {device: cuda}", (), False),
-        (None, "name: x", (), True),
-        (None, "run:\n  device: cpu\n", (), False),
-        (None, "run: {'device': \"numpy\"}", (), False),
-        (None, "run: {device: cuda}", (), True),
-        (None, "run: {device: cuda}", ("run.device=cpu",), False),
-        (None, "run: {device: cpu}", ("run.device=cpu", 'run.device="cuda"'), True),
-        (None, "run: {device: cpu}", ("run.threads=2",), False),
-    ],
+    cases(__file__, "it_is_opened_unless_something_else_is_wanted"),
 )
 def test_it_is_opened_unless_something_else_is_wanted(begun, device, text, overrides, wanted):
     Path("a.yaml").write_text(text)

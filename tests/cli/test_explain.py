@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -11,9 +10,6 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-# The tiny net's plain graph has these; fusing unites them and loses none.
-FORWARD = {"Conv2d", "Pool2d", "Reshape", "MatMul"}
 
 
 def _notes(stderr: str) -> list[str]:
@@ -62,65 +58,9 @@ def test_a_pipe_gets_whole_lines(run):
     assert not any(line.endswith(",") for line in lines)
 
 
-def test_measured_text_has_times_and_limits(run, environment, monkeypatch):
-    monkeypatch.setitem(environment, "COLUMNS", "80")
-    done = run("explain", "--config", "tiny.yaml", "--measure")
-    assert (done.returncode, _notes(done.stderr)) == (0, [])
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 79
-    assert any(line.startswith("limits, measured now: ") for line in lines)
-    (step,) = [line for line in lines if line.startswith("  step ")]
-    assert step.split()[-1].endswith("%")
-    assert any(line.startswith("  the machine's limit for the step ") for line in lines)
-    assert "most to gain" in done.stdout
-
-
-def test_json_is_one_object(run):
-    done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json")
-    assert (done.returncode, _notes(done.stderr)) == (0, [])
-    found = json.loads(done.stdout)
-    assert list(found) == [
-        *("config", "backend", "versions", "batch_size", "limits", "layers", "totals"),
-        "whole_step",
-    ]
-    assert list(found["totals"]) == ["data", "forward", "loss", "backward", "update", "step"]
-    step = found["totals"].pop("step")
-    for key in ("operations", "calls", "flops", "bytes"):
-        assert step[key] == sum(total[key] for total in found["totals"].values())
-    assert step["seconds"] == pytest.approx(
-        sum(total["seconds"] for total in found["totals"].values())
-    )
-    speed, bandwidth = found["limits"]["gflops"], found["limits"]["gbytes_per_second"]
-    operations = [op for layer in found["layers"] for op in layer["operations"]]
-    assert {op["op"] for op in operations if op["phase"] == "forward"} == FORWARD
-    for op in operations:
-        assert all(call["seconds"] >= 0 for call in op["calls"])
-        limit = max(op["flops"] / speed, op["bytes"] / bandwidth)
-        assert op["limit_seconds"] == pytest.approx(limit / 1e9)
-        share = op["limit_seconds"] / op["seconds"]
-        assert op["fraction_of_limit"] == (pytest.approx(share) if share <= 1 else None)
-
-
-def test_without_fusion_nothing_is_fused(run):
-    done = run(
-        *("explain", "--config", "tiny.yaml", "--device", "numpy", "--json"),
-        *("--set", "run.fusion=false"),
-    )
-    layers = json.loads(done.stdout)["layers"]
-    operations = [op for layer in layers for op in layer["operations"]]
-    assert "BiasAdd" in {op["op"] for op in operations}
-    assert all(op["replaces"] == [] for op in operations)
-    assert all(op["seconds"] is None for op in operations)
-
-
 def test_a_short_training_can_be_measured(run):
     run(
         *("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json"),
         *("--set", "train={max_steps: 1}", "--set", "optimizer.lr=1e30"),
         status=0,
     )
-
-
-def test_no_graph_is_taken_and_explained_on_a_cpu(run):
-    done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--no-graph", status=0)
-    assert "--no-graph has no effect here" in done.stderr

@@ -17,7 +17,7 @@ from dnnstack.training import network_size, plan
 from dnnstack.training.loop import Loop
 
 from ..support.declared import least_options
-from ..support.stored import beside
+from ..support.stored import beside, cases
 
 HUGE = (10**9, 2**31 - 1, 10**20)
 CONFIG = beside(__file__, "huge_numbers_config.yaml")
@@ -69,23 +69,7 @@ def test_any_option_of_any_layer(kind, option, device, here, capsys):
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu"])
-@pytest.mark.parametrize(
-    ("layer", "key"),
-    [
-        ("conv2d: {filters: 2, kernel_size: 3, padding: N}", "padding: N"),
-        ("conv2d: {filters: 2, kernel_size: 3, padding: N, stride: N}", "padding: N"),
-        ("conv2d: {filters: 2, kernel_size: 3, padding: [N, 0]}", "padding: N"),
-        ("conv2d: {filters: 2, kernel_size: 3, padding: N}\n  - global_avg_pool2d", "padding: N"),
-        ("conv2d: {filters: 2, kernel_size: 3, dilation: N, padding: same}", "dilation: N"),
-        ("conv2d: {filters: 2, kernel_size: N, padding: same}", "kernel_size: N"),
-        ("conv2d: {filters: N, kernel_size: 3}", "filters: N"),
-        ("pad2d: {padding: N}", "padding: N"),
-        ("pad2d: {padding: N}\n  - global_avg_pool2d", "padding: N"),
-        ("max_pool2d: {pool_size: N, stride: 1, padding: same}", "pool_size: N"),
-        ("avg_pool2d: {pool_size: N, stride: 1, padding: 1000000}", "N"),
-        ("flatten: {}\n  - dense: {units: N}", "units: N"),
-    ],
-)
+@pytest.mark.parametrize(("layer", "key"), cases(__file__, "the_key_and_its_place_are_named_1"))
 def test_the_key_and_its_place_are_named(layer, key, device, here, capsys):
     number = 2**31 - 1
     words = with_layer(here, layer.replace("N", str(number)))

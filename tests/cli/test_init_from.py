@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,31 +29,6 @@ def train(tmp_path, cache, monkeypatch, capsys):
         return status, *capsys.readouterr()
 
     return run
-
-
-def test_what_was_taken_is_printed_and_logged(train, tmp_path):
-    assert train()[0] == 0
-    given = ("--init-from", "tiny", "--set", "layers.conv2d_1.filters=5")
-    status, out, err = train(*given, "--set", "init_from.skip=conv2d_1.bias")
-    assert (status, err) == (0, "")
-    found = tmp_path / "runs/tiny/checkpoints/step-2.safetensors"
-    lines = out.splitlines()
-    at = lines.index(f"init        1 of 4 arrays from {found}")
-    assert lines[at + 1 : at + 4] == [
-        "new         conv2d_1.weight (5, 1, 5, 5): the file has (4, 1, 5, 5)",
-        "new         conv2d_1.bias (5,): init_from.skip",
-        "new         dense_1.weight (10, 180): the file has (10, 144)",
-    ]
-    assert lines[at + 4].startswith("run ")
-    # Quietly, the log has all of it.
-    status, out, err = train(*given, "--quiet")
-    assert (status, err) == (0, "")
-    assert "init " not in out
-    told = json.loads(Path("runs/latest/log.jsonl").read_text().splitlines()[0])
-    assert (told["event"], told["layout"], told["taken"]) == ("init", "dnnstack", 1)
-    assert [each["name"] for each in told["new"]] == [
-        *("conv2d_1.weight", "conv2d_1.bias", "dense_1.weight")
-    ]
 
 
 def test_a_file_beside_the_config_and_one_of_the_command_line(train, tmp_path):

@@ -95,36 +95,6 @@ def test_random_kills(child, tmp_path):
     assert resumed > KILLS // 3, "too many came before the first checkpoint"
 
 
-def test_kills_of_onednn(run_in, tmp_path, environment):
-    """Processes of their own, for oneDNN cannot be forked."""
-    chosen = random.Random(2)
-    steps, every = 1200, 90
-    whole, killed = (_folder(tmp_path, name, steps, every) for name in ("whole", "killed"))
-    run_in(whole, *TRAIN, "cpu", status=0)
-    import sys
-
-    command = [sys.executable, "-m", "dnnstack.cli", *TRAIN, "cpu"]
-    for _ in range(max(3, KILLS // 10)):
-        with subprocess.Popen(
-            [*command, *_resume(killed)],
-            cwd=killed,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("steps"):
-                    break
-            try:
-                process.wait(chosen.uniform(0.0, 0.3))
-            except subprocess.TimeoutExpired:
-                process.kill()
-    run_in(killed, *TRAIN, "cpu", *_resume(killed), status=0)
-    _assert_equal(whole, killed)
-
-
 def test_a_kill_loses_one_interval_and_one_chunk_at_most(child, tmp_path):
     """With a disk on which a checkpoint takes longer than the steps up to the next one."""
     chosen = random.Random(3)

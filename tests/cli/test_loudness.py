@@ -12,17 +12,9 @@ from pathlib import Path
 
 import pytest
 from dnnstack.cli import console
-from dnnstack.cli.main import dnnstack
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
-
-
-def test_quiet_training_prints_how_it_ended(run):
-    done = run(*TRAIN, "--quiet")
-    assert (done.returncode, done.stderr) == (0, "")
-    words = [line.split()[0] for line in done.stdout.splitlines()]
-    assert words == ["finished", "training", "validation", "saved"]
 
 
 def test_quiet_leaves_results_and_errors(run_in, trained):
@@ -82,19 +74,6 @@ def test_verbose_tells_where_things_came_from(run):
     assert "strokes-train: 480 pictures, from the cache " in again.stderr
 
 
-def test_verbose_results_are_the_same(run_in, trained):
-    plain = run_in(trained, "eval", "--device", "cpu", "--json")
-    verbose = run_in(trained, "eval", "--device", "cpu", "--json", "-v")
-    assert verbose.stdout == plain.stdout
-    assert "oneDNN: loaded from " in verbose.stderr
-
-
-def test_every_command_has_both():
-    for command in dnnstack.commands.values():
-        names = {name for option in command.params for name in option.opts}
-        assert {"--quiet", "--verbose", "-q", "-v"} <= names
-
-
 def _on_a_terminal(
     folder: Path, arguments: list[str], environment: dict[str, str]
 ) -> tuple[int, str]:
@@ -135,13 +114,6 @@ def test_colours(setting, coloured, run, command, environment, tmp_path):
     assert ("\x1b[32m(best)\x1b[0m" in text) == coloured
     assert "(best)" in text
     assert bool(re.search(r"\x1b\[\d+m", text)) == coloured
-
-
-def test_a_pipe_has_neither_colours_nor_bars(run):
-    done = run(*TRAIN)
-    for text in (done.stdout, done.stderr, run("eval", "--run", "no").stderr):
-        assert "\x1b" not in text
-        assert "\r" not in text
 
 
 def test_verbose_lines_do_not_break_the_bar(run, command, environment, tmp_path):

@@ -16,34 +16,13 @@ from dnnstack.common.errors import ConfigError, UsageError
 
 from ..support.picture_folders import paint
 from ..support.ran import ran
+from ..support.stored import beside, cases
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = [
-    *(
-        "train",
-        "sweep",
-        "report",
-        "eval",
-        "compare",
-        "predict",
-        "compress",
-        "new",
-        "runs",
-        "weights",
-    ),
-    *("data", "summary", "explain", "config", "doctor"),
-]
+COMMANDS = cases(__file__, "commands")
 
-_HELP = """
-import contextlib, io, json, sys
-from dnnstack.cli.main import main
-text = io.StringIO()
-with contextlib.redirect_stdout(text):
-    status = main(sys.argv[1:])
-heavy = {"numpy", "pydantic", "yaml", "tqdm", "PIL", "matplotlib", "safetensors"} & set(sys.modules)
-json.dump([status, text.getvalue(), sorted(heavy)], sys.stdout)
-"""
+_HELP = beside(__file__, "main_help.txt")
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)])
@@ -62,22 +41,7 @@ def test_help_is_complete_and_imports_nothing_heavy(arguments, tmp_path):
         assert [line.split()[0] for line in listed if line.strip()] == COMMANDS
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Usage: dnnstack"),
-        (["frobnicate"], "No such command 'frobnicate'"),
-        (["train"], "Missing option '--config'"),
-        (["train", "--confg", "x.yaml"], "--config"),
-        (["train", "--config", "digits.yaml", "--device", "gpu"], "'gpu' is not one of"),
-        (["train", "--config", "digits.yaml", "--threads", "0"], "--threads"),
-        (["eval", "--split", "all"], "--split"),
-        (["predict"], "PATH"),
-        (["predict", "x.png", "--top", "0"], "--top"),
-        (["config"], "--schema"),
-        (["config", "--schema", "--config", "lenet.yaml"], "--schema takes no config"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), cases(__file__, "wrong_usage_ends_with_2"))
 def test_wrong_usage_ends_with_2(arguments, message, capsys):
     assert entrance.main(arguments) == 2
     out, err = capsys.readouterr()

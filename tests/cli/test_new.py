@@ -62,24 +62,6 @@ def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(run_in
     assert choices["data.batch_size"]["why"] == f"of {count} pictures to train on"
 
 
-def test_what_is_chosen_is_told_with_its_reasons(run_in, work):
-    done = run_in(work, "new", "flowers", "--json", status=0)
-    found = json.loads(done.stdout)
-    assert found["config"] == "flowers.yaml"
-    assert (found["classes"], found["counts"]) == (["aster", "rose", "tulip"], [10, 12, 11])
-    config = load_config(work / "flowers.yaml").config
-    options = config.data.dataset.options()
-    folder = "data.dataset.image_folder."
-    for key in ("test_fraction", "size", "fit", "mode"):
-        choice = found["choices"][folder + key]
-        value = tuple(v) if isinstance(v := choice["value"], list) else v
-        assert options[key] in (value, (value, value)), key
-        assert choice["why"]
-        assert f"{key}: {choice['value']} # {choice['why']}" in (work / "flowers.yaml").read_text()
-    assert options["size"] in (16, (16, 16))
-    assert config.data.batch_size == found["choices"]["data.batch_size"]["value"]
-
-
 def test_parts_for_training_and_testing(run_in, work):
     shutil.move(work / "flowers", work / "all" / "train")
     draw(work / "all" / "val", {"aster": 2, "rose": 3, "tulip": 2})
@@ -89,23 +71,6 @@ def test_parts_for_training_and_testing(run_in, work):
     assert run_in(work, "train", "--config", "mine.yaml", *QUICK).returncode == 0
     done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
     assert json.loads(done.stdout)["count"] == 7
-
-
-def test_a_file_that_is_there_is_kept(run_in, work):
-    (work / "flowers.yaml").write_text("mine")
-    done = run_in(work, "new", "flowers", status=1)
-    assert done.stderr == (
-        "dnnstack: error: flowers.yaml: exists already; choose another name with --output FILE, or "
-        "replace it with --overwrite\n"
-    )
-    assert (work / "flowers.yaml").read_text() == "mine"
-    assert run_in(work, "new", "flowers", "--overwrite").returncode == 0
-    assert "train: flowers" in (work / "flowers.yaml").read_text()
-    done = run_in(work, "new", "flowers", "--output", "flowers")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "flowers: is a folder" in done.stderr
-    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml", status=1)
-    assert "gone/mine.yaml: cannot be written: No such file or directory" in done.stderr
 
 
 def test_pictures_that_cannot_be_read_are_skipped(run_in, work):
@@ -209,15 +174,6 @@ def test_a_name_that_no_config_can_hold(run_in, tmp_path):
     assert not list(tmp_path.glob("*.yaml"))
 
 
-def test_wrong_folders_are_told_in_a_line(run_in, work):
-    for folder in ("nowhere", "flowers/rose", "flowers/rose/0.png"):
-        done = run_in(work, "new", folder, status=1)
-        assert done.stderr.startswith("dnnstack: error: flowers" if "/" in folder else "dnnstack:")
-        assert done.stderr.count("\n") == 1
-    assert run_in(work, "new", "").returncode == 2
-    assert not list(work.glob("*.yaml"))
-
-
 def test_two_pictures_of_a_class_are_enough_to_begin(run_in, tmp_path):
     draw(tmp_path / "few", {"a": 2, "b": 2})
     done = run_in(tmp_path, "new", "few", status=0)
@@ -245,17 +201,6 @@ def test_size_and_fit_follow_the_pictures(tmp_path, sides, size, fit):
     options = config.data.dataset.options()
     assert (options["size"], options["fit"]) == (size, fit)
     assert build_network(config, describe_data(config, tmp_path)).parameters()
-
-
-def test_grey_pictures_have_one_channel(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 9), np.uint8)
-    for number, each in enumerate(pixels):
-        path = tmp_path / "set" / "ab"[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(each).save(path)
-    found = report(tmp_path / "set", tmp_path / "set.yaml")
-    assert "colours     all grey\n" in as_text(found)
-    assert parse_config(found.config.text, "set").data.dataset.options()["mode"] == "grey"
 
 
 def test_colours_that_tell_nothing_are_changed(tmp_path):

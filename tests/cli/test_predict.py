@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import os
-import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -43,73 +41,12 @@ def _cache(cache):
     patch.setenv("DNNSTACK_CACHE", str(cache))
 
 
-@pytest.mark.parametrize("device", ["numpy", "cpu"])
-def test_json_lines(run_in, trained, pictures, device):
-    done = run_in(
-        trained, "predict", "--json", "--top", "2", "--device", device, *pictures, status=0
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [answer["path"] for answer in found] == pictures
-    for answer in found:
-        assert list(answer) == KEYS
-        first, second = answer["top"]
-        assert first == {key: answer[key] for key in ("label", "index", "probability")}
-        assert answer["label"] == str(answer["index"])
-        assert 1 >= first["probability"] >= second["probability"] >= 0
-    assert [answer["preprocessing"] for answer in found[:3]] == [[], [], []]
-    assert "crop_to_ink" in found[3]["preprocessing"]
-
-
 def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     arguments = ("predict", "--json", "--device", "numpy", "--top", "10")
     together = run_in(trained, *arguments, *pictures).stdout.splitlines()
     alone = run_in(trained, *arguments, pictures[1]).stdout.splitlines()
     assert alone == together[1:2]
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
-
-
-def test_text_shows_the_picture_beside_a_chart(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", *pictures, status=0)
-    assert "using runs/tiny, the latest run" in done.stderr
-    assert "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    heads = [i for i, line in enumerate(lines) if line.split(":")[0] in pictures]
-    assert [lines[i].split(":")[0] for i in heads] == pictures
-    found = run_in(trained, "predict", "--json", "--device", "numpy", "--top", "10", *pictures)
-    for start, line in zip(heads, found.stdout.splitlines(), strict=True):
-        answer = json.loads(line)
-        doubt = "" if answer["sure"] else f"not sure ({answer['doubt']}); likeliest: "
-        said = f"{doubt}{answer['label']}  {answer['probability']:.1%}"
-        assert lines[start] == f"{answer['path']}: {said}"
-        # Ten bars beside the picture, in the order of the classes.
-        shares = {entry["label"]: entry["probability"] for entry in answer["top"]}
-        for k, row in enumerate(lines[start + 1 : start + 11]):
-            mark = ">" if str(k) == answer["label"] else " "
-            assert row[28:].startswith(f"  {mark} {k} {shares[str(k)]:6.1%}")
-    # The picture of a digit fills some of the rows.
-    assert sum("█" in line[:28] for line in lines) > 20
-
-
-def test_top_names_the_best_first(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", "--top", "2", pictures[0])
-    rows = [line for line in done.stdout.splitlines() if re.search(r"\d\.\d%", line)]
-    assert len(rows) == 3
-    assert rows[1][28:].startswith("  > ")
-    shares = [float(re.search(r"([\d.]+)%", row)[1]) for row in rows[1:]]  # type: ignore[index]
-    assert shares == sorted(shares, reverse=True)
-
-
-def test_a_line_for_each_picture_of_a_folder(run_in, trained, pictures):
-    (trained / "several").mkdir()
-    for name in pictures:
-        shutil.copy(trained / name, trained / "several")
-    done = run_in(trained, "predict", "--device", "numpy", "--short", "several", status=0)
-    whole = run_in(trained, "predict", "--device", "numpy", "several").stdout.splitlines()
-    heads = [line for line in whole if line.startswith("several/")]
-    assert (done.stdout.splitlines(), len(heads)) == (heads, 4)
-    both = run_in(trained, "predict", "--short", "--csv", "several")
-    assert (both.returncode, "--short and --csv cannot be used together" in both.stderr) == (2, 1)
 
 
 def test_text_without_block_characters(command, environment, trained, pictures):
@@ -123,25 +60,6 @@ def test_text_without_block_characters(command, environment, trained, pictures):
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert b"##" in done.stdout
-
-
-def test_csv(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures, status=0)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    classes = [f"probability:{digit}" for digit in range(10)]
-    assert list(rows[0]) == [*(key for key in KEYS if key != "sure"), *classes]
-    found = run_in(trained, "predict", "--json", "--device", "numpy", *pictures).stdout
-    for row, answer in zip(rows, map(json.loads, found.splitlines()), strict=True):
-        assert row["path"] == answer["path"]
-        assert int(row["index"]) == answer["index"]
-        assert float(row["probability"]) == pytest.approx(answer["probability"], abs=1e-6)
-        assert [item.split("=")[0] for item in row["top"].split()] == [
-            entry["label"] for entry in answer["top"]
-        ]
-        assert row["preprocessing"].split() == answer["preprocessing"]
-        each = [float(row[name]) for name in classes]
-        assert sum(each) == pytest.approx(1, abs=1e-5)
-        assert max(each) == each[answer["index"]] == float(row["probability"])
 
 
 @pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
@@ -171,28 +89,6 @@ def test_csv_quotes_a_path_with_a_line_end(run_in, trained, pictures):
     (row,) = csv.DictReader(io.StringIO(done.stdout))
     assert row["path"] == odd.name
     assert row["index"].isdigit()
-
-
-def test_json_and_csv_exclude_each_other(run_in, trained):
-    done = run_in(trained, "predict", "--csv", "--json", "0.png")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--json and --csv cannot be used together" in done.stderr
-
-
-def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
-    return [json.loads(line)["path"] for line in done.stdout.splitlines()]
-
-
-def test_folders_and_quoted_patterns(run_in, trained, pictures):
-    (trained / "scans" / "sub").mkdir(parents=True, exist_ok=True)
-    for name, copy in (("1.png", "scans/b.png"), ("2.png", "scans/sub/a.png")):
-        shutil.copy(trained / name, trained / copy)
-    (trained / "scans" / "notes.txt").write_text("no picture", encoding="utf-8")
-    predict = ("predict", "--json", "--device", "numpy")
-    assert _paths(run_in(trained, *predict, "scans")) == ["scans/b.png", "scans/sub/a.png"]
-    done = run_in(trained, *predict, "[01].png", "nothing-*.png", "scans/**/a.*", status=1)
-    assert _paths(done) == ["0.png", "1.png", "scans/sub/a.png"]
-    assert "dnnstack: error: nothing-*.png: no file matches this pattern" in done.stderr
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", "\r\n"])
@@ -258,81 +154,6 @@ def test_views_change_the_probabilities_alone(run_in, trained, pictures):
     assert viewed["probability"] != pytest.approx(plain["probability"], rel=1e-3)
     refused = run_in(trained, *predict, "upside", status=2)
     assert "mirror+translate" in refused.stderr
-
-
-def test_raw_and_invert_change_what_is_seen(run_in, trained, tmp_path, pictures):
-    predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--save-input")
-    steps = {}
-    for options in ((), ("--raw",), ("--raw", "--invert"), ("--invert",)):
-        folder = tmp_path / "-".join(["seen", *options])
-        done = run_in(trained, *predict, str(folder), *options, status=0)
-        steps[options] = json.loads(done.stdout)["preprocessing"]
-        assert [path.name for path in folder.iterdir()] == ["page-input.png"]
-    assert steps[()] == steps["--invert",]
-    assert steps[()][0] == "invert"
-    assert steps["--raw",] == ["scale"]
-    assert steps["--raw", "--invert"] == ["scale", "invert"]
-    refused = run_in(trained, *predict, str(tmp_path / "x"), "--no-invert", status=1)
-    # Light ink on this page is nothing but the fringes of JPEG.
-    assert "no digit found lighter than its paper" in refused.stderr
-    with Image.open(tmp_path / "seen" / "page-input.png") as picture:
-        assert picture.size == (28, 28)
-        corner, most = picture.getpixel((0, 0)), picture.getextrema()[1]
-        assert (corner, most) == (0, 255)
-    with Image.open(tmp_path / "seen---raw" / "page-input.png") as picture:
-        assert picture.getpixel((0, 0)) > 200
-
-
-def test_a_folder_for_inputs_that_cannot_be_made(run_in, trained, tmp_path, pictures):
-    (tmp_path / "file").touch()
-    done = run_in(
-        trained, "predict", "--device", "numpy", "0.png", "--save-input", str(tmp_path / "file/x")
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be written" in done.stderr
-    assert "choose another folder with --save-input" in done.stderr
-
-
-def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(run_in, trained, pictures):
-    done = run_in(trained, "predict", "--device", "numpy", "missing.png")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "dnnstack: error: missing.png: no such file\n"
-    done = run_in(trained, "predict", "--device", "numpy", "missing.png", pictures[0])
-    first, second = done.stderr.splitlines()
-    assert first == "dnnstack: error: missing.png: no such file"
-    assert second.startswith("dnnstack: using runs/tiny, the latest run: ")
-
-
-def test_a_bad_picture_does_not_stop_the_rest(run_in, trained, pictures):
-    (trained / "words.png").write_text("not a picture", encoding="utf-8")
-    paths = [pictures[0], "words.png", "missing.png", pictures[1]]
-    done = run_in(trained, "predict", "--json", "--device", "numpy", *paths, status=1)
-    found = [json.loads(line)["path"] for line in done.stdout.splitlines()]
-    assert found == [pictures[0], pictures[1]]
-    wrong = [line for line in done.stderr.splitlines() if "error" in line]
-    assert wrong[0].startswith("dnnstack: error: words.png: is not a picture of a known format")
-    assert wrong[1] == "dnnstack: error: missing.png: no such file"
-    assert len(wrong) == 2
-
-
-def test_an_answer_that_is_not_likely_enough_is_not_sure(run_in, trained, pictures):
-    """Its classes are given all the same; the exit status is 3 if a limit was asked for."""
-    line = ("predict", "--device", "numpy", pictures[0])
-    found = json.loads(run_in(trained, *line, "--json").stdout)
-    limit = (found["probability"] + 1) / 2
-    done = run_in(trained, *line, "--json", "--min-probability", str(limit), status=3)
-    answer = json.loads(done.stdout)
-    assert (answer["label"], answer["sure"]) == (found["label"], False)
-    assert answer["doubt"].startswith("less than ")
-    done = run_in(trained, *line, "--min-probability", str(limit), status=3)
-    assert done.stdout.startswith(f"{pictures[0]}: not sure (less than ")
-    done = run_in(trained, *line, "--json", "--min-probability", "0")
-    assert (done.returncode, json.loads(done.stdout)["sure"]) == (0, True)
-    # A picture that cannot be read says more.
-    done = run_in(trained, *line, "none.png", "--min-probability", str(limit), status=1)
-    assert run_in(trained, *line, "--min-probability", "1.5").returncode == 2
-    done = run_in(trained, *line, "--json", "--min-probability", "100%")
-    assert (done.returncode, json.loads(done.stdout)["doubt"]) == (3, "less than 100%")
 
 
 def test_two_digits_are_not_answered_plainly(run_in, trained, pictures, tmp_path):

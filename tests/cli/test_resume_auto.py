@@ -13,6 +13,7 @@ import pytest
 from dnnstack.common.locks import lock
 from dnnstack.training.records.formats.store import newest_checkpoint
 
+from ..support.stored import cases
 from .conftest import TINY
 
 Child = Callable[..., Any]
@@ -103,13 +104,7 @@ def test_first_weights_are_taken_at_the_first_start_alone(run, finished):
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("config missing", "its record (config.yaml, group.json or compress.json) is missing"),
-        ("config damaged", "is missing or damaged, so nothing is begun beside it"),
-        ("checkpoints damaged", "no checkpoint can be used"),
-        ("another network", "does not fit the config"),
-    ],
+    ("fault", "said"), cases(__file__, "nothing_is_started_beside_a_run_that_cannot_go_on")
 )
 def test_nothing_is_started_beside_a_run_that_cannot_go_on(run, finished, fault, said):
     more: tuple[str, ...] = ()

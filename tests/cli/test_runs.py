@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -11,20 +10,6 @@ from typing import Any
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
-
-
-def test_a_list_and_its_json(run_in, trained, tmp_path):
-    shown = run_in(trained, "runs")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    head, line = shown.stdout.splitlines()
-    assert head.split() == ["run", "state", "best", "step", "time", "config"]
-    assert re.fullmatch(r"tiny  finished  +\d+\.\d\d%  26/26  \d+:\d\d  tiny", line)
-    (entry,) = json.loads(run_in(trained, "runs", "--json").stdout)
-    assert (entry["run"], entry["state"], entry["step"]) == ("tiny", "finished", 26)
-    elsewhere = run_in(tmp_path, "runs", "--runs-dir", str(trained / "runs"))
-    assert elsewhere.stdout.splitlines()[1] == line
-    nothing = run_in(tmp_path, "runs", status=0)
-    assert nothing.stdout.startswith("no run in runs yet; dnnstack train --config digits.yaml")
 
 
 def test_a_rollback_is_told_now_and_at_a_resume(child, run, tmp_path):
@@ -45,11 +30,3 @@ def test_divergence_is_an_error_that_names_step_tensor_and_layer(child, run, tmp
     assert "error: step 7: SgdUpdate of layer 'conv2d_1' (update) gave the first" in ended.text
     assert "100 nan of 100 in 'conv2d_1.weight' (4, 1, 5, 5)" in ended.text
     assert re.search(r"(?m)^tiny  failed ", run("runs").stdout)
-
-
-def test_an_early_end_is_told(run, tmp_path):
-    rate = ("--set", "optimizer.lr=1e-20", "--set", "train={epochs: 9, patience: 1}")
-    done = run(*TRAIN, *rate, status=0)
-    lines = done.stdout.splitlines()
-    assert any(line.startswith("finished    at step 26 of 117 ") for line in lines)
-    assert "early       no validation after step 13 was better" in lines

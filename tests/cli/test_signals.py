@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 
-from ..support import composed
-
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -115,35 +113,6 @@ def test_a_signal_in_the_last_moments(child, folder, trained, phase):
         assert "finished    at step 26 of 26" in ended.text
         assert ended.text.splitlines()[-1] == "next        dnnstack eval"
     _same_as(trained, folder)
-
-
-def test_compiling_with_trials_can_be_interrupted():
-    from dnnstack.backends.base import Options
-    from dnnstack.backends.select import open_backend
-    from dnnstack.common.errors import Interrupted
-    from dnnstack.layers.build import LayerSpec, build_layers
-    from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-    from dnnstack.optimizers.sgd import Sgd
-    from dnnstack.training.network import Network
-    from dnnstack.training.preprocessing import Preprocessing
-
-    backend = open_backend("cpu", 1)
-    if backend.name != "onednn":
-        pytest.skip("oneDNN cannot be loaded")
-    specs = [LayerSpec("conv2d", "", {"filters": 3, "kernel_size": 3})]
-    specs += [LayerSpec("flatten"), LayerSpec("dense", "", {"units": 4})]
-    network = Network(build_layers(specs, (1, 11, 13)), CrossEntropyLoss(), (1, 11, 13), 4)
-    graph = composed.train_graph(network, 5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
-    calls: list[int] = []
-
-    def interrupt() -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            raise Interrupted("now")
-
-    with pytest.raises(Interrupted):
-        backend.compile({"train": graph}, Options(interrupt=interrupt))
-    assert len(calls) == 3
 
 
 @contextmanager
@@ -265,28 +234,6 @@ def test_a_reader_that_goes_away_does_not_end_a_training(command, folder, enviro
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == ""
     assert checkpoint_steps(folder / "runs/tiny/checkpoints")[0] == 26
-
-
-def test_two_processes_in_one_folder(run, command, folder, environment):
-    with _start(command, folder, environment) as process:
-        _wait_for_steps(process)
-        resume = ("train", "--config", "long.yaml", "--resume", "--device", "numpy")
-        second = run(*resume)
-        assert second.returncode == 1
-        assert f"runs/long: is in use: pid {process.pid} on " in second.stderr
-        assert "wait for it to end, or stop it" in second.stderr
-        listed = run("runs")
-        assert re.search(r"(?m)^long +running ", listed.stdout), listed.stdout
-        process.kill()
-        process.communicate()
-    assert re.search(r"(?m)^long +died ", run("runs").stdout)
-    third = run(*resume, "--set", "train={max_steps: 1000000}", "--set", "run.dir=elsewhere")
-    assert third.returncode == 1
-    assert "no run of 'long' to resume" in third.stderr
-    ended = newest_checkpoint(folder / "runs" / "long" / "checkpoints").state.step
-    fourth = run(*resume, "--set", f"train={{max_steps: {ended + 2}}}")
-    assert fourth.returncode == 0, fourth.stderr
-    assert f"finished    at step {ended + 2} " in fourth.stdout
 
 
 @pytest.mark.parametrize("number", SIGNALS)

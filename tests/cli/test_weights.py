@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from importlib.metadata import version
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 CONFIG = """\
 data: {dataset: strokes, normalize: {mean: 0.5}}
@@ -32,58 +31,6 @@ def folder(tmp_path, monkeypatch):
     }
     save_file(arrays, "w.safetensors")
     return tmp_path
-
-
-def test_the_arrays_are_listed(capsys):
-    assert main(["weights", "w.safetensors"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "w.safetensors",
-        f"SHA-256 {hashlib.sha256(Path('w.safetensors').read_bytes()).hexdigest()}",
-        "",
-        "array       shape  type",
-        "fc.bias         9  F32",
-        "fc.weight  10x784  F32",
-        "more            1  I64",
-        "",
-        "3 arrays, 7,850 numbers",
-    ]
-
-
-def test_with_a_config_it_says_what_would_be_taken(capsys):
-    assert main(["weights", "w.safetensors", "--config", "mine.yaml"]) == 0
-    out = capsys.readouterr().out
-    assert "\nfc.weight  10x784  F32   fc.weight\n" in out
-    assert "\nfc.bias         9  F32   -\n" in out
-    assert "\n1 of the network's 2 arrays is taken\n" in out
-    assert "\nnew   fc.bias (10,): the file has (9,)\n" in out
-    words = ["weights", "w.safetensors", "--config", "mine.yaml", "--json"]
-    assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["layout"] == "pytorch"
-    assert {each["name"]: each["as"] for each in found["arrays"]} == {
-        "fc.bias": None,
-        "fc.weight": "fc.weight",
-        "more": None,
-    }
-    assert [each["name"] for each in found["left"]] == ["more"]
-    assert main([*words, "--set", "init_from={source: x, skip: fc.weight}"]) == 1
-    assert "nothing in it fits the network" in capsys.readouterr().err
-
-
-def test_saved_weights_have_no_integers(capsys):
-    assert main(["weights", "w.safetensors", "--save", "x.safetensors"]) == 0
-    assert capsys.readouterr().err == "dnnstack: weights written to x.safetensors\n"
-    assert set(load_file("x.safetensors")) == {"fc.weight", "fc.bias"}
-
-
-def test_mistakes(capsys):
-    assert main(["weights", "w.safetensors", "--set", "seed=2"]) == 2
-    assert (
-        "--set and --plugin are about a config; give one with --config" in capsys.readouterr().err
-    )
-    assert main(["weights"]) == 2
-    assert main(["weights", "nothing"]) == 1
-    assert "nothing: no such file or run" in capsys.readouterr().err
 
 
 def test_names_of_others_are_printed_so_that_nothing_obeys_them(capsys):

@@ -12,55 +12,23 @@ import pytest
 from dnnstack.common.cells import cells, columns, padded, wrapped
 from dnnstack.common.text import cut
 
+from ..support.stored import cases
 
-@pytest.mark.parametrize(
-    ("text", "width"),
-    [
-        ("cat", 3),
-        ("猫", 2),
-        ("한국어", 6),
-        ("e\u0301te\u0301", 3),
-        ("\u2764\ufe0f", 2),
-        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", 2),
-        ("\x1b[31mred\x1b[0m", 3),
-        ("", 0),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "width"), cases(__file__, "width_and_padding"))
 def test_width_and_padding(text, width):
     assert cells(text) == width
     assert padded(text, width + 2) == f"{text}  "
     assert padded(text, width + 2, ">") == f"  {text}"
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "shown"),
-    [
-        ("a cat", 5, "a cat"),
-        ("a cat!", 5, "a ca…"),
-        ("猫猫猫", 6, "猫猫猫"),
-        ("猫猫猫", 5, "猫猫…"),
-        ("猫猫猫", 4, "猫…"),
-        ("a\U0001f468\u200d\U0001f469\u200d\U0001f467b", 3, "a…"),
-        ("ne\u0301e", 2, "n…"),
-        ("a\nb", 4, r"a\nb"),
-    ],
-)
+@pytest.mark.parametrize(("text", "width", "shown"), cases(__file__, "a_cut_text_fits"))
 def test_a_cut_text_fits(text, width, shown):
     assert cut(text, width) == shown
     assert cells(shown) <= width
 
 
-@pytest.mark.parametrize(
-    ("line", "pieces"),
-    [
-        ("the quick brown fox jumps", ["the quick brown fox", "  jumps"]),
-        ("  the quick brown fox", ["  the quick brown", "    fox"]),
-        ("猫猫猫 猫猫猫 猫猫猫 猫", ["猫猫猫 猫猫猫 猫猫猫", "  猫"]),
-        ("see /a/very/long/path/to/a.yaml now", ["see", "  /a/very/long/path/to/a.yaml", "  now"]),
-        ("short", ["short"]),
-        ("", [""]),
-    ],
-)
+@pytest.mark.parametrize(("line", "pieces"), cases(__file__, "lines_are_broken_at_spaces"))
 def test_lines_are_broken_at_spaces(line, pieces):
     assert wrapped(line, 20) == pieces
 

@@ -20,14 +20,6 @@ from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
 
 
-def test_atomic_write_creates_and_replaces(tmp_path):
-    target = tmp_path / "a.bin"
-    files.atomic_write(target, b"one")
-    files.atomic_write(target, [b"two", memoryview(b" and "), bytearray(b"three")])
-    assert target.read_bytes() == b"two and three"
-    assert os.listdir(tmp_path) == ["a.bin"]
-
-
 def test_atomic_write_obeys_the_umask(tmp_path):
     before = os.umask(0o027)
     try:

@@ -13,6 +13,8 @@ from dnnstack.common import locks
 from dnnstack.common.errors import LockedError
 from dnnstack.common.locks import is_locked, lock
 
+from ..support.stored import cases
+
 
 def test_a_lock_excludes_a_second_one_until_released(tmp_path):
     path = tmp_path / "lock"
@@ -113,20 +115,7 @@ def test_a_lock_whose_file_is_deleted_excludes_too(tmp_path, monkeypatch):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "p",
-        "pid ",
-        "pid 1",
-        "pid 12 o",
-        "pid 1\0\0\0",
-        "\0" * 20,
-        "\0" * 9 + "host\n",
-        "pid 7id 1 on h\n",
-    ],
-)
+@pytest.mark.parametrize("text", cases(__file__, "a_lock_that_a_power_loss_tore_is_one"))
 def test_a_lock_that_a_power_loss_tore_is_one(tmp_path, text):
     path = tmp_path / "lock"
     path.write_text(text)

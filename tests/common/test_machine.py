@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 from dnnstack.common import machine
 
-EPYC = """processor\t: 0
-cpu family\t: 25
-model\t\t: 1
-model name\t: AMD EPYC
-flags\t\t: fpu avx2
+from ..support.stored import beside
 
-processor\t: 1
-cpu family\t: 26
-model\t\t: 2
-model name\t: another
-"""
+EPYC = beside(__file__, "machine_epyc.txt")
 
 
 @pytest.fixture(autouse=True)

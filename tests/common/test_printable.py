@@ -16,6 +16,8 @@ from dnnstack.common.printable import (
 )
 from dnnstack.common.text import cut
 
+from ..support.stored import cases
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),
@@ -64,14 +66,7 @@ def test_a_message_has_the_lines_that_it_was_given():
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [
-        ("ascii", r"a\xfc\u7d2b\U0001f642"),
-        ("latin-1", r"aü\u7d2b\U0001f642"),
-        ("gb18030", "aü\u7d2b\U0001f642"),
-        ("utf8", "aü\u7d2b\U0001f642"),
-        (None, "aü\u7d2b\U0001f642"),
-    ],
+    ("encoding", "shown"), cases(__file__, "what_the_output_cannot_show_is_escaped_and_counted")
 )
 def test_what_the_output_cannot_show_is_escaped_and_counted(encoding, shown):
     set_output_encoding(encoding)

@@ -7,7 +7,7 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.configs.schema.layers import layer_names
 
-from ..support.stored import beside, stored
+from ..support.stored import beside, cases, stored
 
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 BLOCKS = beside(__file__, "blocks.yaml")
@@ -187,16 +187,7 @@ def test_overrides_of_what_was_written_out():
     assert inner.layers[0].branches[1][0].units == 7
 
 
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("blocks.basik.parameters.stride=2", "'basik' is not a key of 'blocks'; did you mean"),
-        ("blocks.basic.parameters.strid=2", "blocks.basic.parameters.strid: the parameter is not"),
-        ("blocks.basic=3", "blocks.basic: expected a mapping with parameters and layers (got 3)"),
-        ("layers.residual_9.shortcut=padding", "'layers' has no item 'residual_9'"),
-        ("layers.residual_2.body.conv2d_2.filter=5", "unknown key; did you mean 'filters'?"),
-    ],
-)
+@pytest.mark.parametrize(("override", "expected"), cases(__file__, "mistakes_in_overrides"))
 def test_mistakes_in_overrides(override, expected):
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     (found,) = errors(use, overrides=(override,))

@@ -6,7 +6,7 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 
 REST = "\nlayers: [relu]\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 
@@ -15,19 +15,7 @@ def config(dataset: str) -> RunConfig:
     return parse_config(f"data: {{dataset: {dataset}}}{REST}", "x.yaml")
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        "cifar10",
-        "fashion_mnist",
-        "{cifar100: {labels: coarse}}",
-        "{image_folder: {train: pics, size: 32}}",
-        "{image_folder: {train: /a/b c, test: x, size: [32, 48], classes: [b, a], on_error: skip}}",
-        "{image_folder: {train: pics, size: 224, classes: 1000, fit: resize, mode: grey}}",
-        "{table: {inputs: [[0, 0.5], [-1, 1e3]], targets: [0, 1]}}",
-        '{table: {inputs: [[0], [1]], targets: [0, 1], classes: ["no", "a: b"]}}',
-    ],
-)
+@pytest.mark.parametrize("dataset", cases(__file__, "what_is_written_back_reads_as_the_same"))
 def test_what_is_written_back_reads_as_the_same(dataset):
     first = config(dataset)
     again = parse_config(effective_yaml(first), "again.yaml")

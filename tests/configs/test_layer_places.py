@@ -11,7 +11,7 @@ from dnnstack.configs.layer_places import shown_path
 from dnnstack.datasets import DatasetInfo
 from dnnstack.training.assemble import build_network
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 1}\ntrain: {epochs: 1}\nlayers:\n"
 
@@ -24,18 +24,7 @@ def test_paths_in_messages(given, shown):
 
 
 @pytest.mark.parametrize(
-    ("layers", "wrong", "misfit"),
-    [
-        ("[relu, {conv2d: {filters: 4, kernel_size: @}}]", "x", "99"),
-        (
-            "[{conv2d: {filters: 1, kernel_size: 1}}, {conv2d: {filters: 4, kernel_size: @}}]",
-            "x",
-            "99",
-        ),
-        ("[{conv2d: {filters: 4, kernel_size: @, name: first}}]", "x", "99"),
-        ("[relu, {residual: {body: [relu, {conv2d: {filters: 4, kernel_size: @}}]}}]", "x", "99"),
-        ("[{concat: {branches: [[relu], [relu, {avg_pool2d: {pool_size: @}}]]}}]", "x", "99"),
-    ],
+    ("layers", "wrong", "misfit"), cases(__file__, "a_wrong_option_and_a_misfit_name_a_layer_alike")
 )
 def test_a_wrong_option_and_a_misfit_name_a_layer_alike(layers, wrong, misfit):
     name = re.compile(r"layer [\w.]+ '[\w.]+' \(\w+\): ")

@@ -6,7 +6,7 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 
 REST = """
   - flatten
@@ -28,17 +28,7 @@ def test_mistakes(layer, message):
     assert str(caught.value).endswith(message)
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        "batch_norm",
-        "batch_norm: {momentum: 0.4, eps: 1e-12, scale: false, bias_initializer: ones}",
-        "batch_norm: {scale_initializer: {normal: {std: 0.1, mean: 1}}}",
-        "lrn: {size: 3, alpha: 5e-4, beta: 0.5, k: 1}",
-        "lcn: {size: 9}",
-        "dropout: {rate: 0}",
-    ],
-)
+@pytest.mark.parametrize("layer", cases(__file__, "what_is_written_is_read_again"))
 def test_what_is_written_is_read_again(layer):
     config = parsed(layer)
     assert parse_config(effective_yaml(config), "y.yaml") == config

@@ -11,6 +11,8 @@ from dnnstack.configs.schema.base import Model, Typed, TypedModel, problem
 from dnnstack.configs.schema.one_of import Models, OneOf, already, one_of
 from pydantic import AfterValidator, Field, ValidationError
 
+from ..support.stored import cases
+
 
 def _even(value: int) -> int:
     if value % 2:
@@ -47,16 +49,7 @@ class WithTheirs(Model):
 
 
 RIGHT: list[Any] = [{"type": "small"}, {"type": "huge", "name": "x"}, Small(size=4)]
-WRONG: list[Any] = [
-    {"type": "none"},
-    {"type": 3},
-    {"type": "small", "size": 3},
-    {"type": "small", "size": 12},
-    {"type": "small", "size": -2},
-    {"type": "small", "size": "2", "other": 1},
-    {"type": "large"},
-    {"type": "large", "name": 1},
-]
+WRONG: list[Any] = cases(__file__, "wrong")
 
 
 def errors(model: type[Model], value: Any) -> list[Any]:

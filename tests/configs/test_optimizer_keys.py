@@ -6,7 +6,7 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 
 REST = """
 data: {dataset: mnist}
@@ -25,15 +25,7 @@ def problem(line: str) -> str:
     return str(caught.value)
 
 
-GOOD = [
-    "optimizer: {type: adam, lr: 0.1}",
-    "optimizer: {type: adamw, lr: 0.1, betas: [0.7, 0.9], eps: 1e-6}",
-    "optimizer: {type: muon, lr: 0.1, rest: {type: sgd, lr: 0.2, momentum: 0.9}, iterations: 3}",
-    "optimizer: {type: sgd, lr: 0.1, ema: {decay: 0.99}, lookahead: {every: 5}}",
-    "optimizer: {type: sgd, lr: 0.1, groups: [{parameters: a.b, frozen: true},"
-    " {parameters: ['*.c', d], kind: bias, lr: 0.3, schedule: {type: poly, max_epochs: 3}},"
-    " {kind: [scale, shift], lr_factor: 64, weight_decay: 0, freeze_after_epoch: 3}]}",
-]
+GOOD = cases(__file__, "good")
 
 
 @pytest.mark.parametrize("line", GOOD)

@@ -15,30 +15,9 @@ from dnnstack.configs.search import load_search
 from dnnstack.configs.stages import load_stages, packaged_stages
 from dnnstack.training.assemble import build_network, describe_data
 
-PACKAGED = [
-    "alexnet.yaml",
-    "cifar10-airbench-muon.yaml",
-    "cifar10-airbench.yaml",
-    "cifar10-fast.yaml",
-    "cifar10-quick.yaml",
-    "cifar10-resnet20.yaml",
-    "cifar10-resnet9.yaml",
-    "digits.yaml",
-    "inception-small.yaml",
-    "lenet-300-100.yaml",
-    "lenet-best.yaml",
-    "lenet-space.yaml",
-    "lenet.yaml",
-    "lenet5-1998.yaml",
-    "lenet5.yaml",
-    "mlp-xor.yaml",
-    "mlp.yaml",
-    "mnist-best.yaml",
-    "mnist-fast.yaml",
-    "perceptron-nand.yaml",
-    "resnet18.yaml",
-    "vgg16.yaml",
-]
+from ..support.stored import cases
+
+PACKAGED = cases(__file__, "packaged")
 
 
 def test_which_ship():

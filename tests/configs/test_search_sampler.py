@@ -9,7 +9,7 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs.overrides import exclude_each_other
 from dnnstack.configs.search import Search, load_search
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 from .test_search import HEAD, ONE, START, load
 
 KEYS = "  trials: 2\n  keys: {optimizer.lr: [0.1]}\n"
@@ -19,23 +19,9 @@ def options(search: Search) -> tuple[Any, ...]:
     return search.sampler, search.startup_trials, search.multivariate, search.population
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("tpe", ("tpe", 10, None, 50)),
-        ("nsga2", ("nsga2", 10, None, 50)),
-        ("{type: tpe}", ("tpe", 10, None, 50)),
-        ("{type: tpe, startup_trials: 20, multivariate: true}", ("tpe", 20, True, 50)),
-        ("{multivariate: false, type: tpe}", ("tpe", 10, False, 50)),
-        ("{type: nsga2, population: 2}", ("nsga2", 10, None, 2)),
-        ("{type: random}", ("random", 10, None, 50)),
-        ("{}", ("tpe", 10, None, 50)),
-        ("{startup_trials: 3}", ("tpe", 3, None, 50)),
-        ("{type: grid}", ("grid", 10, None, 50)),
-    ],
-)
+@pytest.mark.parametrize(("written", "expected"), cases(__file__, "a_word_or_a_mapping"))
 def test_a_word_or_a_mapping(tmp_path, written, expected):
-    assert options(load(tmp_path, f"  sampler: {written}\n{KEYS}")) == expected
+    assert options(load(tmp_path, f"  sampler: {written}\n{KEYS}")) == (*expected,)
 
 
 @pytest.mark.parametrize(("written", "said"), stored(__file__, "sampler_errors.txt"))
@@ -89,17 +75,7 @@ def test_keys_that_exclude_each_other(tmp_path):
     assert "-1 does not fit: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "meet"),
-    [
-        ("seed: 1", "seed: 2", False),
-        ("seed: [1, 2]", "seed: [2, 3]", True),
-        ("seed: 1", "data.batch_size: 8", True),
-        # The batch size is there with seed 3 alone.
-        ("seed: 1", "data.batch_size: 16", False),
-        ("data.batch_size: 16", "seed: 1", False),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "meet"), cases(__file__, "conditions_keep_keys_apart"))
 def test_conditions_keep_keys_apart(tmp_path, first, second, meet):
     batch = "{values: [16], when: {seed: 3}}" if "16" in first + second else "[8, 9]"
     block = f"""\

@@ -14,7 +14,7 @@ from dnnstack.configs.scalars import as_yaml, resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.stored import stored
+from ..support.stored import cases, stored
 
 REST = """\
 data: {dataset: mnist}
@@ -30,30 +30,7 @@ def message(text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("5E+2", 500.0),
-        ("1.", 1.0),
-        (".5", 0.5),
-        ("-.5e1", -5.0),
-        ("12", 12),
-        ("+12", 12),
-        ("-0", 0),
-        ("007", 7),
-        ("0o17", 15),
-        ("0xfF", 255),
-        (".inf", math.inf),
-        ("-.Inf", -math.inf),
-        ("", None),
-        ("~", None),
-        ("null", None),
-        ("NULL", None),
-        ("true", True),
-        ("False", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), cases(__file__, "what_resolves"))
 def test_what_resolves(text, value):
     found = resolve(text)
     assert found == value

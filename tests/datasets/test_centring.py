@@ -17,17 +17,3 @@ def test_a_single_pixel_goes_to_the_centre_as_far_as_the_box_may_move(row, colum
         [row + min(max(14 - row, 0), 8), column + min(max(14 - column, 0), 8)]
     ]
     assert field.max() == 200
-
-
-def test_each_digit_moves_on_its_own_and_keeps_its_pixels():
-    rng = np.random.default_rng(0)
-    boxes = rng.integers(0, 256, (7, 20, 20)).astype(np.uint8)
-    boxes[3, :, 12:] = 0
-    fields = centre_by_mass(boxes)
-    for box, field in zip(boxes, fields, strict=True):
-        np.testing.assert_array_equal(field, centre_by_mass(box[None])[0])
-        assert field.sum() == box.sum()
-
-
-def test_an_empty_box_stays_empty():
-    assert not centre_by_mass(np.zeros((2, 20, 20), np.uint8)).any()

@@ -109,13 +109,6 @@ def test_describe_reads_nothing():
         assert list(classes) == sorted(set(classes))
 
 
-def test_wrong_options_are_refused():
-    with pytest.raises(DatasetError, match="'cifar10' has no option 'labels'"):
-        describe("cifar10", options={"labels": "fine"})
-    with pytest.raises(DatasetError, match=r"'cifar100' has no option 'label'; .* are labels"):
-        describe("cifar100", options={"label": "fine"})
-
-
 @pytest.mark.parametrize("as_archive", [False, True])
 def test_every_record_is_where_it_belongs(ten, root, as_archive):
     if as_archive:

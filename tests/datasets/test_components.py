@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 from dnnstack.datasets.components import label_regions
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 
@@ -33,22 +32,3 @@ def test_regions_are_those_of_a_flood(mask):
     expected, number = by_flooding(mask)
     assert count == number
     np.testing.assert_array_equal(labels, expected)
-
-
-@given(side=st.integers(1, 9))
-def test_a_row_s_end_does_not_touch_the_next_row_s_beginning(side):
-    mask = np.zeros((3, 2 * side), bool)
-    mask[0, side:] = True
-    mask[2, :side] = True
-    assert label_regions(mask)[1] == 2
-    mask[1] = mask[0]
-    # Now they touch at a corner.
-    assert label_regions(mask)[1] == 1
-
-
-def test_one_long_spiral_is_one_region():
-    mask = np.zeros((41, 41), bool)
-    mask[::2] = True
-    mask[1::4, -1] = True
-    mask[3::4, 0] = True
-    assert label_regions(mask)[1] == 1

@@ -112,20 +112,6 @@ def test_the_tick_of_a_stamp_is_over_before_the_file_is_read(tmp_path, monkeypat
     assert did == [0.01, "read"]
 
 
-def test_a_file_that_is_replaced_with_its_time_is_noticed(root, cache):
-    plain = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
-    write(root, names=plain)
-    load("mnist", "train", root=root)
-    path, other = root / "mnist" / plain[1], root / "other"
-    write(other, labels=LABELS[::-1], names=plain)
-    new = other / "mnist" / path.name
-    assert new.stat().st_size == path.stat().st_size
-    time = path.stat().st_mtime_ns
-    os.utime(new, ns=(time, time))
-    os.replace(new, path)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS[::-1])
-
-
 class _Payload:
     """Its pickle makes a file when it is read."""
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import struct
 import tracemalloc
 
@@ -19,16 +18,6 @@ def idx(array: np.ndarray, *, kind: int = 8, dims: tuple[int, ...] | None = None
 
 PICTURES = np.arange(3 * 28 * 28).reshape(3, 28, 28) % 251
 GOOD = idx(PICTURES)
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_reads_plain_and_gzip(tmp_path, pack):
-    path = tmp_path / "file"
-    path.write_bytes(pack(GOOD))
-    array, digest = read_idx(path, (28, 28))
-    np.testing.assert_array_equal(array, PICTURES)
-    assert array.dtype == np.uint8
-    assert digest == hashlib.sha256(GOOD).hexdigest()
 
 
 DAMAGED = {

@@ -13,6 +13,8 @@ from dnnstack.datasets import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.stored import cases
+
 seeds = st.integers(0, 2**63 - 1)
 
 
@@ -40,15 +42,7 @@ def test_a_fraction_is_rounded_down():
 
 
 @pytest.mark.parametrize(
-    ("validation", "message"),
-    [
-        (100, "100 of 100 training samples leaves 0"),
-        (101, "leaves 0 for training; use a number from 0 to 99"),
-        (-1, "use a number from 0 to 99"),
-        (1.0, "100 of 100 training samples leaves 0"),
-        (-0.1, "use a number from 0 to 99"),
-        (0.001, "less than one"),
-    ],
+    ("validation", "message"), cases(__file__, "a_split_that_leaves_nothing_is_refused")
 )
 def test_a_split_that_leaves_nothing_is_refused(validation, message):
     with pytest.raises(DatasetError, match=message):
@@ -75,11 +69,6 @@ def test_the_order_is_keyed_by_seed_and_epoch():
     np.testing.assert_array_equal(first, epoch_order(index, 1, 0, 10))
     for other in (epoch_order(index, 1, 1, 10), epoch_order(index, 2, 0, 10), index):
         assert (first != other).mean() > 0.9
-
-
-def test_the_batch_size_only_decides_where_an_epoch_ends():
-    index = np.arange(100, dtype=np.int32)
-    np.testing.assert_array_equal(epoch_order(index, 1, 5, 30), epoch_order(index, 1, 5, 10)[:90])
 
 
 def test_an_epoch_without_a_step_names_the_fix():
@@ -149,14 +138,6 @@ def test_the_shares_are_rounded_for_those_that_lack_most():
     rare = np.array([0, 1, 1, 1, 1], np.int32)
     assert rare[split_validation(5, 3, 3, rare)[1]].tolist() == [1, 1, 1]
     assert sorted(rare[split_validation(5, 4, 3, rare)[1]].tolist()) == [0, 1, 1, 1]
-
-
-def test_the_samples_of_a_class_are_drawn_by_the_seed():
-    labels = np.repeat(np.arange(2, dtype=np.int32), 500)
-    first, again, other = (split_validation(1000, 100, seed, labels)[1] for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
-    assert 0 < (first < 250).sum() < 50
 
 
 @given(count=st.integers(2, 200), seed=seeds, stratified=st.booleans(), data=st.data())

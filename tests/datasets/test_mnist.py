@@ -15,6 +15,7 @@ from dnnstack.datasets.download import Origin, RemoteFile
 
 from ..support.https_server import Request, serving
 from ..support.mnist_files import LABELS, PICTURES, idx, write
+from ..support.stored import cases
 
 
 @pytest.fixture
@@ -42,15 +43,7 @@ def test_an_option_is_refused(root):
         load("mnist", "train", root=root, options={"seed": 1})
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
-        ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"),
-        ("train-images.idx3-ubyte", "train-labels.idx1-ubyte"),
-        ("train-images.idx3-ubyte.gz", "train-labels-idx1-ubyte"),
-    ],
-)
+@pytest.mark.parametrize("names", cases(__file__, "reads_every_spelling"))
 def test_reads_every_spelling(root, names):
     write(root, names=names)
     data = load("mnist", "train", root=root)
@@ -190,12 +183,6 @@ def test_only_what_is_missing_is_downloaded(root, mirror):
         "/t10k-images-idx3-ubyte.gz",
         "/t10k-labels-idx1-ubyte.gz",
     ]
-
-
-def test_offline_missing_files_are_not_downloaded(root, mirror):
-    with pytest.raises(DatasetError, match="--offline"):
-        load("mnist", "test", root=root, downloads=Downloads(offline=True))
-    assert mirror.asked == []
 
 
 def test_the_files_that_are_there_are_checked(root, mirror):

@@ -88,17 +88,6 @@ def test_a_digit_on_a_photograph_is_the_one_that_was_drawn(
     assert min(alike) > 0.87
 
 
-def test_chalk_on_a_dark_board_is_found_too(tmp_path: Path, digits: NDArray[np.uint8]) -> None:
-    for seed, digit in enumerate(digits[:8]):
-        path = photograph(digit, seed, tmp_path / "a.jpg")
-        with Image.open(path) as picture:
-            negative = Image.fromarray(255 - np.asarray(picture.convert("L")))
-        negative.save(tmp_path / "b.png")
-        found = read_picture(tmp_path / "b.png", DIGIT)
-        assert "invert" not in found.steps
-        assert likeness(found.image, digit) > 0.87
-
-
 @pytest.mark.parametrize("contrast", [16, 18, 20])
 def test_a_faint_stroke_is_not_lost_in_the_grain_of_paper(tmp_path: Path, contrast: int) -> None:
     """Steps from cell to cell that are larger than need be would lead across the stroke."""

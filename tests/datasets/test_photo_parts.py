@@ -7,6 +7,8 @@ import pytest
 from dnnstack.datasets import photo
 from dnnstack.datasets.photo import find_ink, find_sheet
 
+from ..support.stored import cases
+
 Plane = np.ndarray
 
 
@@ -157,13 +159,7 @@ def drawn(sheet: Plane, factor: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("shape", "factor", "inverted", "numbers"),
-    [
-        ((120, 90), 0.4, True, (0.010816, 0.064040, 570)),
-        ((90, 160), 0.75, True, (0.026272, 0.062982, 522)),
-        ((100, 100), 1.25, False, (0.024870, 0.076058, 502)),
-        ((40, 36), 0.5, True, (0.043568, 0.147919, 196)),
-    ],
+    ("shape", "factor", "inverted", "numbers"), cases(__file__, "ink_and_its_noise")
 )
 def test_ink_and_its_noise(shape, factor, inverted, numbers):
     """The numbers are those of the first version; the parameters of the search decide them."""

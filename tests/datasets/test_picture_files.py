@@ -14,6 +14,8 @@ from dnnstack.datasets.picture_files import FORMATS, open_picture
 from dnnstack.datasets.picture_kinds import SUFFIXES
 from PIL import Image
 
+from ..support.stored import cases
+
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
@@ -70,23 +72,9 @@ def test_a_folder_that_cannot_be_read_is_an_error(tree, monkeypatch):
     assert str(error) == "sub: cannot be read: Permission denied"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("*.png", ["b.png", "c1.png", "c[1].png"]),
-        ("?.*", ["a.JPG", "b.png"]),
-        ("sub/**/*.*", ["sub/deep/y.tiff", "sub/z.webp"]),
-        ("s*", ["sub/z.webp", "sub/deep/y.tiff"]),
-        ("sub/**", ["sub/z.webp", "sub/deep/y.tiff", "sub/readme"]),
-        ("c[0-9].png", ["c1.png"]),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "expected"), cases(__file__, "a_pattern_is_what_it_matches"))
 def test_a_pattern_is_what_it_matches(tree, pattern, expected):
     assert found([pattern]) == expected
-
-
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(tree):
-    assert found(["c[1].png"]) == ["c[1].png"]
 
 
 def test_a_pattern_without_a_match_is_an_error_and_the_rest_goes_on(tree):
@@ -131,17 +119,7 @@ def opened(path: Path, rows: list[list[float]], kind: type) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("pixels", "expected"),
-    [
-        ([0.0, 0.25, 1.0], [0, 64, 255]),
-        ([0.0, 0.1, 0.5], [0, 26, 128]),
-        ([0.0, 100.4, 252.0], [0, 100, 252]),
-        ([30.0, 40.0, 50.0], [30, 40, 50]),
-        ([0.0, 1.5, 255.0], [0, 2, 255]),
-        ([-1e-4, 0.5, 1.0001], [0, 128, 255]),
-        ([-0.1, 100.0, 255.2], [0, 100, 255]),
-        ([0.0, 0.0, 0.0], [0, 0, 0]),
-    ],
+    ("pixels", "expected"), cases(__file__, "floating_point_pixels_are_0_to_1_or_0_to_255")
 )
 def test_floating_point_pixels_are_0_to_1_or_0_to_255(tmp_path, pixels, expected):
     assert opened(tmp_path / "a.tif", [pixels], np.float32) == [expected]

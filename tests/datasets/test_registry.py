@@ -6,6 +6,8 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import data_root, describe, load, names
 
+from ..support.stored import cases
+
 
 def test_names_are_those_that_can_be_described():
     ours = ("mnist", "strokes", "table")
@@ -19,13 +21,7 @@ def test_names_are_those_that_can_be_described():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("minst", "unknown dataset 'minst'; did you mean 'mnist'"),
-        ("MNIST", "did you mean 'mnist'"),
-        ("stroke", "did you mean 'strokes'"),
-        ("imagenet22k", "unknown dataset 'imagenet22k'; known: cifar10, "),
-    ],
+    ("name", "message"), cases(__file__, "an_unknown_dataset_suggests_a_known_one")
 )
 def test_an_unknown_dataset_suggests_a_known_one(name, message):
     with pytest.raises(DatasetError, match=message):

@@ -115,13 +115,6 @@ def test_what_cannot_be_read_is_left_to_others(root, monkeypatch):
     assert read(root).doubts == ()
 
 
-def test_a_link_to_nothing_is_no_picture_of_the_same_size(root):
-    for number in range(2):
-        os.symlink("/nowhere", root / "flowers" / "rose" / f"l{number}.png")
-        os.symlink("/nowhere", root / "unseen" / "rose" / f"l{number}.png")
-    assert read(root, on_error="skip").doubts == ()
-
-
 def test_the_name_of_a_folder_is_no_order_to_a_terminal(root):
     shutil.copy(root / "flowers" / "rose" / "0.png", root / "unseen" / "rose" / "\x1b[2J.png")
     (told,) = read(root).doubts

@@ -71,16 +71,6 @@ def test_a_thin_stroke_from_edge_to_edge_is_no_line_if_it_is_all_there_is():
     assert cleaned is level
 
 
-def test_a_stroke_across_a_line_stays_whole():
-    level = np.zeros((300, 300), np.float32)
-    level[::60] = level[1::60] = 0.5
-    level[40:260, 140:160] = 1.0
-    cleaned, found = without_lines(level, 0.0)
-    assert found
-    assert cleaned[40:260, 142:158].min() > 0.9
-    assert cleaned[:, :120].max() < 0.05
-
-
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("degrees", [0.5, 1.0, 1.4, 2.5, 3.0])
 def test_sharp_lines_that_climb_by_whole_pixels_are_removed(degrees, width):

@@ -10,6 +10,8 @@ from dnnstack.datasets import describe, load
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.stored import cases
+
 NAND = {"inputs": ((0, 0), (0, 1), (1, 0), (1, 1)), "targets": (1, 1, 1, 0)}
 ROOT = Path("nowhere")
 
@@ -39,19 +41,7 @@ def test_a_truth_table_is_taken_as_it_is():
         assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        (-1, 1),
-        (0.5, 0.25, 0.75),
-        (-100, 155, 3),
-        (7, 7, 7),
-        (1000, 1255),
-        (0.0, -2.5),
-        (1 / 256, 0.0),
-        (1e6, 0),
-    ],
-)
+@pytest.mark.parametrize("column", cases(__file__, "values_on_a_grid_come_back_exactly"))
 def test_values_on_a_grid_come_back_exactly(column):
     rows = tuple((value, 3) for value in column)
     np.testing.assert_array_equal(values(rows), np.array(rows, np.float32))
@@ -72,14 +62,7 @@ def test_decimal_steps_come_back_to_float32(low, step, digits, steps):
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        ((0, 256), None),
-        ((0, 1, 256), r"column 2 goes from 0 to 256 in steps of 1: 256 steps, .* at most 255"),
-        ((0.1, 0.123), None),
-        ((0.0, 0.1, 0.12345), "goes from 0 to 0.12345 in steps of 5e-05: 2469 steps"),
-        ((0, 1e-30, 1), "fewer digits"),
-    ],
+    ("column", "message"), cases(__file__, "what_cannot_be_kept_exactly_is_refused")
 )
 def test_what_cannot_be_kept_exactly_is_refused(column, message):
     rows = tuple((1, value) for value in column)

@@ -8,6 +8,8 @@ from dnnstack.graph.geometry import Window, fit_window
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ..support.stored import cases
+
 SIZE = st.integers(1, 20)
 KERNEL = st.integers(1, 6)
 STRIDE = st.integers(1, 5)
@@ -105,17 +107,7 @@ def test_only_what_is_not_usual_is_said():
     assert uneven == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kernel": 5}, "a window of 5x5 does not fit the picture of 4x9; use a smaller kernel"),
-        ({"kernel": 3, "dilation": 2}, "a window of 5x5 does not fit"),
-        ({"kernel": 0}, "must be at least 1"),
-        ({"kernel": 2, "stride": (1, 0)}, "must be at least 1"),
-        ({"kernel": 2, "dilation": 0}, "must be at least 1"),
-        ({"kernel": 2, "padding": (0, -1)}, "padding must not be negative, got -1"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), cases(__file__, "windows_that_cannot_be"))
 def test_windows_that_cannot_be(arguments, message):
     with pytest.raises(ShapeError, match=message):
         fit_window((4, 9), **arguments)

@@ -20,25 +20,11 @@ from dnnstack.graph.quantization import products, quantized
 from dnnstack.training.assemble import build_network
 from dnnstack.training.network import Network
 
+from ..support.stored import cases
+
 INFO = DatasetInfo("strokes", (2, 12, 10), tuple("abcd"), None, None)
 CONV: dict[str, Any] = {"filters": 6, "kernel_size": 3, "padding": 1}
-LAYERS: list[Any] = [
-    {"conv2d": CONV},
-    "batch_norm",
-    "relu",
-    {"residual": {"body": [{"conv2d": CONV}, "batch_norm", "relu", {"conv2d": CONV}]}},
-    "relu",
-    {"conv2d": {**CONV, "use_bias": False, "groups": 2}},
-    "max_pool2d",
-    "relu",
-    {"conv2d": {**CONV, "filters": 5}},
-    "max_pool2d",
-    "flatten",
-    {"dense": {"units": 7}},
-    "tanh",
-    {"dense": {"units": 4}},
-    "softmax",
-]
+LAYERS: list[Any] = cases(__file__, "layers")
 
 
 def network() -> Network:
@@ -132,28 +118,6 @@ def test_integers_with_a_sign_keep_their_relu():
     known["conv2d_5"] = Quantization(known["conv2d_5"].scale, True)
     relus = [op for op in quantized(graph, known).ops if getattr(op, "kind", "") == "relu"]
     assert [op.origin[0].layer for op in relus] == ["relu_3", "relu_4"]
-
-
-def test_scales_and_sums_are_those_of_the_formula():
-    """A product of two inputs and two units, by hand."""
-    graph = Graph("one", 1)
-    x = graph.tensor("x", (1, 2), role="input")
-    w = graph.tensor("w", (2, 2), role="parameter")
-    b = graph.tensor("b", (2,), role="parameter")
-    y = graph.results["y"] = graph.tensor("y", (1, 2))
-    given, to = Quantization(0.5, False), Quantization(0.25, True)
-    graph.add(ops.QuantizedMatMul(x=x, w=w, y=y, bias=b, given=given, to=to))
-    executable = ReferenceBackend(1).compile({"one": graph}, Options())
-    executable.write(x, np.array([[2, 255]], np.float32))
-    # 127 stands for 2.54, so -1 is -50; 12.7 is 127, and 5.08 is 50.8, so 51.
-    executable.write(w, np.array([[2.54, -1.0], [5.08, 12.7]], np.float32))
-    executable.write(b, np.array([100.0, -1580.0], np.float32))
-    executable.run("one")
-    first = 0.5 * 0.02 * (2 * 127 - 50 * 255) + 100.0
-    second = 0.5 * 0.1 * (2 * 51 + 127 * 255) - 1580.0
-    want = np.clip(np.rint(np.array([first, second]) / 0.25), -128, 127)
-    assert executable.read(y).tolist() == [want.tolist()]
-    assert want.tolist() == [-100.0, 127.0]
 
 
 def _vnni() -> bool:

@@ -13,7 +13,6 @@ from dnnstack.common.options import LARGEST, OptionError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op, Shape, Tensor
 from dnnstack.graph.ops import (
-    Activation,
     ChannelScale,
     Col2im,
     ConnectFilters,
@@ -37,35 +36,10 @@ from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ..support import composed
-from ..support.by_hand import NINE, check, compute
+from ..support.by_hand import NINE
 from ..support.opened import opened
 
 BACKENDS = pytest.mark.parametrize("device", ["numpy", "cpu"])
-
-
-def test_formulas():
-    check(
-        compute(Pad2d, {"y": (1, 1, 4, 4)}, x=NINE, padding=(0, 1, 1, 0), value=-0.1)["y"],
-        [[[[-0.1, 1, 2, 3], [-0.1, 4, 5, 6], [-0.1, 7, 8, 9], [-0.1] * 4]]],
-    )
-    x = [[[[1.0]], [[2.0]]]]
-    check(
-        compute(ChannelScale, {"y": (1, 2, 1, 1)}, x=x, s=[3.0, -1.0], factor=4.0)["y"].ravel(),
-        [12, -8],
-    )
-    filters = compute(
-        ConnectFilters,
-        {"filters": (2, 2, 1, 1)},
-        weights=[[[5.0]], [[6.0]]],
-        pairs=((1, 0), (0, 1)),
-    )["filters"]
-    check(filters.reshape(2, 2), [[0, 6], [5, 0]])
-    centres = ((1.0, -1.0), (1.0, 1.0))
-    check(compute(Rbf, {"y": (1, 2)}, x=[[0.5, 2.0]], centres=centres)["y"], [[-9.25, -1.25]])
-    check(compute(Heaviside, {"y": (1, 3)}, x=[[-1e-9, 0.0, 1e-9]])["y"], [[0, 0, 1]])
-    tanh = compute(Activation, {"y": (1, 2)}, x=[[1.0, -1e9]], kind="scaled_tanh")["y"]
-    check(tanh, [[1.7159 * np.tanh(2 / 3), -1.7159]])
-    assert abs(tanh[0, 0] - 1.0) < 1e-4
 
 
 @pytest.mark.parametrize(("pooling", "wanted"), [("sum", 3 * 12 - 1), ("average", 3 * 3 - 1)])

@@ -12,43 +12,11 @@ from dnnstack.layers.build import LAYERS
 from dnnstack.layers.dense import Dense
 from dnnstack.layers.losses import LOSSES
 
+from ..support.stored import tuples
+
 PICTURE = (3, 8, 6)
 
-BUILT: list[tuple[str, Shape, dict[str, Any], Shape, dict[str, Shape]]] = [
-    ("dense", (7,), {"units": 4}, (4,), {"weight": (4, 7), "bias": (4,)}),
-    ("dense", (7,), {"units": 4, "use_bias": False}, (4,), {"weight": (4, 7)}),
-    (
-        "conv2d",
-        PICTURE,
-        {"filters": 5, "kernel_size": (3, 2)},
-        (5, 6, 5),
-        {"weight": (5, 3, 3, 2), "bias": (5,)},
-    ),
-    (
-        "conv2d",
-        PICTURE,
-        {"filters": 6, "kernel_size": 3, "groups": 3, "padding": "same", "use_bias": False},
-        (6, 8, 6),
-        {"weight": (6, 1, 3, 3)},
-    ),
-    (
-        "conv2d",
-        PICTURE,
-        {"filters": 1, "kernel_size": 2, "stride": (3, 1), "dilation": (1, 4), "padding": (1, 0)},
-        (1, 3, 2),
-        {"weight": (1, 3, 2, 2), "bias": (1,)},
-    ),
-    ("max_pool2d", PICTURE, {}, (3, 4, 3), {}),
-    ("max_pool2d", PICTURE, {"pool_size": 3, "stride": 2}, (3, 3, 2), {}),
-    ("max_pool2d", PICTURE, {"pool_size": 3, "stride": 2, "ceil_mode": True}, (3, 4, 3), {}),
-    ("avg_pool2d", PICTURE, {"pool_size": (2, 3), "padding": (1, 1)}, (3, 5, 2), {}),
-    ("avg_pool2d", PICTURE, {"pool_size": 3, "padding": "same"}, (3, 3, 2), {}),
-    ("global_avg_pool2d", PICTURE, {}, (3,), {}),
-    ("flatten", PICTURE, {}, (144,), {}),
-    ("scale", PICTURE, {"factor": 0.5}, PICTURE, {}),
-    ("softmax", (9,), {}, (9,), {}),
-    ("relu", PICTURE, {}, PICTURE, {}),
-]
+BUILT: list[tuple[str, Shape, dict[str, Any], Shape, dict[str, Shape]]] = tuples(__file__, "built")
 
 
 @pytest.mark.parametrize(("kind", "shape", "options", "output", "parameters"), BUILT)
@@ -64,32 +32,7 @@ def test_shapes(kind, shape, options, output, parameters):
     assert dx.shape == (5, *shape)
 
 
-WRONG: list[tuple[str, Shape, dict[str, Any], str]] = [
-    ("dense", PICTURE, {"units": 4}, r"expects a flat input, got \(3, 8, 6\); insert 'flatten'"),
-    ("softmax", PICTURE, {}, r"expects a flat input, got \(3, 8, 6\); insert 'flatten'"),
-    ("conv2d", (7,), {"filters": 4, "kernel_size": 3}, r"got \(7,\); put it before 'flatten'"),
-    (
-        "conv2d",
-        PICTURE,
-        {"filters": 4, "kernel_size": 3, "groups": 2},
-        "2 does not divide 3 channels and 4 filters",
-    ),
-    (
-        "conv2d",
-        PICTURE,
-        {"filters": 4, "kernel_size": 7},
-        "a window of 7x7 does not fit the picture of 8x6; use a smaller kernel",
-    ),
-    ("max_pool2d", (7,), {}, r"expects a picture .* got \(7,\)"),
-    ("max_pool2d", PICTURE, {"pool_size": 9}, "a window of 9x9 does not fit"),
-    (
-        "avg_pool2d",
-        PICTURE,
-        {"pool_size": 2, "padding": 2},
-        r"padding \(2, 2\) is more than half of the pool size \(2, 2\): .* use \(1, 1\) at most",
-    ),
-    ("global_avg_pool2d", (7,), {}, r"expects a picture .* got \(7,\)"),
-]
+WRONG: list[tuple[str, Shape, dict[str, Any], str]] = tuples(__file__, "wrong")
 
 
 @pytest.mark.parametrize(("kind", "shape", "options", "message"), WRONG)

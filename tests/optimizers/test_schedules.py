@@ -12,6 +12,8 @@ from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_st
 from dnnstack.passes.average import lookahead_decays
 from dnnstack.training.rate_tables import make_schedule
 
+from ..support.stored import cases
+
 HEAD = """
 data: {dataset: mnist}
 layers: [flatten, {dense: {units: 10}}]
@@ -32,48 +34,15 @@ def close(found: np.ndarray, expected: list[float]) -> None:
     np.testing.assert_array_equal(found, np.array(expected, np.float64).astype(np.float32))
 
 
-def test_fixed():
-    close(rates("fixed"), [0.5] * 8)
-
-
-def test_step_falls_at_multiples_of_its_size():
-    close(rates("{type: step, step_size: 3, gamma: 0.5}"), [0.5] * 3 + [0.25] * 3 + [0.125] * 2)
-
-
-def test_step_size_in_epochs():
-    close(
-        rates("{type: step, step_size_epochs: 0.5, gamma: 0.5}"),
-        [0.5] * 2 + [0.25] * 2 + [0.125] * 2 + [0.0625] * 2,
-    )
-
-
-def test_multistep_falls_at_the_milestone_itself():
-    close(
-        rates("{type: multistep, milestones: [2, 7], gamma: 0.5}"), [0.5] * 2 + [0.25] * 5 + [0.125]
-    )
-
-
-def test_milestones_in_epochs():
-    close(
-        rates("{type: multistep, milestones_epochs: [0.75, 1], gamma: 0.5}"),
-        [0.5] * 3 + [0.25] + [0.125] * 4,
-    )
+@pytest.mark.parametrize(("text", "total", "expected"), cases(__file__, "rates"))
+def test_rates(text, total, expected):
+    found = rates(text, total=total)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        (
-            "{type: multistep, milestones: [2, 8]}",
-            "schedule.milestones: step 8 is never reached, "
-            "training ends after 8 steps (4 per epoch)",
-        ),
-        (
-            "{type: multistep, milestones_epochs: [1, 2]}",
-            "schedule.milestones_epochs: epoch 2 is never reached, "
-            "training ends after 2 epochs of 4 steps",
-        ),
-    ],
+    ("text", "wanted"), cases(__file__, "a_milestone_that_is_never_reached_is_an_error")
 )
 def test_a_milestone_that_is_never_reached_is_an_error(text, wanted):
     with pytest.raises(ConfigError, match="never reached") as caught:
@@ -81,54 +50,7 @@ def test_a_milestone_that_is_never_reached_is_an_error(text, wanted):
     assert wanted in str(caught.value)
 
 
-def test_exp():
-    close(rates("{type: exp, gamma: 0.5}", total=4), [0.5, 0.25, 0.125, 0.0625])
-
-
-def test_inv_is_caffes():
-    close(rates("{type: inv, gamma: 1, power: 2}", total=4), [0.5, 0.125, 0.5 / 9, 0.5 / 16])
-
-
-def test_poly_reaches_zero_at_its_end_and_stays():
-    close(
-        rates("{type: poly, power: 2, max_steps: 4}"),
-        [0.5, 0.5 * 0.5625, 0.125, 0.03125, 0, 0, 0, 0],
-    )
-
-
-def test_poly_ends_with_training_by_default():
-    close(rates("{type: poly}", total=4), [0.5, 0.375, 0.25, 0.125])
-
-
-def test_cosine():
-    quarter = 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2
-    last = 0.1 + 0.4 * (1 - math.sqrt(0.5)) / 2
-    found = rates("{type: cosine, min_lr: 0.1, max_epochs: 1}", total=6)
-    np.testing.assert_allclose(found, [0.5, quarter, 0.3, last, 0.1, 0.1], rtol=1e-7)
-
-
-def test_a_cosine_with_restarts_is_pytorchs():
-    # CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2, eta_min=0.1) from lr 0.5.
-    found = rates("{type: cosine_restarts, length: 2, multiplier: 2, min_lr: 0.1}", total=7)
-    quarter = [0.3 + 0.2 * math.cos(math.pi * k / 4) for k in range(4)]
-    np.testing.assert_allclose(found, [0.5, 0.3, *quarter, 0.5], rtol=1e-6)
-    short = rates("{type: cosine_restarts, length_epochs: 0.5, multiplier: 2, min_lr: 0.1}")
-    np.testing.assert_array_equal(short[:7], found)
-
-
-@pytest.mark.parametrize(
-    ("options", "ends"),
-    [
-        ("cycles: 3", [4, 8, 12]),
-        ("cycles: 5", [2, 5, 7, 10, 12]),
-        ("cycles: 2, multiplier: 2", [4, 12]),
-        ("cycles: 1, multiplier: 1000", [12]),
-        ("length: 3, multiplier: 2", [3, 9]),
-        ("length: 1, multiplier: 3", [1, 4]),
-        ("length_epochs: 1.5", [6, 12]),
-        ("length: 13", []),
-    ],
-)
+@pytest.mark.parametrize(("options", "ends"), cases(__file__, "where_cycles_end"))
 def test_where_cycles_end(options, ends):
     text = f"{{type: cosine_restarts, {options}}}"
     schedule = make_schedule(parse_config(f"{HEAD}schedule: {text}\n", "x.yaml").schedule)
@@ -139,37 +61,10 @@ def test_where_cycles_end(options, ends):
     assert [t for t in range(12) if rate[t] == 1] == [0, *(end for end in ends if end < 12)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("", "required: cycles, length or length_epochs"),
-        ("cycles: 2, length: 3", "give either cycles or length, not both"),
-        ("length: 2, length_epochs: 3", "give either length or length_epochs, not both"),
-        ("cycles: 9", "9 cycles do not fit into the 8 steps"),
-        ("cycles: 3, multiplier: 10", "the first of 3 cycles have no step among the 8"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), cases(__file__, "cycles_that_are_none"))
 def test_cycles_that_are_none(options, message):
     with pytest.raises(ConfigError, match=message):
         rates(f"{{type: cosine_restarts, {options}}}")
-
-
-def test_one_cycle_peaks_and_ends_where_pytorch_does():
-    # OneCycleLR(max_lr=0.5, total_steps=10, pct_start=0.3, anneal_strategy="linear") with
-    # div_factor 25 and final_div_factor chosen so that it ends at 0.
-    found = rates("{type: one_cycle, shape: linear}", total=10)
-    up = [0.5 * f for f in (0.04, 0.52, 1.0)]
-    down = [0.5 * (1 - k / 7) for k in range(1, 8)]
-    np.testing.assert_allclose(found, [*up, *down], rtol=1e-6, atol=1e-9)
-
-
-def test_one_cycle_in_the_form_of_a_cosine():
-    found = rates(
-        "{type: one_cycle, start_factor: 0.2, end_factor: 0.1, peak_fraction: 0.5}", total=10
-    )
-    up = [0.2 + 0.8 * (1 - math.cos(math.pi * k / 4)) / 2 for k in range(5)]
-    down = [0.1 + 0.9 * (1 + math.cos(math.pi * k / 5)) / 2 for k in range(1, 6)]
-    np.testing.assert_allclose(found, [0.5 * f for f in (*up, *down)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("total", [1, 2, 3])
@@ -179,31 +74,11 @@ def test_one_cycle_is_finite_in_the_shortest_training(total):
     assert found[0] == np.float32(0.5)
 
 
-def test_compounding_multiplies_at_every_step_from_the_second_on():
-    d = 0.1
-    close(
-        rates("{type: compounding, decay: 0.1}", total=4),
-        [
-            0.5,
-            0.5 / (1 + d),
-            0.5 / ((1 + d) * (1 + 2 * d)),
-            0.5 * (1 / (1 + d) * (1 / (1 + 2 * d)) * (1 / (1 + 3 * d))),
-        ],
-    )
-
-
 def test_compounding_of_the_lecture_project_has_died_out_at_its_end():
     found = rates("{type: compounding, decay: 0.00005}", lr=0.02, total=1600)
     expected = 0.02 * math.exp(-sum(math.log1p(5e-5 * i) for i in range(1, 1600)))
     np.testing.assert_allclose(found[-1], expected, rtol=1e-6)
     assert found[-1] < 1e-28
-
-
-@pytest.mark.parametrize("length", ["steps: 4", "epochs: 1"])
-def test_warmup_multiplies_the_schedule(length):
-    found = rates(f"{{type: exp, gamma: 0.5, warmup: {{{length}, start_factor: 0.2}}}}", total=6)
-    factors = [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
-    np.testing.assert_allclose(found, [0.5 * f * 0.5**t for t, f in enumerate(factors)], rtol=1e-6)
 
 
 def test_every_rate_is_rounded_once():
@@ -241,14 +116,6 @@ def test_piecewise_is_a_triangle_in_shares_of_the_training():
         475: 0.0725340599,
     }
     np.testing.assert_allclose([found[t] for t in wanted], list(wanted.values()), rtol=1e-7)
-
-
-@pytest.mark.parametrize("points", ["at: [2, 6]", "at_epochs: [0.5, 1.5]"])
-def test_piecewise_is_constant_outside_its_points(points):
-    found = rates(f"{{type: piecewise, {points}, factors: [1, 0.2]}}")
-    np.testing.assert_allclose(
-        found, [0.5 * f for f in (1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2)], rtol=1e-6
-    )
 
 
 def lookahead(text: str, total: int) -> np.ndarray:

@@ -25,6 +25,7 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.passes.bands import Band, check_layers, in_bands, stretch
 from dnnstack.passes.units import Units, check_members, over_units, parameters_of
 
+from ..support.stored import cases
 from .plain import WEIGHTS, plain
 
 
@@ -130,14 +131,7 @@ def test_bands_up_to_the_last_that_says_so_and_what_works_by_pixel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "pruned", "bits", "wanted"),
-    [
-        ((0,), ("conv2d_1.*",), {}, "layer 'conv2d_1': its weight is pruned, so ranks cannot"),
-        ((3,), (), {"*.weight": 2}, "layer 'dense_1': its weight is shared, so ranks cannot"),
-        ((0, 3), (), {}, "layer 'conv2d_1': muon updates its weight as a whole"),
-        ((1, 2, 3, 4), ("conv2d_1.*",), {"conv2d_1.weight": 2}, None),
-        ((), ("*",), {"*": 2}, None),
-    ],
+    ("split", "pruned", "bits", "wanted"), cases(__file__, "what_must_be_seen_whole_is_not_split")
 )
 def test_what_must_be_seen_whole_is_not_split(
     split: tuple[int, ...], pruned: tuple[str, ...], bits: dict[str, int], wanted: str | None

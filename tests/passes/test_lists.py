@@ -9,29 +9,11 @@ from pathlib import Path
 import pytest
 
 from ..support.mixtures import digest, lines
+from ..support.stored import cases
 
 KEPT = json.loads(Path(__file__).with_name("lists.json").read_text("utf-8"))
 # What a mixture of concerns has to have in it, in so many of the drawn trainings at least.
-MARKS = {
-    "AllReduce: ": 20,
-    "Accumulate: ": 30,
-    "KeepStatistics: ": 20,
-    "SkipParts: ": 15,
-    "ClipByNorm: ": 20,
-    "JoinNorms: ": 2,
-    "Mask: ": 10,
-    "SumShared: ": 2,
-    "MuonUpdate: ": 3,
-    "ExchangeUnits: ": 3,
-    "HaloExchange: ": 5,
-    "ema/": 5,
-    "swa/": 10,
-    "lookahead/": 10,
-    "renew.step": 5,
-    "train-": 20,
-    "rates.0": 5,
-    "Error: ": 5,
-}
+MARKS = cases(__file__, "marks")
 
 
 @pytest.mark.parametrize("seed", KEPT)

@@ -19,6 +19,7 @@ from dnnstack.passes.parts import in_parts, statistics_moved
 from dnnstack.passes.ranks import added_up, in_pieces, over_ranks, pieces
 from dnnstack.passes.section import Section
 
+from ..support.stored import cases
 from .plain import WEIGHTS, kept, parameter, plain
 
 SUMS = tuple(kept("accumulated", w) for w in WEIGHTS)
@@ -93,17 +94,7 @@ def test_what_ranks_have_alone_is_in_no_piece() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count", "wanted"),
-    [
-        ((1, 1, 1, 1), 2, [[2, 3], [0, 1]]),
-        ((1, 1, 1, 1), 4, [[3], [2], [1], [0]]),
-        ((1, 1, 1, 1), 9, [[3], [2], [1], [0]]),
-        ((1, 1, 1, 9), 2, [[3], [0, 1, 2]]),
-        ((9, 1, 1, 1), 2, [[0, 1, 2, 3]]),
-        ((5, 4, 3), 3, [[1, 2], [0]]),
-        ((1, 1, 1, 1, 1, 1), 3, [[4, 5], [2, 3], [0, 1]]),
-        ((5,), 3, [[0]]),
-    ],
+    ("sizes", "count", "wanted"), cases(__file__, "pieces_are_of_about_equal_size")
 )
 def test_pieces_are_of_about_equal_size(
     sizes: tuple[int, ...], count: int, wanted: list[list[int]]

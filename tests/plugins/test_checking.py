@@ -10,23 +10,15 @@ from dnnstack.plugins.checking import GradientError, _spread
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import PLUGINS, SWISH
+from ..support.stored import cases
 
 RIGHT = "return dy * (s + op.beta * x * s * (1 - s))"
 
 
 @pytest.mark.usefixtures("everything")
-@pytest.mark.parametrize(
-    ("kind", "shape", "options"),
-    [
-        ("swish", (5,), {"beta": 1.5}),
-        ("log_cosh", (4,), {}),
-        ("conv2d", (2, 6, 6), {"filters": 3, "kernel_size": 3}),
-        ("prelu", (3, 4, 4), {}),
-        ("cross_entropy", (5,), {}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "shape", "options"), cases(__file__, "right_gradients_pass_1"))
 def test_right_gradients_pass(kind, shape, options):
-    dnnstack.check_gradients(kind, shape, options)
+    dnnstack.check_gradients(kind, (*shape,), options)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, json_schema, parse_config
 from dnnstack.configs.schema.extended import WORDS
 from dnnstack.graph.graph import Graph
-from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
+from dnnstack.layers.build import LAYERS
 from dnnstack.plugins.loading import load_plugin, read_plugin
 from dnnstack.reports.explain import explain
 from dnnstack.training.augmentation import gather
@@ -108,33 +108,6 @@ def test_no_notice_without_plugins(onednn, tmp_path):
     notices: list[str] = []
     explain(parse_config(plain, "x.yaml"), Path("x.yaml"), onednn, False, notices.append)
     assert not [text for text in notices if "no kernel" in text]
-
-
-def test_the_activation_has_the_gradient_of_its_value():
-    load_plugin(SWISH)
-    (layer,) = build_layers([LayerSpec("swish", options={"beta": 1.5})], (5,))
-    graph = Graph("train", 3, training=True)
-    x = graph.tensor("x", (3, 5), "float32", "input")
-    y = layer.forward(graph, x)
-    dy = graph.tensor("dy", (3, 5), "float32", "input")
-    dx = layer.backward(graph, dy)
-    graph.results.update(y=y, dx=dx)
-    draw = np.random.default_rng(1)
-    at, direction, cotangent = draw.normal(0, 2, (3, 3, 5))
-    executable = ReferenceBackend(1).compile({"train": graph}, Options("fp64"))
-
-    def value(point: np.ndarray) -> np.ndarray:
-        executable.write(x, point)
-        executable.write(dy, cotangent)
-        executable.run("train")
-        return executable.read(y)
-
-    step = 1e-6
-    slope = (value(at + step * direction) - value(at - step * direction)) / (2 * step)
-    value(at)
-    np.testing.assert_allclose(
-        (cotangent * slope).sum(), (executable.read(dx) * direction).sum(), rtol=1e-7
-    )
 
 
 @pytest.mark.usefixtures("everything")

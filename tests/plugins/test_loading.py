@@ -21,6 +21,7 @@ from dnnstack.plugins import In, Op, Out, RowFormula, kernel, ops
 from dnnstack.plugins.loading import PluginError, fault_of_plugin, load_plugin
 
 from ..support.plugin_files import SWISH, TRAP
+from ..support.stored import cases
 
 FLAT = """\
 from dnnstack.plugins import Schedule
@@ -46,46 +47,7 @@ def refusal(path: Path) -> str:
     return text.removeprefix(str(path))
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("x = (", ":1: '(' was never closed: x = ("),
-        ("y = 1\n  x = 2", ":2: unexpected indent: x = 2"),
-        (
-            "import nowhere_at_all",
-            ":1: the plugin cannot be loaded: ModuleNotFoundError: No module",
-        ),
-        (
-            "x = 1\ny = x / 0",
-            ":2: the plugin cannot be loaded: ZeroDivisionError: division by zero",
-        ),
-        ("raise SystemExit(0)", ":1: the plugin cannot be loaded: SystemExit: 0"),
-        ("raise ValueError('a\\nb')", ":1: the plugin cannot be loaded: ValueError: a b"),
-        ("x = '\0'", ": the plugin cannot be loaded: "),
-        ("x = 1", ": defines no layer, loss, optimizer, schedule, augmentation or data set"),
-        (
-            FLAT.replace('"flat"', '"cosine"'),
-            ": schedule Flat: there is a schedule 'cosine' already",
-        ),
-        (FLAT.replace('"flat"', '"Flat!"'), ": schedule Flat: kind 'Flat!' is not a word"),
-        (FLAT.replace("rates", "rate"), ": schedule Flat: has no rates"),
-        (
-            "from typing import Annotated\n"
-            + FLAT.replace('"flat"', '"flat"\n    x: Annotated[slice, "A slice."] = None'),
-            ": schedule Flat: its options cannot be used: ",
-        ),
-        (
-            FLAT.replace('"flat"', '"flat"\n    x: Annotated[int, "Unknown."] = 1'),
-            ":5: the plugin cannot be loaded: NameError: name 'Annotated' is not defined",
-        ),
-        (
-            "from dataclasses import dataclass\nfrom typing import Annotated\n"
-            "from dnnstack.plugins import Dataset\n@dataclass(frozen=True)\n"
-            'class Mine(Dataset):\n    kind = "mine"\n    size: Annotated[int, "Size."]\n',
-            ": dataset Mine: the option 'size' needs a default",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("code", "message"), cases(__file__, "what_is_wrong_is_said_in_a_line"))
 def test_what_is_wrong_is_said_in_a_line(tmp_path, code, message):
     before = set(SCHEDULES)
     path = written(tmp_path, code)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ..support.stored import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 _SPEC = importlib.util.spec_from_file_location("audit", ROOT / "release" / "audit.py")
 assert _SPEC is not None
@@ -49,21 +51,7 @@ def _no_database(monkeypatch):
     monkeypatch.delenv("DNNSTACK_ADVISORIES", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("advisory", "affected"),
-    [
-        (LISTED, True),
-        ({**LISTED, "withdrawn": "2026-02-01T00:00:00Z"}, False),
-        (FIXED, True),
-        (_ranged({"introduced": "0"}, {"fixed": "1.5"}), False),
-        (_ranged({"introduced": "0"}, {"last_affected": "1.5"}), True),
-        (_ranged({"introduced": "0"}, {"last_affected": "1.4"}), False),
-        (_ranged({"introduced": "0"}), True),
-        (_ranged({"fixed": "1.3"}, {"introduced": "0"}, {"introduced": "1.5"}), True),
-        (_ranged({"introduced": "1.6"}), False),
-        (_ranged({"introduced": "0"}, kind="GIT"), False),
-    ],
-)
+@pytest.mark.parametrize(("advisory", "affected"), cases(__file__, "versions_are_compared"))
 def test_versions_are_compared(advisory, affected):
     assert audit.affects(advisory, ("some-name", "1.5")) is affected
     assert not audit.affects(advisory, ("other", "1.5"))

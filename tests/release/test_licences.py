@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ..support.stored import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 _SPEC = importlib.util.spec_from_file_location("licences", ROOT / "release" / "licences.py")
 assert _SPEC is not None
@@ -68,20 +70,7 @@ def test_the_page_is_what_the_script_writes():
 
 
 @pytest.mark.parametrize(
-    ("metadata", "expression"),
-    [
-        ("License-Expression: MIT AND Zlib", "MIT AND Zlib"),
-        ("License: Apache v2.0\nClassifier: License :: Other/Proprietary License", "Apache-2.0"),
-        ("Classifier: License :: OSI Approved :: BSD License", "BSD"),
-        (
-            "License: Dual License\nClassifier: License :: OSI Approved :: BSD License\n"
-            "Classifier: License :: OSI Approved :: Apache Software License",
-            "BSD AND Apache-2.0",
-        ),
-        ("License: Very long terms\n        of two lines", "unknown"),
-        ("License: Proprietary", "Proprietary"),
-        ("Summary: says nothing", "unknown"),
-    ],
+    ("metadata", "expression"), cases(__file__, "a_licence_is_found_in_metadata")
 )
 def test_a_licence_is_found_in_metadata(tmp_path, metadata, expression):
     folder = tmp_path / "x-1.dist-info"
@@ -91,14 +80,7 @@ def test_a_licence_is_found_in_metadata(tmp_path, metadata, expression):
 
 
 @pytest.mark.parametrize(
-    ("expression", "accepted"),
-    [
-        ("MIT", True),
-        ("BSD-3-Clause AND (MIT OR Apache-2.0)", True),
-        ("MIT AND GPL-3.0-only", False),
-        ("unknown", False),
-        ("", False),
-    ],
+    ("expression", "accepted"), cases(__file__, "licences_outside_the_list_are_refused")
 )
 def test_licences_outside_the_list_are_refused(expression, accepted):
     assert licences.is_accepted(expression) is accepted

@@ -24,6 +24,9 @@ from .golden_objects import evaluation
 SMALL = np.array([[6, 2, 0], [1, 9, 0], [0, 2, 0]])
 
 
+THIRD_ALONE = np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]])
+
+
 def _widths(of: Callable[[int], str], *widths: int) -> str:
     return joined(*(f"{width} columns\n{of(width)}" for width in widths))
 
@@ -35,15 +38,19 @@ def _evaluation() -> str:
     worst = tuple(Mistake(i, 0, 1 + i % 2, 0.99, 0.01, s) for i, s in enumerate(sources))
     found = replace(found, worst=worst, tta="mirror", tta_share=0.25)
     texts = _widths(lambda width: evaluation_text(found, width), 80, 60, 40)
-    return joined(texts, as_json(found.to_json()))
+    # Classes that are never answered, that are not there, and that are all there is.
+    others = [evaluation(each) for each in (SMALL.T, THIRD_ALONE, np.eye(3, dtype=int) * 4)]
+    flawless = evaluation_text(replace(others[-1], worst=()), 80)
+    return joined(texts, flawless, *(as_json(each.to_json()) for each in (found, *others)))
 
 
 def _large_evaluation() -> str:
     matrix = np.diag(np.arange(8, 20)) * 60
     matrix[0, 1:7], matrix[3, 0] = (6, 5, 4, 3, 2, 1), 12
-    return _widths(
+    texts = _widths(
         lambda width: evaluation_text(evaluation(matrix, "the class of the {}th"), width), 80, 50
     )
+    return joined(texts, evaluation_text(evaluation(np.full((40, 40), 1000), "class {}"), 80))
 
 
 def _ensemble(*, votes: bool) -> str:
@@ -89,13 +96,18 @@ def prediction(count: int, doubt: str = "", colour: bool = False) -> Prediction:
 
 def _prediction() -> str:
     found, doubtful = prediction(4), prediction(3, "an odd shape")
+    steps = tuple(f"step_{k}_of_many" for k in range(12))
+    many = [Answer(f"a class with a very long name, the {k}th", k, 0.1) for k in range(10)]
+    seen = Picture(np.full((1, 28, 28), 255, np.uint8), steps)
+    long = Prediction(Path("a"), tuple(many), seen)
     heads = csv_row(columns(["a", "=b", "c\n"]))
     return joined(
         _widths(lambda width: prediction_text(found, "a.png", width=width), 100, 50, 30, 12),
         prediction_text(doubtful, "b.png", best_first=True, plain=True),
         headline(doubtful, "b.png"),
+        prediction_text(long, "x"),
         *(heads, csv_row(found.to_row()), csv_row(doubtful.to_row())),
-        as_json([found.to_json(), doubtful.to_json()]),
+        as_json([found.to_json(), doubtful.to_json(), long.to_json()]),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from dnnstack.backends.base import Limits
 from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
-from dnnstack.configs import load_config, parse_config
+from dnnstack.configs import load_config, packaged_configs, parse_config
 from dnnstack.datasets import DataFile, DatasetInfo, ImageSet
 from dnnstack.datasets.survey import Look, Survey
 from dnnstack.reports import doctor
@@ -56,6 +56,25 @@ def _summary(name: str, *overrides: str, ranks: int = 1) -> str:
     # Of many layers the text has all figures, too.
     data = [as_json(found.to_json())] if len(found.rows) < 12 else []
     return joined(*texts, *data)
+
+
+def _summaries() -> str:
+    """Of every packaged network, and of what changes the memory that a step takes."""
+    varied = (
+        ("optimizer.momentum=0", "run.fusion=false"),
+        ("optimizer={type: adam, lr: 0.1}", "train.accumulate=4"),
+        ("optimizer.ema.decay=0.9", "optimizer.lookahead.every=2"),
+    )
+    made = [summarize(load_config(name).config, Path(name)) for name in packaged_configs()]
+    for changes in varied:
+        made.append(summarize(load_config("lenet.yaml", changes).config, Path("lenet.yaml")))
+    plain = load_config("lenet.yaml").config
+    # No GPU could index a tensor of the last one.
+    made += [summarize(plain, Path("lenet.yaml"), count) for count in (1, 100_000, 1_000_000)]
+    vgg = load_config("vgg16.yaml", ["run.precision=bf16"]).config
+    made.append(summarize(vgg, Path("vgg16.yaml"), batch_size=8))
+    figures = [as_json({**each.to_json(), "layers": None}) for each in made[-7:]]
+    return joined(*(summary_text(each, 80) for each in made), *figures)
 
 
 def _explained(*overrides: str) -> Explanation:
@@ -232,6 +251,7 @@ def _doctor() -> str:
 NETWORKS: dict[str, Callable[[], str]] = {
     "summary": lambda: _summary("lenet.yaml"),
     "summary_of_blocks": lambda: _summary("cifar10-resnet20.yaml", "data.batch_size=8"),
+    "summaries": _summaries,
     "summary_of_ranks": lambda: _summary("lenet.yaml", ranks=2),
     "explanation": _explanation,
     "explanation_measured": _measured_explanation,

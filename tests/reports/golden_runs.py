@@ -74,9 +74,11 @@ def _runs() -> str:
         one("hour", state="failed", error="no", seconds=3599.5),
         one("long", state="died", seconds=360_000_000.0, early=True),
         one("short", state="interrupted", seconds=3599.4),
+        one("damaged", seconds=3.6e39, versions={}),
+        one("damaged too", seconds=-1.0),
     ]
     data = as_json([each.to_json() for each in reports[:3]])
-    return joined(runs_text(reports, 80), runs_text(reports[:1], 40), data)
+    return joined(runs_text(reports, 80), runs_text(reports[:2], 40), runs_text(reports, 200), data)
 
 
 def _group(kind: Any = "seeds", finished: bool = True) -> GroupReport:

@@ -26,28 +26,6 @@ def test_a_pixel_is_a_weight_or_the_mean_over_a_square():
     assert (row[0] == style.BLUE).all(-1).sum() == 1
 
 
-def test_the_histogram_marks_every_shared_value():
-    before = np.random.default_rng(5).normal(size=(20, 30)).astype(np.float32)
-    after = np.where(np.abs(before) > 1, np.sign(before) * np.float32(1.5), np.float32(0))
-    (axes,) = weights_figure({"a_$1": (before, after)}).axes
-    (marks,) = axes.lines
-    assert np.asarray(marks.get_xdata()).tolist() == [-1.5, 1.5]
-    kept = f"{(after != 0).mean():.1%} are not 0"
-    assert [text.get_text() for text in axes.texts] == [kept, "2 shared values"]
-    assert axes.get_title("left") == "a_$1"
-
-
-def test_values_are_shared_by_several_weights_and_zeros_are_never_drawn():
-    """Few weights may have few values without sharing any; the network before may be pruned."""
-    before = np.random.default_rng(5).normal(size=(5, 30)).astype(np.float32)
-    before[0] = 0
-    (axes,) = weights_figure({"a": (before, before)}).axes
-    assert [text.get_text() for text in axes.texts] == ["80.0% are not 0"]
-    assert len(axes.lines) == 0
-    for bars in axes.containers:
-        assert sum(bar.get_height() for bar in bars) == 120
-
-
 def test_what_has_no_zeros_has_no_mask(tmp_path):
     values = {"a": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     assert [path.name for path in draw_plots(values, values, tmp_path)] == ["weights.png"]

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import ConfigError, DatasetError, UsageError
+from dnnstack.common.errors import DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import DataFile, DatasetInfo, ImageSet, load
-from dnnstack.reports import data_report, data_samples, style
-from dnnstack.reports.contact_sheet import check_png, draw_sheet, reduced, reduction
+from dnnstack.datasets import DatasetInfo, ImageSet, load
+from dnnstack.reports import data_report, data_samples
+from dnnstack.reports.contact_sheet import check_png, reduced, reduction
 from dnnstack.reports.data_report import DataReport, report
 from dnnstack.reports.data_samples import samples, save_samples
 from dnnstack.reports.data_text import as_text
@@ -73,13 +72,6 @@ def test_classes_that_lack_pictures_are_told(monkeypatch: pytest.MonkeyPatch) ->
     assert doubted.doubts == ("twice", told[0], told[2])
 
 
-def test_where_nothing_lacks_nothing_is_told(tiny: Tiny, tmp_path: Path) -> None:
-    counts = ("data.dataset.strokes.test_count=100", "data.validation=100")
-    found = report(tiny(*counts), tmp_path)
-    assert found.to_json()["doubts"] == ()
-    assert "doubtful" not in as_text(found)
-
-
 def test_mean_and_deviation_are_those_of_what_is_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -104,38 +96,6 @@ def test_what_the_text_says_normalizes(tiny: Tiny, tmp_path: Path) -> None:
     assert found.seen[0] == pytest.approx((0.0,), abs=1e-3)
     assert found.seen[1] == pytest.approx((1.0,), abs=1e-3)
     assert " 1.00" in as_text(found).partition("as the network sees it")[2].splitlines()[0]
-
-
-def test_channels_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = coloured(monkeypatch)
-    advice = as_text(found).rpartition("normalize: ")[2]
-    again, _ = coloured(monkeypatch, f"data.normalize={advice}")
-    assert again.seen[0] == pytest.approx((0.0,) * 3, abs=1e-3)
-    with pytest.raises(ConfigError, match="normalize"):
-        coloured(monkeypatch, "data.normalize.mean=[0.1, 0.2]")
-
-
-def test_text_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = coloured(monkeypatch)
-    lines = as_text(found).splitlines()
-    assert lines[0] == "data set    paint: pictures 3x6x5, 4 classes"
-    rows = {line.split()[0]: line.split()[-3:] for line in lines if line}
-    assert rows["total"] == ["30", "10", "40"]
-    assert rows["a"] == ["0", "0", "0"]
-    assert max(len(line) for line in lines if not line.startswith("doubtful")) <= 80
-    shown = json.loads(json.dumps(found.to_json()))
-    assert shown["splits"]["test"] == {"count": 40, "class_counts": [14, 13, 13, 0]}
-    assert (shown["dataset"], shown["shape"]) == ("paint", [3, 6, 5])
-    assert len(shown["mean"]) == len(shown["seen_std"]) == 3
-
-
-def test_files_are_shown_with_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = (DataFile(Path("data/paint/a.gz"), "verified"), DataFile(Path("data/paint/b"), "other"))
-    found, _ = coloured(monkeypatch)
-    text = as_text(DataReport(**{**vars(found), "files": kept}))
-    assert "folder      data/paint\n" in text
-    assert "a.gz: the original, by its SHA-256\n" in text
-    assert "b: readable, but not the original" in text
 
 
 @pytest.mark.parametrize("normalize", ["{mean: 0, std: 1}", "{mean: 0.13, std: 0.31}"])
@@ -166,29 +126,6 @@ def test_the_sheet_shows_the_pictures_enlarged(tiny: Tiny, tmp_path: Path) -> No
     first = samples(found, config.seed)[0][1][0, 0].repeat(2, 0).repeat(2, 1)
     windows = np.lib.stride_tricks.sliding_window_view(sheet[:120, :160], first.shape)
     assert (windows == first).all((2, 3)).sum() == 1
-
-
-def test_white_pictures_are_told_apart() -> None:
-    """By a frame around each, which is all that is seen of them."""
-    white = np.full((5, 1, 48, 48), 255, np.uint8)
-    sheet = np.asarray(draw_sheet("", [("", white)]))
-    frame = (sheet == style.LINE).all(2)
-    (rows,) = np.nonzero(frame.any(1))
-    assert (len(rows), rows[-1] - rows[0]) == (50, 49)
-    middle = np.flatnonzero(frame[(rows[0] + rows[-1]) // 2])
-    assert len(middle) == 2 * 5
-    assert set(np.diff(middle)[::2]) == {49}
-    assert (np.diff(middle)[1::2] > 3).all()
-
-
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_a_sheet_of_any_channels_and_of_empty_rows(channels: int) -> None:
-    pictures = np.full((17, channels, 100, 60), 40, np.uint8)
-    rows = [("one", pictures), ("none", pictures[:0]), ("x" * 99, pictures[:1])]
-    sheet = np.asarray(draw_sheet("title", rows))
-    assert (sheet == 40).all(2).sum() >= 18 * 6000
-    assert sheet.shape[0] > 4 * 100
-    assert (sheet[:, -5:] == 255).all()
 
 
 @pytest.mark.parametrize("augment", ["[]", "[random_flip]"])
@@ -233,13 +170,6 @@ def test_pictures_are_made_smaller_by_means_of_squares() -> None:
 )
 def test_a_sheet_has_room_for_all_lines(side: int, lines: int, factor: int) -> None:
     assert reduction(side, lines) == factor
-
-
-def test_a_colour_stays_a_colour() -> None:
-    pictures = np.zeros((1, 3, 8, 8), np.uint8)
-    pictures[0, 0] = 200
-    sheet = np.asarray(draw_sheet("", [("red", pictures)]))
-    assert (sheet == (200, 0, 0)).all(2).sum() == 48 * 48
 
 
 def test_a_sheet_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.reports import doctor, doctor_gpu, doctor_machine
 from dnnstack.reports.doctor import Finding, examine
 
+from ..support.stored import cases
+
 Findings = dict[tuple[str, str], Finding]
 
 
@@ -47,26 +49,7 @@ def _version(changes: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("switched_off", "variable", "writable", "there", "advice"),
-    [
-        (True, "1", True, False, "unset PYTHONDONTWRITEBYTECODE"),
-        (True, "", True, False, "start Python without -B"),
-        (
-            True,
-            "1",
-            False,
-            False,
-            "let somebody who may write there run: python3 -m compileall -q ",
-        ),
-        (
-            False,
-            "",
-            False,
-            False,
-            "let somebody who may write there run: python3 -m compileall -q ",
-        ),
-        (False, "", True, False, None),
-        (True, "1", True, True, None),
-    ],
+    cases(__file__, "bytecode_that_is_not_kept"),
 )
 def test_bytecode_that_is_not_kept(
     switched_off, variable, writable, there, advice, monkeypatch, tmp_path
@@ -110,18 +93,7 @@ def test_versions_are_held_against_what_was_tested(monkeypatch, tmp_path):
     assert ("Python", "torch") not in found
 
 
-@pytest.mark.parametrize(
-    ("version", "wanted", "within"),
-    [
-        ("2.0", "<3,>=2.0", True),
-        ("3.0.1", "<3,>=2.0", False),
-        ("3", "<3.0", False),
-        ("2.10", ">=2.9", True),
-        ("2.1.dev3", ">=2.1", True),
-        ("1.2.3", "==1.2.3", True),
-        ("1.2", "", True),
-    ],
-)
+@pytest.mark.parametrize(("version", "wanted", "within"), cases(__file__, "ranges"))
 def test_ranges(version, wanted, within):
     assert doctor._within(version, wanted) is within
 
@@ -213,10 +185,6 @@ def test_gpus_that_the_driver_lists(tool, tmp_path, release):
     assert gpu == doctor_gpu.Gpu("535.104.05", "NVIDIA A10, driver 535.104.05")
     assert doctor_gpu.extra(gpu.driver) == "cuda12"
     assert doctor_gpu.extra("") == "cuda12"
-
-
-def test_data_that_must_not_be_downloaded_is_marked(tmp_path):
-    assert findings(tmp_path)["data", "mnist"].state == "note"
 
 
 def test_data_that_is_there_missing_and_damaged(tmp_path, monkeypatch):

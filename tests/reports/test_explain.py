@@ -81,32 +81,6 @@ def test_figures_are_those_of_the_operations(tiny, reference):
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_the_whole_step_lies_beside_its_calls(tiny, reference):
-    found = _explained(tiny(), reference, measured=True)
-    step, total = found.whole, found.totals()["step"]
-    assert step is not None
-    assert step.seconds > 0
-    assert (step.calls_seconds, step.limit_seconds) == (total.seconds, total.limit_seconds)
-    in_json = found.to_json()["whole_step"]
-    assert in_json["gap_seconds"] == step.seconds - step.calls_seconds
-    text = as_text(found)
-    assert "the step as training runs it" in text
-    assert text.index("whole step") < text.index("most to gain")
-
-
-def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(tiny, reference):
-    found = _explained(tiny(), reference, measured=True)
-    shape = replace(found, operations=tuple(_timed(o, at) for at, o in enumerate(found.operations)))
-    gains = [(o.seconds or 0) - (o.limit_seconds or 0) for o in shape.most_to_gain(3)]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[0] == max((o.seconds or 0) - (o.limit_seconds or 0) for o in shape.operations)
-    fast = replace(found, operations=tuple(_timed(o, 0) for o in found.operations))
-    assert fast.most_to_gain(3) == []
-    slow = Limits(gflops=1e-9, gbytes=1e-9)
-    below = replace(found, operations=tuple(replace(o, limits=slow) for o in found.operations))
-    assert below.most_to_gain(3) == []
-
-
 def test_no_share_is_above_the_limit(tiny, reference, monkeypatch):
     """Limits that a step was faster than are measured again, and the better ones count."""
     asked = []
@@ -209,17 +183,6 @@ def test_a_batch_in_parts_has_its_update_explained(tiny, backend):
     once = sum(o.seconds or 0.0 for o in found.operations[-4:])
     often = sum(o.seconds or 0.0 for o in found.operations[:-4])
     assert found.whole.calls_seconds == pytest.approx(once + 4 * often)
-
-
-def test_calls_that_are_alike_are_one_line_with_their_number_and_time(tiny, reference):
-    found = _explained(tiny(), reference, measured=True)
-    first = found.operations[0]
-    call = replace(first.calls[0], seconds=0.002)
-    twice = replace(first, calls=(call, call))
-    found = replace(found, operations=[twice, *found.operations[1:]])
-    (line,) = [line for line in as_text(found).splitlines() if ", 2 times" in line]
-    assert f"{call.bound.library} {call.bound.function}, 2 times" in line
-    assert "4.00 ms" in line
 
 
 def test_choices_made_beside_other_programs_are_told_once(tiny, onednn, monkeypatch, tmp_path):

@@ -16,15 +16,9 @@ from dnnstack.training.assemble import build_network, describe_data, preprocessi
 from dnnstack.training.sections import composition
 
 from ..support import composed
+from ..support.stored import cases
 
-_STACKS = {
-    "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "
-    "{conv2d: {filters: 4, kernel_size: 3}}, relu, avg_pool2d, flatten, {dense: {units: 10}}]",
-    "dense": "[flatten, {dense: {units: 9}}, tanh, {dense: {units: 8}}, gelu, "
-    "{dense: {units: 10}}]",
-    "no bias": "[{conv2d: {filters: 4, kernel_size: 5, use_bias: false}}, leaky_relu, relu, "
-    "global_avg_pool2d, {dense: {units: 10, use_bias: false}}, softmax]",
-}
+_STACKS = cases(__file__, "stacks")
 
 
 def _plain(config: RunConfig) -> Graph:

@@ -13,6 +13,8 @@ from dnnstack.reports.group_text import groups_text
 from dnnstack.reports.runs_report import group_state
 from dnnstack.training.records.group import Group, Kind, Member
 
+from ..support.stored import cases
+
 
 def _group(folder: Path, kind: Kind, *states: str) -> Path:
     """A group whose runs ended in these states, with accuracies of 0.1, 0.2, 0.6, ..."""
@@ -45,14 +47,7 @@ def test_a_search_has_a_median_and_no_mean(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("states", "planned", "expected"),
-    [
-        (("finished", "finished"), 2, "finished"),
-        (("finished",), 2, "interrupted"),
-        ((), 2, "interrupted"),
-        (("finished", "interrupted"), 2, "interrupted"),
-        (("interrupted", "failed"), 2, "failed"),
-    ],
+    ("states", "planned", "expected"), cases(__file__, "a_group_has_the_state_of_its_runs")
 )
 def test_a_group_has_the_state_of_its_runs(tmp_path, states, planned, expected):
     assert group_state(_group(tmp_path, "seeds", *states), planned) == expected

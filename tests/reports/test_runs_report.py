@@ -71,12 +71,6 @@ def test_how_it_ended(tmp_path, state):
     }
 
 
-def test_versions_are_those_of_the_last_start(tmp_path):
-    starts = [event(name, 0, versions={"dnnstack": name}) for name in ("start", "resume")]
-    write(tmp_path, "net", *starts, TRAINED)
-    assert only(tmp_path).to_json()["versions"] == {"dnnstack": "resume"}
-
-
 def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path):
     path = write(tmp_path, "net", START, TRAINED, tail='{"event": "val')
     report = only(tmp_path)
@@ -142,40 +136,6 @@ def test_of_real_runs(tiny, reference):
     assert (interrupted.state, interrupted.step) == ("interrupted", half.step)
     train(config, reference, Path("unused"), resume=open_resume(half.run, print))
     assert [one.state for one in report_runs(Path(config.run.dir))] == ["finished"] * 2
-
-
-def test_the_table_fits_its_width():
-    def one(run: str, config: str, **more: Any) -> RunReport:
-        values = {
-            "path": Path(run),
-            "state": "interrupted",
-            "early": False,
-            "step": 1234567,
-            "total_steps": 2345678,
-            "best_accuracy": 0.98765,
-            "best_step": 3,
-            "seconds": 3723.4,
-            "started": 1.0,
-            "error": None,
-        }
-        return RunReport(run=run, config=config, **{**values, **more})
-
-    long = "a-very-long-name-that-somebody-gave-to-a-run-of-sixty-four-chars"
-    table = as_text([one(f"{long}-12", long), one("net", "net", total_steps=None)], 80)
-    lines = table.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[1].startswith("a-very-long-name-")
-    assert "…" in lines[1]
-    assert "interrupted  98.77%  1234567/2345678  1:02:03" in lines[1]
-    assert [line.index("interrupted") for line in lines[1:]] == [lines[0].index("state")] * 2
-    wide = as_text([one(f"{long}-12", long)], 200)
-    assert f"{long}-12 " in wide
-    assert wide.endswith(long)
-    new = one("net", "net", best_accuracy=None, step=0, total_steps=None, seconds=0.4)
-    assert as_text([new]).splitlines()[1].split() == ["net", "interrupted", "-", "0", "0:00", "net"]
-    for seconds in (3.6e39, -1.0):
-        damaged = as_text([one("net", "net", seconds=seconds)]).splitlines()[1]
-        assert damaged.split()[-2:] == ["?", "net"]
 
 
 @pytest.mark.parametrize(

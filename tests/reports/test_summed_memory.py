@@ -35,29 +35,15 @@ from dnnstack.training.sections import samples_needed, saved_tensors
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
+from ..support.stored import tuples
+
 BACKENDS = ("numpy", "onednn")
 # Of their sizes NumPy would compute for minutes: what it holds before a step is compared.
 LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml"}
 # Batches that these need, or are.
 WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml"}
 GROUPS = "optimizer.groups="
-VARIED = {
-    "parts": ("train.accumulate=4",),
-    "frozen later": (GROUPS + "[{parameters: conv2d_1.*, freeze_after_epoch: 2}]",),
-    "frozen first": (GROUPS + "[{parameters: dense_1.*, freeze_until_epoch: 2}]",),
-    "one after the other": (
-        GROUPS + "[{parameters: dense_1.*, freeze_until_epoch: 2}, "
-        "{parameters: [conv2d_1.*, conv2d_2.*], freeze_after_epoch: 1}]",
-    ),
-    "never trained": (GROUPS + "[{parameters: dense_1.weight, frozen: true}]",),
-    "averages": ("optimizer.ema.decay=0.9", "optimizer.lookahead.every=2"),
-    "all": (
-        "train.accumulate=4",
-        "optimizer={type: adamw, lr: 0.01, ema: {decay: 0.9}, "
-        "groups: [{parameters: conv2d_1.*, freeze_after_epoch: 2}]}",
-    ),
-    "statistics": ("layers.0=batch_norm", "optimizer.ema.decay=0.9"),
-}
+VARIED = tuples(__file__, "varied")
 
 
 def setup_of(config: RunConfig) -> Setup:

@@ -6,19 +6,11 @@ import pytest
 from dnnstack.reports.training_text import epochs, of_epochs, one_epoch, summary
 
 from ..support.resuming import Make, _one_step_a_chunk, go  # noqa: F401
+from ..support.stored import cases
 
 
 @pytest.mark.parametrize(
-    ("epoch", "total", "shown"),
-    [
-        (0.5, 2.0, "0.50/2"),
-        (0.0, 0.35, "0.00/0.35"),
-        (12.345, 1000.0, "12.35/1000"),
-        (1 / 859, 3 / 859, "0.0012/0.0035"),
-        (0.0, 3 / 859, "0.0000/0.0035"),
-        (1e-7, 1e-7, "0.00000010/0.0000001"),
-        (0.0, 0.0, "0.00/0"),
-    ],
+    ("epoch", "total", "shown"), cases(__file__, "a_few_steps_are_no_0_epochs")
 )
 def test_a_few_steps_are_no_0_epochs(epoch, total, shown):
     assert of_epochs(epoch, total) == shown

@@ -11,55 +11,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from .stored import beside
+
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-BEFORE = """
-#include <cmath>
-#include <cstring>
-#define __device__
-#define KERNEL extern "C" void
-#define __forceinline__ inline
-#define __shared__
-typedef long long i64;
-typedef unsigned short bfloat;
-struct int2 { int x, y; };
-// Ranks that are threads launch side by side.
-static thread_local struct { int x; } blockIdx, threadIdx, blockDim, gridDim;
-thread_local double totals[1024];
-static thread_local bool bringing;
-static thread_local double brought;
-#define INF HUGE_VALF
-#define LINEAR(i, n) \\
-    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); \\
-         i += (i64)gridDim.x * blockDim.x)
-static void enter() {}
-static void wait() {}
-static void tell() {}
-static void put(bfloat* p, float v) {
-    unsigned bits;
-    memcpy(&bits, &v, 4);
-    *p = bits + 0x7fff + (bits >> 16 & 1) >> 16;
-}
-static void __syncthreads() {}
-static double block_sum(double mine, double*) {
-    if (!bringing) return brought;
-    brought += mine;
-    throw 0;
-}
-"""
-AFTER = """
-template <typename F>
-static void launch(int blocks, int threads, F kernel) {
-    gridDim.x = blocks, blockDim.x = threads;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        brought = 0.0;
-        for (int round = 0; round < ROUNDS; ++round) {
-            bringing = round < ROUNDS - 1;
-            for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
-                try { kernel(); } catch (int) {}
-        }
-    }
-}
-"""
+BEFORE = beside(__file__, "cuda_shim_before.hpp")
+AFTER = beside(__file__, "cuda_shim_after.hpp")
 
 
 def compiled(source: str, launchers: str, folder: Path, rounds: int = 1) -> ctypes.CDLL:

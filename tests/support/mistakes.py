@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,13 +43,13 @@ def config(content: str | bytes) -> Prepare:
     return lambda patch: Path("tiny.yaml").write_bytes(data)
 
 
-def stored_mistakes(name: str) -> list[Mistake]:
-    """Those of a file beside this one, parted by empty lines.
+def stored_mistakes(name: str, prepared: Mapping[str, Prepare] | None = None) -> list[Mistake]:
+    """Those of a file beside this one, parted by empty lines; ``prepared`` has what some need.
 
     A name, then lines by their first sign: "$" the command line, "-" and "+" what changes in
     ``tiny.yaml``, "|" all of it, ">" a piece of the answer and "." its next line, "?" the status.
     """
-    mistakes = []
+    mistakes, left = [], dict(prepared or {})
     for block in Path(__file__).with_name(name).read_text("utf-8").rstrip("\n").split("\n\n"):
         title, *lines = block.split("\n")
         found: dict[str, list[str]] = {sign: [] for sign in "$-+|>?"}
@@ -61,8 +61,10 @@ def stored_mistakes(name: str) -> list[Mistake]:
                 found[sign].append(text)
         old, new, whole = ("\n".join(found[sign]) for sign in "-+|")
         prepare = changed(old, new) if old else config(f"{whole}\n") if whole else None
+        prepare = left.pop(title, prepare)
         (line,), status = found["$"], int(*found["?"] or [1])
         mistakes.append(Mistake(title, line, tuple(found[">"]), status, prepare))
+    assert not left, f"{name}: no mistake is called so: {[*left]}"
     return mistakes
 
 

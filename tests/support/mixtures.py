@@ -244,7 +244,8 @@ def _shown(op: Op) -> str:
     return f"  {type(op).__name__}: " + ", ".join(f"{name}={value}" for name, value in given)
 
 
-def _listed(graph: Graph) -> list[str]:
+def listed(graph: Graph) -> list[str]:
+    """What the section is called, its results and its operations."""
     results = [f"  {name}: {graph.results[name]}" for name in sorted(graph.results)]
     frame = f"{graph.name} of {graph.batch_size}, training {graph.training}"
     return [frame, *results, *map(_shown, graph.ops)]
@@ -262,7 +263,7 @@ def lines(seed: int) -> list[str]:
         return [f"{type(error).__name__}: {error}"]
     found = [
         *(f"{each.first} {each.parts} {each.share} {each.own}" for each in sections.stretches),
-        *(line for graph in sections.graphs().values() for line in _listed(graph)),
+        *(line for graph in sections.graphs().values() for line in listed(graph)),
         *_measured(sections),
         *sorted(map(str, saved_tensors(setup.config, setup.network))),
     ]
@@ -274,7 +275,7 @@ def lines(seed: int) -> list[str]:
             for server in range(servers):
                 backend = _Idle(1)
                 Shard(setup, backend, server, servers)
-                found += [line for graph in backend.sections.values() for line in _listed(graph)]
+                found += [line for graph in backend.sections.values() for line in listed(graph)]
         except ConfigError as error:
             found.append(str(error))
     return found

@@ -11,6 +11,7 @@ from dnnstack.graph.graph import Tensor
 
 from .op_cases_combine import laid_out
 from .op_draft import ALPHA, Draft, case
+from .stored import tuples
 
 # ---------------------------------------------------------------- batch norm
 
@@ -160,14 +161,7 @@ def batch_norm_backward(
     )
 
 
-SHAPES = {
-    "picture": (3, 5, 4, 6),
-    "blocks": (2, 32, 5, 3),
-    "one_channel": (4, 1, 6, 6),
-    "flat": (7, 10),
-    "flat_blocks": (5, 16),
-    "pixel": (2, 3, 1, 1),
-}
+SHAPES = tuples(__file__, "shapes")
 DESCRIBED = (batch_norm, batch_norm_of_a_part, batch_norm_inference, batch_norm_both)
 for describe in (*DESCRIBED, batch_norm_backward):
     for shape_name, shape in SHAPES.items():

@@ -17,6 +17,8 @@ from dnnstack.training.records.formats.run_log import CSV, LOG
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 
+from .stored import tuples
+
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 VALIDATED = ("train.validate_every_epochs=1", "checkpoint.best=true")
@@ -87,47 +89,4 @@ def assert_equal(one: Checkpoint, other: Checkpoint) -> None:
     assert replace(one.provenance, config="") == replace(other.provenance, config="")
 
 
-RULES = {
-    "plain": (),
-    "momentum": ("optimizer.momentum=0.9",),
-    "balanced": ("data.balance=true", "loss={type: focal, class_weights: {'3': 2, '5': 0}}"),
-    "weights": ("loss={type: cross_entropy, class_weights: balanced}", *VALIDATED),
-    "everything": (
-        "optimizer.momentum=0.9",
-        "optimizer.nesterov=true",
-        "optimizer.weight_decay=0.01",
-        "optimizer.clip_norm=0.5",
-        "schedule={type: cosine, warmup: {steps: 5}}",
-        *VALIDATED,
-    ),
-    "adam": ("optimizer={type: adam, lr: 0.01, weight_decay: 0.01, clip_norm: 0.5}",),
-    "adamw, averages": (
-        "optimizer={type: adamw, lr: 0.01, ema: {decay: 0.8}, lookahead: {every: 4}}",
-        *VALIDATED,
-    ),
-    "muon": (
-        "optimizer={type: muon, lr: 0.1, rescale: true, rest: {type: adam, lr: 0.01}, "
-        "ema: {decay: 0.8}}",
-        *VALIDATED,
-    ),
-    # Both groups change in the middle of an epoch; 13 lies in the third phase.
-    "groups": (
-        "optimizer={type: adam, lr: 0.01, clip_norm: 0.5, groups: ["
-        "{parameters: conv2d_1.*, freeze_after_epoch: 1.2},"
-        "{kind: bias, lr_factor: 2, freeze_until_epoch: 0.3, schedule: {type: poly}}]}",
-    ),
-    "parts": (
-        "optimizer={type: sgd, lr: 0.05, momentum: 0.9, clip_norm: 0.5, ema: {decay: 0.8}, "
-        "groups: [{parameters: conv2d_1.weight, freeze_after_epoch: 1}]}",
-        "train.accumulate=4",
-        *VALIDATED,
-    ),
-    "composites": (
-        "layers.1={residual: {body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, "
-        "batch_norm, relu, dropout], shortcut: padding}}",
-        "layers.2={concat: {branches: [[{conv2d: {filters: 3, kernel_size: 2, stride: 2}}], "
-        "[max_pool2d, {residual: {body: [tanh]}}]]}}",
-        "optimizer={type: sgd, lr: 0.01, momentum: 0.9}",
-        *VALIDATED,
-    ),
-}
+RULES = tuples(__file__, "rules")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ANSWER = "> "
 
@@ -13,6 +14,24 @@ ANSWER = "> "
 def beside(test: str, name: str) -> str:
     """The text of the file ``name`` beside the test's own."""
     return Path(test).with_name(name).read_text("utf-8")
+
+
+def cases(test: str, name: str) -> Any:
+    """What has this name in the file ``*_cases.yaml`` that is called as the test's own file."""
+    file = Path(test)
+    stem = file.stem.removeprefix("test_")
+    return yaml.safe_load(file.with_name(f"{stem}_cases.yaml").read_text("utf-8"))[name]
+
+
+def tuples(test: str, name: str) -> Any:
+    """The same, with tuples in the place of lists."""
+    return _frozen(cases(test, name))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(each) for key, each in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def stored(test: str, name: str) -> list[Any]:

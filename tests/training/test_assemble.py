@@ -23,6 +23,8 @@ from dnnstack.training.assemble import (
 )
 from dnnstack.training.sections import Composition, composition
 
+from ..support.stored import beside
+
 MNIST = describe("mnist")
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 
@@ -40,16 +42,7 @@ def test_every_packaged_config_gives_a_network(name):
     assert len(preprocessing(loaded.config, info).scale) == info.shape[0]
 
 
-SHORTCUT_FIRST = """
-  - conv2d: {filters: 4, kernel_size: 1}
-  - residual:
-      shortcut:
-        - conv2d: {filters: 6, kernel_size: 1}
-      body:
-        - conv2d: {filters: 6, kernel_size: 3, padding: same}
-        - relu
-  - flatten
-  - dense: {units: 10}"""
+SHORTCUT_FIRST = beside(__file__, "assemble_shortcut_first.yaml")
 
 
 def test_a_body_is_counted_before_its_shortcut_whichever_is_written_first():

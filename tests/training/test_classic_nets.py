@@ -17,6 +17,8 @@ from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 
+from ..support.stored import cases
+
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 STROKES = "data.dataset={strokes: {train_count: 200, test_count: 20}}"
@@ -123,13 +125,7 @@ def test_lenet5_learns(tmp_path, onednn, loss):
 
 
 @pytest.mark.parametrize(
-    ("loss", "rate", "last", "accuracy"),
-    [
-        ("hinge", 0.5, "", 0.9),
-        ("{type: hinge, power: 2, margin: 0.5}", 0.2, "", 0.9),
-        ("one_minus_p", 3, ", softmax", 0.8),
-        ("perceptron", 0.1, ", heaviside", 0.9),
-    ],
+    ("loss", "rate", "last", "accuracy"), cases(__file__, "each_loss_learns_digits")
 )
 def test_each_loss_learns_digits(tiny, backend, loss, rate, last, accuracy):
     """One dense layer on 200 drawn digits, where guessing finds a tenth."""

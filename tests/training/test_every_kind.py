@@ -16,7 +16,7 @@ from dnnstack.optimizers import RULES
 from dnnstack.training.records.formats.state import Snapshot
 
 from ..support.declared import least_options
-from ..support.stored import beside
+from ..support.stored import beside, cases
 from ..support.trainings import session_of
 
 Make = Callable[..., RunConfig]
@@ -30,15 +30,7 @@ ENDS = {
     "units": "[flatten, {dense: {units: 10}}, heaviside]",
 }
 # Of a loss the end of the network, and the options beside the type.
-_TRAINED = {
-    "cross_entropy": ("means", "label_smoothing: 0.1"),
-    "mse": ("scores", "reduction: sum"),
-    "hinge": ("scores", "power: 2"),
-    "one_minus_p": ("means", "reduction: mean"),
-    "squared_distance": ("means", "reduction: mean"),
-    "rbf_map": ("rbf", "j: 3"),
-    "perceptron": ("units", "reduction: sum"),
-}
+_TRAINED = cases(__file__, "trained")
 TRAINED = {loss: _TRAINED.get(loss, ("scores", "reduction: mean")) for loss in LOSSES}
 
 

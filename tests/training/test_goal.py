@@ -21,6 +21,8 @@ from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 
+from ..support.stored import cases
+
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 LONG = "train={max_steps: 95, log_every: 7"
@@ -61,16 +63,7 @@ def planned(monkeypatch):
 
 
 @pytest.mark.usefixtures("planned")
-@pytest.mark.parametrize(
-    ("goal", "step"),
-    [
-        ("accuracy: 0.5", 50),
-        ("loss: 0.35", 70),
-        ("accuracy: 0.5, loss: 0.35", 70),
-        ("accuracy: 0.8, loss: 0.35", 80),
-        ("accuracy: 0.99", None),
-    ],
-)
+@pytest.mark.parametrize(("goal", "step"), cases(__file__, "it_ends_at_the_goal_1"))
 def test_it_ends_at_the_goal(tiny, reference, goal, step):
     done = go(tiny(LONG + f", goal: {{{goal}}}}}"), reference)
     assert (done.state, done.goal) == ("finished", step is not None)

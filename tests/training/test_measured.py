@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from dnnstack.datasets import describe, load, split_validation
 from dnnstack.reports.training_text import beginning
 from dnnstack.training import pixel_statistics
@@ -18,20 +17,6 @@ from dnnstack.training.trainer import train
 
 from ..support.augmented import MEASURED, OPTIONS
 from ..support.trainings import end_of
-
-
-def test_normalisation_is_measured_on_what_is_trained_on(tiny, reference):
-    config = tiny(MEASURED, "run.device=numpy")
-    provenance = end_of(train(config, reference, Path("unused"))).provenance
-    data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
-    chosen, held = split_validation(200, 32, config.seed)
-    pixels = data.images[chosen] / 255.0
-    assert len(held) == 32
-    scaling = provenance.preprocessing
-    assert scaling.scale[0] == pytest.approx(1 / 255 / pixels.std(), rel=1e-12)
-    assert scaling.shift[0] == pytest.approx(-pixels.mean() / pixels.std(), rel=1e-12)
-    seen = scaling(data.images[chosen])
-    assert (seen.mean(), seen.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
 
 
 def test_what_was_measured_is_told(tiny, reference):

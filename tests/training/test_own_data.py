@@ -24,7 +24,7 @@ from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 
-from ..support.stored import beside
+from ..support.stored import beside, cases
 
 COLOURS = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
 FOLDER = "\n" + beside(__file__, "own_data_folder.yaml")
@@ -215,14 +215,7 @@ def test_values_of_a_table_are_normalized_as_they_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("targets: [1, 1, 1]", r"expected one target for each row of inputs \(4\), got 3"),
-        ("targets: [1, 1, 1, -1]", "targets"),
-        ("inputs: [[0], [0, 1], [1, 0], [1, 1]], targets: [0]", "the first has 1 values, row 2"),
-        ("inputs: [[0, yes]], targets: [0]", "expected a list of numbers"),
-        ("inputs: [[0, 1e9]], targets: [0]", "expected a list of numbers, none beyond 1e6"),
-    ],
+    ("change", "message"), cases(__file__, "mistakes_in_a_table_are_shown_with_their_place")
 )
 def test_mistakes_in_a_table_are_shown_with_their_place(tmp_path, change, message):
     inputs = "" if "inputs" in change else "inputs: [[0, 0], [0, 1], [1, 0], [1, 1]], "

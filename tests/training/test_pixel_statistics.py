@@ -4,57 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
-from dnnstack.common import random
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import Dropout, SgdUpdate
 from dnnstack.reports.summary import summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.inference.trained import Trained
 from dnnstack.training.listener import Listener, Progress, Started, Summary
-from dnnstack.training.network import Network
 from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.sections import composition
 from dnnstack.training.trainer import train
 
-from ..support import composed
+from ..support.stored import beside
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
-NORMED = """
-name: normed
-seed: 7
-data:
-  dataset: {strokes: {train_count: 200, test_count: 20}}
-  batch_size: 16
-  evaluation_batch_size: 12
-  validation: 32
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}
-  - batch_norm: {momentum: 0.3}
-  - relu
-  - max_pool2d
-  - lrn
-  - lcn: {size: 3}
-  - dropout: {rate: 0.2}
-  - flatten
-  - dense: {units: 12}
-  - batch_norm: {center: false}
-  - relu
-  - dropout
-  - dense: {units: 10}
-optimizer: {type: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.01, weight_decay_on: weights}
-train: {max_steps: 25, log_every: 4}
-checkpoint: {every_steps: 1000, best: false}
-"""
+NORMED = beside(__file__, "pixel_statistics_normed.yaml")
 STATISTICS = {f"batch_norm_{n}.{part}" for n in (1, 2) for part in ("running_mean", "running_var")}
 
 
@@ -114,110 +81,11 @@ def test_a_resume_changes_no_bit(normed, backend, split):
         assert array.tobytes() == done.arrays[name].tobytes(), name
 
 
-def test_without_the_statistics_a_resume_would_differ(normed, backend):
-    """They move: what is saved is neither where they start nor where another step leaves them."""
-    ends = [end_of(go(normed(f"train.max_steps={steps}"), backend)) for steps in (1, 2)]
-    for name in STATISTICS:
-        start = 0.0 if name.endswith("mean") else 1.0
-        first, second = (end.arrays[name] for end in ends)
-        assert (first != start).any(), name
-        assert (first != second).any(), name
-
-
 def test_both_backends_train_alike(normed, reference, onednn):
     """The masks of dropout are the same ones, or no step would be like the other's."""
     ends = [end_of(go(normed("train.max_steps=3"), b)) for b in (reference, onednn)]
     for name, value in ends[0].arrays.items():
         np.testing.assert_allclose(ends[1].arrays[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
-
-
-def test_the_seed_of_the_config_keys_dropout(normed, reference, monkeypatch):
-    graphs: list[Graph] = []
-    original = Network.plain_graph
-
-    def spy(network: Network, *arguments: Any, **options: Any) -> Graph:
-        graphs.append(original(network, *arguments, **options))
-        return graphs[-1]
-
-    monkeypatch.setattr(Network, "plain_graph", spy)
-    go(normed("train.max_steps=1", "seed=9"), reference)
-    keys = [op.key for op in graphs[0].ops if isinstance(op, Dropout)]
-    assert keys == [random.key(9, "dropout", f"dropout_{n}") for n in (1, 2)]
-
-
-@pytest.mark.parametrize("parts", [2, 4])
-def test_a_batch_in_parts_drops_the_same(normed, backend, parts):
-    """Without batch norm, which sees one part at a time, the sums of the parts are the whole."""
-    stack = "layers=[flatten, dropout, dense: {units: 8}, relu, dropout, dense: {units: 10}]"
-    short = (stack, "train.max_steps=4")
-    whole = end_of(go(normed(*short), backend))
-    split = end_of(go(normed(*short, f"train.accumulate={parts}"), backend))
-    for name in ("dense_1.weight", "dense_2.bias"):
-        np.testing.assert_allclose(split.arrays[name], whole.arrays[name], rtol=1e-4, atol=1e-6)
-
-
-def test_a_checkpoint_alone_evaluates_by_its_statistics(normed, backend):
-    trained = Trained.of(end_of(go(normed(), backend)))
-    graph = trained.network.infer_graph(4)
-    x = np.random.default_rng(1).standard_normal((4, *trained.input_shape)).astype(np.float32)
-
-    def scores(batch: np.ndarray) -> np.ndarray:
-        executable = trained.compile(backend, graph)
-        executable.write(graph["x"], batch)
-        executable.run("infer")
-        found = executable.read(graph["scores"])
-        executable.close()
-        return found
-
-    # A sample's scores do not hang on the others of its batch.
-    alone = np.repeat(x[:1], 4, axis=0)
-    np.testing.assert_allclose(scores(x)[0], scores(alone)[0], rtol=1e-5, atol=1e-6)
-
-
-def test_sections_share_the_statistics(normed, backend):
-    """What training has just moved is what the evaluation beside it normalises by."""
-    config = normed()
-    info = describe_data(config)
-    network, scaling = build_network(config, info), preprocessing(config, info)
-    train = composed.train_graph(network, 4, "train", 8, 2, 2, scaling, composition(config), seed=1)
-    evaluate, infer = network.evaluate_graph(4, "train", 8, 2, scaling), network.infer_graph(4)
-    both = backend.compile({"train": train, "evaluate": evaluate})
-    draw = np.random.default_rng(3)
-    for graph in (train, evaluate):
-        both.write(graph["images"], draw.integers(0, 256, (8, *info.shape)).astype(np.uint8))
-        both.write(graph["labels"], np.arange(8, dtype=np.int32))
-        both.write(graph["order"], np.arange(8, dtype=np.int32))
-    both.write(train["rates"], np.full(2, 0.1, np.float32))
-    for tensor, value in network.initial_values(1).items():
-        both.write(tensor, value)
-    both.run("train", 2)
-    both.run("evaluate")
-    alone = backend.compile({"infer": infer})
-    for tensor in network.learned():
-        alone.write(tensor, both.read(tensor))
-    alone.write(infer["x"], both.read(evaluate["x"]))
-    alone.run("infer")
-    want, got = alone.read(infer["scores"]), both.read(evaluate["scores"])
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    both.close()
-    alone.close()
-
-
-def test_weight_decay_on_weights_spares_batch_norm(normed):
-    for on, spared in (("weights", True), ("all", False)):
-        config = normed(f"optimizer.weight_decay_on={on}")
-        info = describe_data(config)
-        network = build_network(config, info)
-        rule = composition(config)
-        graph = composed.train_graph(
-            network, 4, "train", 4, 1, 1, preprocessing(config, info), rule
-        )
-        update = next(op for op in graph.ops if isinstance(op, SgdUpdate))
-        decays = zip(update.parameters, update.weight_decay, strict=True)
-        found = {p.name for p, decay in decays if not decay}
-        names = {"batch_norm_1.weight", "batch_norm_1.bias", "batch_norm_2.weight"}
-        biases = {"dense_1.bias", "dense_2.bias"}
-        assert found == (names | biases if spared else set())
 
 
 def test_the_summary_counts_statistics_apart(normed):

@@ -19,6 +19,7 @@ from dnnstack.training.records.formats.checkpoint import Checkpoint
 
 from ..support.resuming import _one_step_a_chunk, resume  # noqa: F401
 from ..support.resuming import go as begun
+from ..support.stored import cases
 from ..support.trainings import end_of, go
 
 Make = Callable[..., RunConfig]
@@ -167,15 +168,7 @@ def test_weights_are_pruned_by_a_threshold_too(tiny, backend):
     assert_pruned(found, shares)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("{}", "expected keep, sensitivity, or both"),
-        ("{sensitivity: {a: 0}}", "'a' has 0; a factor is above 0"),
-        ("{sensitivity: {a: 1}}", "prune.sensitivity: no parameter matches 'a'"),
-        ("{keep: {'dense*': 0.5}, sensitivity: {'*.weight': 1}}", "both in keep and in sensi"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "said"), cases(__file__, "mistakes_in_how_to_prune_are_told"))
 def test_mistakes_in_how_to_prune_are_told(tiny, wrong, said):
     def built() -> None:
         config = tiny(f"prune={wrong}")

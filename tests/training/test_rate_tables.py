@@ -13,6 +13,8 @@ from dnnstack.training.assemble import assigned, build_network
 from dnnstack.training.plan import make_plan
 from numpy.typing import NDArray
 
+from ..support.frozen import changed
+from ..support.stored import cases
 from ..support.trainings import session_of
 
 Make = Callable[..., RunConfig]
@@ -26,24 +28,6 @@ layers:
   - dense: {units: 10}
 train: {max_steps: 8}
 """
-COSINE = "schedule: {type: cosine, min_lr: 0.05}\n"
-
-# torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=0.05) of PyTorch 2.13, for
-# groups that begin at these rates.
-PYTORCH = {
-    0.4: (
-        *(0.4, 0.386678918, 0.348743687, 0.291969601),
-        *(0.225, 0.158030399, 0.101256313, 0.063321082),
-    ),
-    0.1: (
-        *(0.1, 0.098096988, 0.09267767, 0.084567086),
-        *(0.075, 0.065432914, 0.05732233, 0.051903012),
-    ),
-    0.02: (
-        *(0.02, 0.021141807, 0.024393398, 0.029259749),
-        *(0.035, 0.040740251, 0.045606602, 0.048858193),
-    ),
-}
 
 
 def rates(text: str) -> Rates:
@@ -58,56 +42,10 @@ def rates(text: str) -> Rates:
     }
 
 
-def close(found: NDArray[np.float64], lr: float, factor: float = 1.0) -> None:
-    np.testing.assert_allclose(found, np.array(PYTORCH[lr]) * factor, rtol=1e-6)
-
-
-def test_min_lr_holds_for_every_group_as_in_pytorch():
-    groups = "[{parameters: conv2d_1.weight, lr: 0.1}, {parameters: dense_1.weight, lr: 0.02}]"
-    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
-    close(found["conv2d_1.weight"], 0.1)
-    close(found["dense_1.weight"], 0.02)
-    close(found["dense_1.bias"], 0.4)
-
-
-def test_a_factor_multiplies_the_rate_of_every_step_and_min_lr_with_it():
-    groups = "[{kind: bias, lr_factor: 2}, {parameters: dense_1.weight, lr_factor: 0}]"
-    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
-    close(found["dense_1.bias"], 0.4, 2.0)
-    close(found["dense_1.weight"], 0.4, 0.0)
-    close(found["conv2d_1.weight"], 0.4)
-
-
-def test_min_lr_of_a_groups_own_schedule():
-    group = "{kind: bias, lr: 0.02, schedule: {type: cosine, min_lr: 0.05}}"
-    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: [{group}]}}\nschedule: fixed\n")
-    close(found["dense_1.bias"], 0.02)
-    np.testing.assert_allclose(found["dense_1.weight"], 0.4, rtol=1e-6)
-
-
-def test_min_lr_holds_for_the_rest_under_muon():
-    groups = [
-        "{parameters: dense_1.bias, weight_decay: 0.1}",
-        "{parameters: conv2d_1.bias, lr_factor: 0.5}",
-    ]
-    rest = "rest: {type: sgd, lr: 0.02}"
-    found = rates(
-        f"optimizer: {{type: muon, lr: 0.4, {rest}, groups: [{', '.join(groups)}]}}\n{COSINE}"
-    )
-    close(found["conv2d_1.weight"], 0.4)
-    close(found["dense_1.weight"], 0.02)
-    close(found["dense_1.bias"], 0.02)
-    close(found["conv2d_1.bias"], 0.4, 0.5)
-
-
-def test_a_group_under_muon_with_its_own_schedule():
-    group = "{parameters: '*', schedule: {type: cosine, min_lr: 0.05}}"
-    found = rates(
-        "optimizer: {type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, "
-        f"groups: [{group}]}}\nschedule: fixed\n"
-    )
-    close(found["conv2d_1.weight"], 0.4)
-    close(found["dense_1.weight"], 0.1)
+def test_rates_are_what_they_were():
+    """With a min_lr they are those of CosineAnnealingLR(optimizer, 8, eta_min=0.05) of PyTorch."""
+    found = {name: rates(text) for name, text in cases(__file__, "configs").items()}
+    assert changed(__file__, found, rtol=1e-6) == []
 
 
 @pytest.mark.parametrize(

@@ -24,57 +24,16 @@ from dnnstack.training.stretches import Stretch, stretch_at
 from numpy.typing import NDArray
 
 from ..support import composed
+from ..support.stored import beside, cases
 
 PICTURE, CLASSES, COUNT, BATCH, STEPS = (2, 6, 6), 5, 24, 6, 10
 SCALE = 1 / 64
 
-HEAD = """
-data: {dataset: mnist, batch_size: 6, validation: 0}
-layers:
-  - conv2d: {filters: 3, kernel_size: 2, name: whiten}
-  - gelu
-  - conv2d: {filters: 4, kernel_size: 3, padding: same, use_bias: false}
-  - max_pool2d
-  - batch_norm: {scale: false, eps: 1e-12, momentum: 0.4}
-  - gelu
-  - flatten
-  - dense: {units: 5, use_bias: false, name: head}
-loss: {type: cross_entropy, label_smoothing: 0.2, reduction: sum}
-train: {epochs: 2.5}
-"""
+HEAD = beside(__file__, "recipes_head.yaml")
 
-SGD = """
-optimizer:
-  type: sgd
-  lr: 0.01
-  momentum: 0.85
-  nesterov: true
-  weight_decay: 0.02
-  groups:
-    - {parameters: whiten.weight, frozen: true}
-    - {parameters: whiten.bias, freeze_after_epoch: 1}
-    - {kind: shift, lr_factor: 64, weight_decay: 0.0003125}
-  lookahead: {every: 3}
-schedule: {type: piecewise, at_fractions: [0, 0.23, 1], factors: [0.2, 1, 0.07]}
-"""
+SGD = beside(__file__, "recipes_sgd.yaml")
 
-MUON = """
-optimizer:
-  type: muon
-  lr: 0.24
-  momentum: 0.6
-  iterations: 3
-  rescale: true
-  rest: {type: sgd, lr: 0.01, momentum: 0.85, nesterov: true, weight_decay: 0.02}
-  groups:
-    - {parameters: whiten.weight, frozen: true}
-    - parameters: whiten.bias
-      lr: 0.005
-      freeze_after_epoch: 1
-      schedule: {type: poly, max_epochs: 1}
-    - {parameters: head.*, lr: 0.03}
-schedule: {type: poly}
-"""
+MUON = beside(__file__, "recipes_muon.yaml")
 
 RECIPES = {"sgd": SGD + HEAD, "muon": MUON + HEAD}
 PARAMETERS = {
@@ -103,32 +62,8 @@ def labels() -> NDArray[np.int32]:
 
 
 # From PyTorch 2.13 in float64, with torch.optim.SGD and the recipes' own Muon and lookahead.
-LOSSES = {
-    "sgd": [
-        *(12.911751472, 8.242329391, 11.958292951, 11.031756007, 9.559488013),
-        *(9.859410119, 9.673434707, 9.073858644, 9.800523558, 9.792974181),
-    ],
-    "muon": [
-        *(12.911751472, 8.957511576, 12.004327322, 12.626816325, 8.583899619),
-        *(8.025548311, 8.042646387, 8.244269981, 7.923833987, 7.318513735),
-    ],
-}
-ENDS = {
-    "sgd": {
-        "whiten.bias": [0.333896325, 0.075388214, -0.313472311],
-        "conv2d_2.weight": [0.403118177, -0.216451058, -0.298330737],
-        "batch_norm_1.bias": [-3.728535894, -2.788126249, -1.798243135],
-        "head.weight": [-0.271379834, -0.208320247, 0.320495193],
-        "batch_norm_1.running_mean": [0.624222296, 0.465101141, 0.388725991],
-    },
-    "muon": {
-        "whiten.bias": [0.312858098, 0.147528915, -0.357624403],
-        "conv2d_2.weight": [0.363169794, -0.082467277, -0.187903603],
-        "batch_norm_1.bias": [-0.045344501, -0.426945668, -0.00515448],
-        "head.weight": [-0.096670955, -0.191062534, 0.172635463],
-        "batch_norm_1.running_mean": [0.819789443, 0.575013303, 0.438998017],
-    },
-}
+LOSSES = cases(__file__, "losses")
+ENDS = cases(__file__, "ends")
 
 
 def train(name: str, backend: Backend, options: Options) -> tuple[list[float], dict[str, Array]]:

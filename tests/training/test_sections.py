@@ -23,15 +23,10 @@ from dnnstack.training.sections import expected_sections
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
+from ..support.stored import tuples
+
 FREEZE = "optimizer.groups=[{parameters: conv2d_1.*, freeze_after_epoch: 2}]"
-VARIED = {
-    "plain": (),
-    "parts": ("train.accumulate=4",),
-    "frozen later": (FREEZE,),
-    "averaged": ("optimizer.ema.decay=0.99",),
-    "all": ("train.accumulate=4", FREEZE, "optimizer.ema.decay=0.99"),
-    "no validation": ("data.validation=0",),
-}
+VARIED = tuples(__file__, "varied")
 
 
 KINDS = {

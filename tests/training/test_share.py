@@ -15,24 +15,17 @@ from dnnstack.training.plan import make_plan
 from dnnstack.training.setup import Setup
 from dnnstack.training.share import Share, allowed_ranks, check_ranks, shared_out
 
+from ..support.stored import cases
 from ..support.trainings import NOWHERE
 
 Make = Callable[..., RunConfig]
 
 
 @pytest.mark.parametrize(
-    ("parts", "allowed"),
-    [
-        (1, (1,)),
-        (2, (1, 2)),
-        (4, (1, 2, 4)),
-        (6, (1, 3, 6)),
-        (8, (1, 2, 4, 8)),
-        (12, (1, 3, 6, 12)),
-    ],
+    ("parts", "allowed"), cases(__file__, "every_rank_has_a_branch_of_the_tree")
 )
 def test_every_rank_has_a_branch_of_the_tree(parts, allowed):
-    assert allowed_ranks(parts) == allowed
+    assert allowed_ranks(parts) == (*allowed,)
     for ranks in range(1, parts + 3):
         if ranks in allowed:
             check_ranks(parts, ranks)

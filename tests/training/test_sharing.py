@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 
 from ..support.resuming import _one_step_a_chunk, resume  # noqa: F401
 from ..support.resuming import go as begun
-from ..support.trainings import end_of, go, session_of
+from ..support.trainings import end_of, go
 
 Make = Callable[..., RunConfig]
 PRUNED = "prune={keep: {'*.weight': 0.5}}"
@@ -54,53 +54,6 @@ def test_they_stay_shared_with_any_optimizer_and_a_resume_is_exact(tiny, backend
     assert set(again.arrays) == set(whole.arrays)
     for name, array in whole.arrays.items():
         assert again.arrays[name].tobytes() == array.tobytes(), name
-
-
-def test_a_centroid_moves_by_the_sum_of_its_gradients(tiny, backend):
-    """One step of plain SGD, beside one of the same weights, each by itself; in parts too."""
-    for parts in (1, 4):
-        options = (
-            "optimizer={type: sgd, lr: 0.5}",
-            f"train.accumulate={parts}",
-            "train.max_steps=1",
-        )
-        first = go(tiny(PRUNED, SHARED, *options, "optimizer.lr=1e-30"), backend)
-        free = go(tiny(*options, f"init_from={first.path}"), backend)
-        shared = go(tiny(PRUNED, SHARED, *options), backend)
-        for name in BITS:
-            codes = first.arrays[f"code/{name}"].ravel()
-            moves = (free.arrays[name].astype(np.float64) - first.arrays[name]).ravel()
-            count = len(first.arrays[f"centroids/{name}"])
-            wanted = np.bincount(codes.astype(int), moves, count + 1)[1:]
-            found = shared.arrays[f"centroids/{name}"] - first.arrays[f"centroids/{name}"]
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5, err_msg=name)
-            # Biases begin with 0, which is no centroid.
-            assert name.endswith("bias") or np.abs(wanted).max() > 1e-3
-
-
-def test_the_gradient_of_a_centroid_is_that_of_the_loss(tiny, reference):
-    """By central differences of the loss of a batch, in which the weights move together."""
-    config = tiny(SHARED, "optimizer={type: sgd, lr: 1.0}", "train.max_steps=3")
-    session = session_of(config, reference)
-    start = session.snapshot()
-
-    def loss(name: str, number: int, by: float) -> float:
-        arrays = dict(start.arrays)
-        arrays[name] = np.where(
-            arrays[f"code/{name}"] == number + 1, arrays[name] + by, arrays[name]
-        )
-        session.put(type(start)(start.step, start.sums, arrays))
-        session.run(1)
-        return float(session.sums()[0]) / 16
-
-    for name, number in (("dense_1.weight", 5), ("dense_1.weight", 9)):
-        session.put(start)
-        session.run(1)
-        key = f"centroids/{name}"
-        gradient = (start.arrays[key] - session.arrays()[key])[number]
-        slope = (loss(name, number, 1e-2) - loss(name, number, -1e-2)) / 2e-2
-        assert gradient == pytest.approx(slope, rel=2e-2, abs=2e-4)
-    session.close()
 
 
 def test_pruned_weights_need_not_be_named_again(tiny, reference):

@@ -7,16 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, DatasetError, NonFiniteError, ShapeError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Listener, Progress, Started
-from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats import store as checkpoint_store
-from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.formats.state import Metrics
 from dnnstack.training.records.formats.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.records.numerics import versions_of
@@ -54,22 +49,6 @@ class Ear(Listener):
 
 def log_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-
-
-def scores_of(config: RunConfig, checkpoint: Checkpoint, index: np.ndarray, backend: Backend):
-    """Scores and labels of samples, computed in one batch beside the trainer."""
-    info = describe_data(config)
-    network, scaling = build_network(config, info), preprocessing(config, info)
-    data = load_data(config, "train", NOWHERE)
-    graph = network.infer_graph(len(index))
-    executable = backend.compile({"infer": graph})
-    for parameter in network.parameters():
-        tensor = parameter.tensor
-        executable.write(tensor, np.array(checkpoint.arrays[tensor.name]))
-    pixels = data.images[index].astype(np.float32)
-    executable.write(graph["x"], pixels * scaling.scale[0] + np.float32(scaling.shift[0]))
-    executable.run("infer")
-    return executable.read(graph["probabilities"]), data.labels[index]
 
 
 def test_what_a_run_leaves_behind(tiny, backend):
@@ -118,72 +97,6 @@ def test_the_checkpoint_holds_what_others_need(tiny, backend):
     assert found.preprocessing.scale == (1 / 255,)
     assert found.tuning.backend == backend.name
     assert found.versions == versions_of(backend)
-
-
-def test_validation_counts_every_sample_once(tiny, backend):
-    config = tiny("data.validation=33", "data.evaluation_batch_size=10", "checkpoint.best=true")
-    ear = Ear()
-    summary = train(config, backend, NOWHERE, listener=ear)
-    plan = make_plan(config, 200)
-    folder = summary.run / "checkpoints"
-    assert [entry[0] for entry in ear.of("validated")] == [10, 20, 25]
-    checked = 0
-    for step, found, _ in ear.of("validated"):
-        path = folder / f"step-{step}.safetensors"
-        if not path.exists():
-            continue
-        checked += 1
-        p, labels = scores_of(config, read_checkpoint(path), plan.validation, backend)
-        assert found.count == 33
-        assert found.correct == int((p.argmax(axis=1) == labels).sum())
-        expected = -np.log(p[np.arange(33), labels].astype(np.float64)).mean()
-        assert found.loss == pytest.approx(expected, rel=1e-5)
-    assert checked > 0
-
-
-def test_training_metrics_are_those_of_the_batches(tiny, reference):
-    """At a rate of nearly zero the first line is the fresh network's on the first batches."""
-    config = tiny("optimizer.lr=1e-30", "train.max_steps=4")
-    ear = Ear()
-    summary = train(config, reference, NOWHERE, listener=ear)
-    from dnnstack.datasets import epoch_order
-
-    order = epoch_order(make_plan(config, 200).train, config.seed, 0, 16)[: 4 * 16]
-    checkpoint = newest_checkpoint(summary.run / "checkpoints")
-    p, labels = scores_of(config, checkpoint, order, reference)
-    (progress,) = ear.of("logged")[0]
-    assert progress.metrics.count == 64
-    assert progress.metrics.correct == int((p.argmax(axis=1) == labels).sum())
-    loss = -np.log(p[np.arange(64), labels].astype(np.float64)).mean()
-    assert progress.metrics.loss == pytest.approx(loss, rel=1e-5)
-
-
-def test_epochs_are_ordered_anew(tiny, reference, monkeypatch):
-    epochs: list[int] = []
-    from dnnstack.training import orders
-
-    real = orders.epoch_order
-
-    def note(index: Any, seed: int, epoch: int, batch_size: int) -> Any:
-        epochs.append(epoch)
-        return real(index, seed, epoch, batch_size)
-
-    monkeypatch.setattr(orders, "epoch_order", note)
-    train(tiny(), reference, NOWHERE)
-    assert epochs == [0, 1, 2]
-
-
-def test_the_rate_of_a_line_is_that_of_its_last_step(tiny, reference):
-    ear = Ear()
-    train(tiny("schedule={type: exp, gamma: 0.5}"), reference, NOWHERE, listener=ear)
-    assert ear.of("logged")[0][0].learning_rate == pytest.approx(0.05 * 0.5**3)
-
-
-def test_it_learns(tiny, backend):
-    config = tiny("optimizer.momentum=0.9", "train={epochs: 20, log_every: 20}")
-    summary = train(config, backend, NOWHERE)
-    assert summary.training is not None
-    assert summary.training.accuracy > 0.85
 
 
 def test_the_best_on_validation_is_kept(tiny, reference):

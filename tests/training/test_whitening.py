@@ -18,6 +18,7 @@ from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
 from ..support.augmented import MEASURED, OPTIONS, with_session
+from ..support.stored import cases
 from ..support.trainings import end_of
 
 WHITE = (
@@ -85,19 +86,7 @@ def test_a_resume_does_not_whiten_again(tiny, reference, monkeypatch):
         assert array.tobytes() == end_of(second).arrays[name].tobytes(), name
 
 
-WRONG = [
-    ("conv2d: {filters: 9, kernel_size: 2, kernel_initializer: whiten}", "1x2x2 have 4 directions"),
-    (
-        "conv2d: {filters: 8, kernel_size: 2, dilation: 2, kernel_initializer: whiten}",
-        "remove groups, dilation",
-    ),
-    (
-        "max_pool2d, conv2d: {filters: 8, kernel_size: 2, kernel_initializer: whiten}",
-        "only a conv2d at the beginning sees",
-    ),
-    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: whiten}", "for the filters of a conv"),
-    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: dirac}", "dirac is for weights"),
-]
+WRONG = cases(__file__, "wrong")
 
 
 @pytest.mark.parametrize(("layer", "message"), WRONG)

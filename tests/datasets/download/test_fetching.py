@@ -269,12 +269,6 @@ def test_nothing_is_left_of_a_download_that_fails(tmp_path, existed):
     assert [*tmp_path.rglob("*")] == ([folder.parent, folder] if existed else [])
 
 
-def test_no_lock_is_left_of_one_that_succeeds(folder):
-    with serving(whole) as server:
-        fetch(folder, server.url)
-    assert [path.name for path in folder.iterdir()] == ["set.bin"]
-
-
 def test_a_folder_that_cannot_be_looked_up(folder, monkeypatch):
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import describe, files, image_folder, load
+from dnnstack.datasets import describe, image_folder, load
 from dnnstack.datasets.class_folders import PictureFile, held_out
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,25 +74,6 @@ def test_a_second_start_reads_no_picture(root, cache, monkeypatch):
     monkeypatch.setattr("dnnstack.datasets.image_folder._VERSION", 0)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options=OPTIONS)
-
-
-def test_the_cache_is_keyed_by_content(root, cache):
-    load("image_folder", "train", root=root, options=OPTIONS)
-    os.rename(root / "flowers", root / "moved")
-    moved = {**OPTIONS, "train": str(root / "moved"), "test": str(root / "unseen")}
-    load("image_folder", "train", root=Path("elsewhere"), options=moved)
-    assert len(list((cache / "decoded").glob("image_folder-train-*"))) == 1
-    paint(root / "moved" / "rose" / "0.png", 77)
-    load("image_folder", "train", root=root, options=moved)
-    assert len(list((cache / "decoded").glob("image_folder-train-*"))) == 2
-
-
-def test_a_changed_picture_is_noticed(root):
-    before = load("image_folder", "train", root=root, options=OPTIONS).images.copy()
-    paint(root / "flowers" / "rose" / "1.JPG", 78)
-    after = load("image_folder", "train", root=root, options=OPTIONS).images
-    differs = (before != after).any((1, 2, 3))
-    assert differs.tolist() == [name == "rose/1.JPG" for name in ORDER]
 
 
 def test_without_a_test_folder_some_are_held_out(root):
@@ -224,7 +205,3 @@ def test_a_number_of_classes_that_is_not_there_is_said(root):
         DatasetError, match="contains 3 class folders, but the config says classes: 4"
     ):
         load("image_folder", "train", root=root, options={**OPTIONS, "classes": 4})
-
-
-def test_it_has_no_known_files(root):
-    assert files("image_folder", root, OPTIONS) == ()

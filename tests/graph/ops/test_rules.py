@@ -63,19 +63,3 @@ def test_shapes_that_fit_at_their_bounds():
     ops.BatchNormBackward(**NORM, activation="relu", y=X).check()
     # Its slope follows from what is normalised.
     ops.BatchNormBackward(**NORM, activation="gelu").check()
-
-
-def test_work_is_counted():
-    """LeNet's second convolution on 64 pictures: 2 * 50 * 20 * 25 operations a pixel."""
-    x, w, y = (
-        Tensor("x", (64, 20, 12, 12)),
-        Tensor("w", (50, 20, 5, 5)),
-        Tensor("y", (64, 50, 8, 8)),
-    )
-    op = ops.Conv2d(x=x, w=w, y=y, window=Window((5, 5)))
-    assert op.flops() == 64 * 64 * 2 * 50 * 20 * 25
-    assert op.bytes() == 4 * (x.size + w.size + y.size)
-    a, b, c = Tensor("a", (8, 3)), Tensor("b", (5, 3)), Tensor("c", (8, 5))
-    product = ops.MatMul(a=a, b=b, c=c, transpose_b=True)
-    assert product.mnk == (8, 5, 3)
-    assert product.flops() == 2 * 8 * 5 * 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Array, Options
+from dnnstack.backends.base import Array
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import DatasetError
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+from dnnstack.graph.ops import ClipByNorm, GatherBatch, GlobalNorm
 
 from ...support.by_hand import TARGET, check, compute
 
@@ -48,21 +48,6 @@ def test_gather_batch_out_of_range(row):
         gather([0, row], step=0)
 
 
-def test_clipping():
-    graph = Graph("hand", 1)
-    given = (graph.tensor("a", (2,), role="input"), graph.tensor("b", (1, 1), role="input"))
-    norm = graph.tensor("norm", (1,))
-    graph.add(GlobalNorm(gradients=given, norm=norm))
-    graph.add(ClipByNorm(gradients=given, norm=norm, max_norm=2.0))
-    executable = ReferenceBackend(1).compile({"hand": graph}, Options("fp64"))
-    for factor, want in ((1.0, [1.2, 0]), (0.1, [0.3, 0])):
-        executable.write(given[0], np.array([3.0, 0.0]) * factor)
-        executable.write(given[1], np.array([[4.0]]) * factor)
-        executable.run("hand")
-        check(executable.read(norm), [5 * factor])
-        check(executable.read(given[0]), want)
-
-
 def test_clipping_gradients_of_zero():
     graph = Graph("hand", 1)
     given = (graph.tensor("a", (2,), role="input"),)
@@ -73,7 +58,3 @@ def test_clipping_gradients_of_zero():
     executable.write(given[0], np.zeros(2, np.float32))
     executable.run("hand")
     check(executable.read(given[0]), [0, 0])
-
-
-def test_advance():
-    assert compute(Advance, {}, step=np.array([41]))["step"][0] == 42

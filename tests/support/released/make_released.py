@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...support.stored import cases
+
 STROKES = """
 data:
   dataset: {strokes: {train_count: 120, test_count: 30}}
@@ -37,24 +39,7 @@ checkpoint: {every_steps: 1000, best: false}
 run: {dir: runs, device: numpy, threads: 1, tune: false}
 """
 SGD = "optimizer: {type: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.01}\n"
-CONFIGS = {
-    "mlp": f"{STROKES}  - flatten\n  - dense: {{units: 12}}\n  - relu\n{LAST}{SGD}",
-    "batch-norm": f"""{STROKES}
-  - conv2d: {{filters: 4, kernel_size: 3}}
-  - batch_norm
-  - relu
-  - flatten
-{LAST}optimizer: {{type: sgd, lr: 0.05}}
-""",
-    "pictures": f"""
-data:
-  dataset:
-    image_folder: {{train: shapes/train, test: shapes/test, size: 8, mode: grey}}
-  batch_size: 6
-  validation: 6
-layers: [flatten, dense: {{units: 6}}, tanh, dense: {{units: 3}}, softmax]
-{SGD}""",
-}
+CONFIGS = cases(__file__, "configs")
 STAGES = """
 name: small
 stages:

@@ -17,21 +17,11 @@ from dnnstack.training.compressed.filters import smaller_arrays, smaller_config
 from dnnstack.training.network import Network
 from numpy.typing import NDArray
 
+from ...support.stored import cases
+
 INFO = DatasetInfo("strokes", (1, 9, 8), tuple("abcd"), None, None)
 CONV: dict[str, Any] = {"filters": 6, "kernel_size": 3, "padding": 1}
-LAYERS: list[Any] = [
-    {"conv2d": CONV},
-    "batch_norm",
-    "relu",
-    {"conv2d": {"filters": 5, "kernel_size": 3}},
-    "prelu",
-    "max_pool2d",
-    "flatten",
-    {"dense": {"units": 7}},
-    "tanh",
-    {"dense": {"units": 4}},
-    "softmax",
-]
+LAYERS: list[Any] = cases(__file__, "layers")
 SHARES = {"conv2d_*": 0.5, "dense_1": 0.3}
 
 
@@ -125,31 +115,7 @@ def test_inside_blocks_all_but_the_ends_of_paths_get_narrower():
 
 
 @pytest.mark.parametrize(
-    ("layers", "shares", "said"),
-    [
-        (
-            [
-                {"conv2d": CONV},
-                {"residual": {"body": ["relu"]}},
-                "flatten",
-                {"dense": {"units": 4}},
-            ],
-            {"conv2d_1": 0.5},
-            r"'residual_1' \(residual\) follows 'conv2d_1' and cannot have fewer channels",
-        ),
-        (
-            [
-                {"conv2d": CONV},
-                {"conv2d": {**CONV, "groups": 2}},
-                "flatten",
-                {"dense": {"units": 4}},
-            ],
-            {"conv2d_1": 0.5},
-            "'conv2d_2' .conv2d. follows 'conv2d_1'",
-        ),
-        (LAYERS, {"dense_2": 0.5}, "'dense_2' is the last layer with weights"),
-        (LAYERS, {"max_pool2d_1": 0.5}, "no layer matches 'max_pool2d_1'"),
-    ],
+    ("layers", "shares", "said"), cases(__file__, "what_cannot_be_left_out_is_told")
 )
 def test_what_cannot_be_left_out_is_told(layers, shares, said):
     config = config_of(layers)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -20,7 +18,6 @@ from dnnstack.reports.evaluate_plots import (
     draw_plots,
     errors_picture,
 )
-from dnnstack.reports.evaluate_text import as_text
 from dnnstack.training.inference.evaluate import Evaluation, Mistake, Part, Tally, load_part
 from dnnstack.training.inference.trained import Trained
 from numpy.typing import NDArray
@@ -92,111 +89,6 @@ def test_the_worst_are_no_more_than_a_sheet_holds():
     assert tally.top_k() == {1: 0}
 
 
-def test_precision_recall_and_f1():
-    cat, dog, cow = evaluation(CONFUSION_OF_THREE).per_class()
-    assert (cat["precision"], cat["recall"]) == (6 / 7, 6 / 8)
-    assert cat["f1"] == pytest.approx(2 * (6 / 7) * (6 / 8) / (6 / 7 + 6 / 8))
-    assert (dog["precision"], dog["recall"]) == (9 / 13, 9 / 10)
-    # Never answered, then never there: a share of nothing is 0.
-    assert (cow["precision"], cow["recall"], cow["f1"]) == (0.0, 0.0, 0.0)
-    matrix = CONFUSION_OF_THREE.T.copy()
-    _, _, cow = evaluation(matrix).per_class()
-    assert (cow["count"], cow["precision"], cow["recall"], cow["f1"]) == (0, 0.0, 0.0, 0.0)
-    assert (cow["accuracy"], cow["recall_interval"]) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("confusion", "precision", "recall", "f1"),
-    [
-        # precision_recall_fscore_support(average="macro", zero_division=0) of scikit-learn 1.9.1.
-        (CONFUSION_OF_THREE, 0.516483516483516, 0.55, 0.527536231884058),
-        (CONFUSION_OF_THREE.T, 0.55, 0.516483516483516, 0.527536231884058),
-        # The third class is neither there nor answered: it does not count.
-        (np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), 0.9, 0.875, 0.873015873015873),
-        (np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]]), 1 / 9, 1 / 3, 1 / 6),
-    ],
-)
-def test_means_are_those_of_scikit_learn(confusion, precision, recall, f1):
-    found = evaluation(confusion)
-    assert found.means() == pytest.approx((precision, recall, f1), rel=1e-12)
-    means = found.to_json()["mean"]
-    assert means == {
-        "precision": found.means()[0],
-        "recall": found.means()[1],
-        "f1": found.means()[2],
-    }
-
-
-def test_the_commonest_mistakes_come_first():
-    found = evaluation(CONFUSION_OF_THREE)
-    assert found.confused(9) == [(0, 1, 2), (2, 1, 2), (1, 0, 1)]
-    assert found.confused(1) == [(0, 1, 2)]
-
-
-def test_text_names_everything():
-    lines = as_text(evaluation(CONFUSION_OF_THREE)).splitlines()
-    assert "accuracy  75.00%  (15 right, 5 wrong)" in lines
-    assert "          53.13% to 88.81%  (95% confidence interval)" in lines
-    assert "top-k     2: 95.00%  (true class among the k likeliest)" in lines
-    assert "          2: 76.39% to 99.11%" in lines
-    assert "loss      0.5000" in lines
-    cells = [line.split() for line in lines]
-    heads = ["class", "pictures", "right", "precision", "recall", "95%", "interval", "F1"]
-    assert heads in cells
-    assert ["cat", "8", "6", "85.71%", "75.00%", "40.93%", "to", "92.85%", "80.00%"] in cells
-    assert ["cow", "2", "0", "0.00%", "0.00%", "0.00%", "to", "65.76%", "0.00%"] in cells
-    assert ["mean", "20", "15", "51.65%", "55.00%", "52.75%"] in cells
-    assert "  2 x  cat taken for dog  (25.0% of cat)" in lines
-    assert cells[-4:] == [
-        ["cat", "dog", "cow"],
-        ["cat", "6", "2", "."],
-        ["dog", "1", "9", "."],
-        ["cow", ".", "2", "."],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("width", "heads"),
-    [
-        (80, "precision recall 95% interval F1"),
-        (60, "precision recall F1"),
-        (50, "precision recall"),
-        (36, "recall"),
-    ],
-)
-def test_a_narrow_terminal_has_fewer_columns(width, heads):
-    names = ("a cat with a name", "dog", "cow")
-    lines = as_text(evaluation(CONFUSION_OF_THREE, names), width).splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("class"))
-    assert lines[at].split() == ["class", "pictures", "right", *heads.split()]
-    assert max(map(len, lines[at : at + 5])) <= width
-    assert lines[at + 1].startswith("a cat")
-
-
-def test_the_text_of_a_flawless_net_names_no_confusion():
-    found = as_text(replace(evaluation(np.diag([3, 4, 5])), worst=()))
-    assert "most confused" not in found
-    assert "(12 right, 0 wrong)" in found
-
-
-@pytest.mark.parametrize("count", [10, 14])
-def test_a_matrix_with_long_names_has_numbered_columns(count):
-    names = tuple(f"a rather long name, the {k}th" for k in range(count))
-    confusion = np.full((count, count), 7)
-    lines = as_text(evaluation(confusion, names)).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[-count - 1].split() == [str(k) for k in range(count)]
-    for number, line in enumerate(lines[-count:]):
-        assert re.fullmatch(rf"a rather lo… +{number}( +7){{{count}}}", line.strip())
-
-
-def test_a_matrix_that_is_too_wide_is_left_to_json():
-    names = tuple(f"class {k}" for k in range(40))
-    text = as_text(evaluation(np.full((40, 40), 1000), names))
-    assert "--json has the confusion matrix" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_plots_are_written_and_stale_ones_go(images, tmp_path):
     folder = tmp_path / "new" / "eval"
     assert draw_plots(evaluation(CONFUSION_OF_THREE), images, folder) == [
@@ -213,15 +105,6 @@ def test_plots_are_written_and_stale_ones_go(images, tmp_path):
 
 def _colours(picture: Image.Image) -> set[tuple[int, ...]]:
     return set(map(tuple, np.asarray(picture).reshape(-1, 3).tolist()))
-
-
-def test_right_cells_are_green_and_mistakes_red():
-    flawless = _colours(confusion_picture(evaluation(np.diag([3, 4, 5]))))
-    assert any(g > r + 50 and g > b + 20 for r, g, b in flawless)
-    assert not any(r > g + 50 for r, g, b in flawless)
-    wrong = _colours(confusion_picture(evaluation(np.array([[0, 5, 0], [0, 0, 5], [5, 0, 0]]))))
-    assert any(r > g + 50 and r > b + 50 for r, g, b in wrong)
-    assert not any(g > r + 20 for r, g, b in wrong)
 
 
 @pytest.mark.parametrize("count", [2, 10, 26, 120])
@@ -253,25 +136,6 @@ def test_the_sheet_holds_every_mistake(images, count, name):
     assert np.isin(images.images[:count, :, 0, 0] @ base, pixels.reshape(-1, 3) @ base).all()
 
 
-def test_mistakes_are_named_by_their_files(images, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sources = tuple(f"{tmp_path}/pics/cat/{number} {'x' * 60}.png" for number in range(40))
-    unnamed = evaluation(CONFUSION_OF_THREE)
-    assert "worst mistakes" not in as_text(unnamed)
-    worst = tuple(replace(mistake, source=sources[mistake.index]) for mistake in unnamed.worst)
-    found = replace(unnamed, worst=worst)
-    lines = as_text(found).splitlines()
-    # A path is whole, and as one would type it here.
-    assert f"    pics/cat/0 {'x' * 60}.png" in lines
-    short = replace(found, worst=(replace(worst[0], source="row 1: 0, 1"),) * 12)
-    at = (lines := as_text(short).splitlines()).index("worst mistakes  answer")
-    assert lines[at + 1] == "  cat           dog     90.0%  row 1: 0, 1"
-    assert lines[at + 11] == "  and 2 more, which --json lists"
-    assert json.loads(json.dumps(found.to_json()))["worst"][1]["source"] == sources[1]
-    # In the picture they have a line of their own.
-    assert errors_picture(found, images).height > errors_picture(unnamed, images).height
-
-
 def test_files_of_one_name_are_told_apart(images):
     paths = ("/a/cat/mon/1.png", "/a/dog/mon/1.png", "/b/dog/mon/1.png", "/a/cat/2.png", "row 3")
     said = [evaluate_plots._folder(path, paths, 1000) for path in paths]
@@ -292,14 +156,6 @@ def test_files_of_one_name_are_told_apart(images):
         heights.append(errors_picture(replace(plain, worst=worst), images).height)
     # The folder has a line of its own, where it is needed.
     assert heights[0] < heights[1]
-
-
-def test_captions_are_close_to_their_pictures():
-    wide = ImageSet("x/test", np.zeros((3, 1, 20, 100), np.uint8), np.zeros(3, np.int32), CLASSES)
-    pixels = np.asarray(errors_picture(evaluation(CONFUSION_OF_THREE), wide))
-    rows = np.flatnonzero((pixels < 128).any((1, 2)))
-    picture = np.flatnonzero((pixels == 0).all(2).sum(1) >= 100)
-    assert rows[rows > picture[-1]][0] - picture[-1] < 16
 
 
 def test_a_tally_names_the_sources_of_its_mistakes():

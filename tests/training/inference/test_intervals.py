@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 from dnnstack.training.inference.intervals import mcnemar, paired, wilson
 
+from ...support.stored import cases
 
-@pytest.mark.parametrize(
-    ("right", "count", "low", "high"),
-    [
-        # Newcombe 1998, table I, method 3.
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-    ],
-)
+
+@pytest.mark.parametrize(("right", "count", "low", "high"), cases(__file__, "published_intervals"))
 def test_published_intervals(right, count, low, high):
     assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
     mirrored = wilson(count - right, count)
@@ -38,18 +31,7 @@ def test_the_interval_of_paired_differences_is_that_of_a_table_with_two_pictures
     assert paired(np.zeros(0)) == (-1.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "p"),
-    [
-        # Fagerland, Lydersen and Laake 2013, "The McNemar test for binary matched-pairs data".
-        (1, 7, 0.0703125),
-        (0, 0, 1.0),
-        (5, 5, 1.0),
-        (0, 10, 2 / 1024),
-        # chi^2 = 40.01, far beyond what is summed.
-        (2000, 2420, 2.9e-10),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "p"), cases(__file__, "mcnemar"))
 def test_mcnemar(first, second, p):
     assert mcnemar(first, second) == pytest.approx(p, rel=0.05)
     assert mcnemar(second, first) == mcnemar(first, second)

@@ -8,8 +8,9 @@ from dnnstack.backends.base import Options
 from dnnstack.graph.graph import Graph
 from dnnstack.training.augmentation import TEST_TIME
 
+from ...support.stored import cases
+
 PICTURE = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
-MIRRORED = [[4, 3, 2, 1], [8, 7, 6, 5], [12, 11, 10, 9]]
 
 # Windows of the picture padded by reflection, at its first and at its last corner, and the mirror
 # image of each: airbench94's views (Jordan 2024), written out.
@@ -19,17 +20,7 @@ MIRRORED = [[4, 3, 2, 1], [8, 7, 6, 5], [12, 11, 10, 9]]
 #      6  5  6  7  8  7
 #     10  9 10 11 12 11
 #      6  5  6  7  8  7
-VIEWS = {
-    "mirror": [PICTURE, MIRRORED],
-    "mirror+translate": [
-        PICTURE,
-        MIRRORED,
-        [[6, 5, 6, 7], [2, 1, 2, 3], [6, 5, 6, 7]],
-        [[7, 6, 5, 6], [3, 2, 1, 2], [7, 6, 5, 6]],
-        [[6, 7, 8, 7], [10, 11, 12, 11], [6, 7, 8, 7]],
-        [[7, 8, 7, 6], [11, 12, 11, 10], [7, 8, 7, 6]],
-    ],
-}
+VIEWS = cases(__file__, "views")
 
 
 @pytest.mark.parametrize("tta", VIEWS)

@@ -25,6 +25,7 @@ from dnnstack.training.setup import Setup
 
 from ...support.ranks import LIMIT, NET, SGD, command, environment, events, needs_launcher, ranks_in
 from ...support.ranks import trained as run
+from ...support.stored import cases
 from ...support.trainings import NOWHERE
 
 ASYNC = "parallel: {mode: async}\n"
@@ -86,14 +87,7 @@ def test_servers_update_as_a_session_does(servers: int, more: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (("optimizer.momentum=0.9",), r"optimizer.momentum: 0.9 with 3 workers .* at most 0.6"),
-        (("parallel.servers=4",), r"parallel.servers: 4 of 4 ranks are servers"),
-        (("parallel.servers=2", "optimizer.clip_norm=1"), "parallel.servers: clip_norm needs"),
-        (("optimizer.groups=[{parameters: '*_1.*', freeze_after_epoch: 1}]",), "need mode sync"),
-        (("layers.6.dense.parallel={split: units}",), r"parallel of 'dense_1': workers .* --async"),
-    ],
+    ("overrides", "said"), cases(__file__, "what_cannot_be_asynchronous_is_refused")
 )
 def test_what_cannot_be_asynchronous_is_refused(overrides: tuple[str, ...], said: str) -> None:
     setup = set_up(WHOLE + SLOW + ASYNC, *overrides)

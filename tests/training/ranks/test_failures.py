@@ -146,26 +146,6 @@ def test_a_rank_that_is_killed_ends_all(folder, number):
     goes_on_as_if_nothing_had_happened(folder)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_killed_ends_those_of_other_machines(folder, rank):
-    """At once: the other one says nothing of a rank that does not answer."""
-    with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="30") as training:
-        os.kill(training.ranks[rank], signal.SIGKILL)
-        assert training.ended() == 128 + signal.SIGKILL
-        said = training.said()
-    assert f"dnnstack: error: rank {rank} on " in said
-    assert said.count("dnnstack: error") == 1
-    assert BANNER not in said
-    goes_on_as_if_nothing_had_happened(folder)
-
-
-def test_ranks_end_with_the_process_that_has_started_them(folder):
-    with under_way(folder, own_launcher=False) as training:
-        training.process.kill()
-        assert training.ended() == -signal.SIGKILL
-        assert steps_of(training.run)
-
-
 def test_ranks_of_one_machine_open_no_port(folder):
     with under_way(folder, own_launcher=False) as training:
         listening = {
@@ -177,23 +157,6 @@ def test_ranks_of_one_machine_open_no_port(folder):
         for pid in (training.process.pid, *training.ranks.values()):
             opened = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
             assert not [name for name in opened if name[8:-1] in listening], pid
-
-
-def test_a_rank_that_stands_still_ends_those_of_other_machines(folder):
-    with under_way(folder, machines=("node1", "node2"), DNNSTACK_RANKS_DEADLINE="4") as training:
-        os.kill(training.ranks[1], signal.SIGSTOP)
-        assert training.ended() == 1
-        said = training.said()
-    assert said.count("dnnstack: error") == 1
-    assert "another rank has not answered for 4 s" in said
-
-
-def test_ranks_do_not_outlive_those_that_watch_over_them(folder):
-    with under_way(folder) as training:
-        parents = {Path(f"/proc/{pid}/stat") for pid in training.ranks.values()}
-        for stat in parents:
-            os.kill(int(stat.read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
-        assert training.ended() != 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -372,11 +335,3 @@ def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder):
     assert done.stderr.count("--ranks 3: the launcher has started 2 processes") == 1
     assert done.returncode == 2
     assert BANNER not in done.stderr
-
-
-def test_parts_that_cannot_be_shared_out_are_refused(folder):
-    done = trained(folder, 3, "--config", "net.yaml")
-    assert done.returncode == 1
-    where = "net.yaml:23:78: train.accumulate: 4 parts of a batch cannot be shared out over 3 ranks"
-    assert done.stderr.startswith(f"dnnstack: error: {where}, because ")
-    assert done.stderr.endswith("; use 1, 2, 4 ranks, or set train.accumulate to 3\n")

@@ -15,6 +15,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.training.ranks import world
 from dnnstack.training.ranks.local import TRANSPORT, Ranks
 
+from ...support.stored import cases
+
 ASKS = """
 import os, socket, sys, time
 rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
@@ -104,20 +106,7 @@ for turn in (0, 1):
     assert run(tmp_path, f"here = {str(tmp_path)!r}\n{body}", 3) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ('if rank: pmi.sendall(b"cmd=abort exitcode=7\\n")\n', 7),
-        ('if rank: pmi.sendall(b"cmd=abort exitcode=0\\n")\n', 0),
-        # One that ends by itself, and one that a signal ends.
-        ("if rank: end(5)\n", 5),
-        ("if rank: os.kill(os.getpid(), 9)\n", 137),
-        # What has been asked for just before the end counts.
-        ('if rank: pmi.sendall(b"cmd=abort exitcode=6\\n"); end(5)\n', 6),
-        # A process that it leaves behind holds its socket.
-        ("if rank and os.fork(): end(8)\nif rank: time.sleep(3); end(0)\n", 8),
-    ],
-)
+@pytest.mark.parametrize(("body", "status"), cases(__file__, "one_that_ends_too_early_ends_all"))
 def test_one_that_ends_too_early_ends_all(tmp_path: Path, body: str, status: int) -> None:
     began = time.monotonic()
     assert run(tmp_path, f"{body}time.sleep(100)\n", 3) == (status, "")

@@ -40,17 +40,6 @@ def test_the_records_are_equal(runs):
     assert [events(runs / f"by-{n}", "start")[0].get("ranks") for n in (1, 2, 4)] == [None, 2, 4]
 
 
-def test_ranks_on_two_machines_keep_the_bits(runs):
-    given = ("--config", "net.yaml", "--set", "name=apart")
-    done = trained(runs.parent, 4, *given, machines=("one", "other"))
-    assert done.returncode == 0, done.stderr
-    assert bits(runs / "apart", 14) == bits(runs / "by-1", 14)
-    logs = [(runs / name / "metrics.csv").read_text() for name in ("apart", "by-1")]
-    assert logs[0] == logs[1]
-    (start,) = events(runs / "apart", "start")
-    assert start["ranks"] == 4
-
-
 def test_a_resume_on_fewer_ranks_keeps_the_bits(runs):
     """By four ranks to step 5, by two to step 10, by one to the end."""
     run = runs / "fewer"

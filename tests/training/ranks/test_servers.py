@@ -231,21 +231,6 @@ def test_another_worker_computes_the_batch_of_a_lost_one(begun):
     assert training.team.status == 1
 
 
-def test_a_lost_worker_s_batch_from_before_a_rollback_is_not_computed(begun):
-    training = begun(3)
-    world, session = training.world, training.session
-    training.answer(1)
-    session.run(1)
-    before = session.snapshot()
-    session.put(Snapshot(1, before.sums, before.arrays))
-    world.batches()
-    world.gone.add(2)
-    for _ in range(2):
-        training.answer(1)
-        session.run(1)
-    assert world.batches() == [(1, 1), (1, 2)]
-
-
 def test_a_batch_that_waits_for_a_worker_is_forgotten_at_a_rollback(begun):
     training = begun(4)
     world, session = training.world, training.session

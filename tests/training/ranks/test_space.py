@@ -8,7 +8,7 @@ from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.share import shared_out
 
 from ...support.ranks import SGD, needs_launcher, trained
-from ...support.stored import beside
+from ...support.stored import beside, cases
 from .test_split import BACKENDS, GROUPED, assert_near, configured, states
 
 HALVES = "\n" + beside(__file__, "space_halves.yaml")
@@ -76,47 +76,7 @@ def test_a_checkpoint_of_bands_goes_on_anywhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"padding: 1, algorithm: im2col, parallel: {split: space}": "padding: 1"},
-            "layer 'conv2d_3' (conv2d) comes before 'avg_pool2d_1', whose rows ranks share out, "
-            "but is computed from whole pictures; give it parallel: {split: space} too",
-        ),
-        (
-            {"  - prelu\n": "  - batch_norm\n"},
-            "layer 'batch_norm_1' (batch_norm) comes before 'avg_pool2d_1', whose rows ranks "
-            "share out, but is computed from whole pictures; leave out 'parallel' of the layers",
-        ),
-        (
-            {"avg_pool2d: {": "avg_pool2d: {padding: 1, "},
-            "layer 'avg_pool2d_1' (avg_pool2d): averages over fewer rows at an edge",
-        ),
-        (
-            {"stride: 1, ": "stride: 1, padding: 1, ", "kernel_size: 5": "kernel_size: 4"},
-            "layer 'max_pool2d_1' (max_pool2d): with padding or ceil_mode its 11 rows must be a "
-            "multiple of the 2 ranks",
-        ),
-        (
-            {"dense: {units: 16}": "dense: {units: 16, parallel: {split: units}}"},
-            "layer 'dense_1' (dense): ranks share out either units or the rows of pictures",
-        ),
-        (
-            {"avg_pool2d: {": "avg_pool2d: {pool_size: 8, "},
-            "layer 'avg_pool2d_1' (avg_pool2d): rows of an output of height 1 cannot be shared",
-        ),
-        (
-            {
-                "  - relu\n  - flatten": "  - residual: {body: ["
-                "conv2d: {filters: 16, kernel_size: 1, parallel: {split: space}}]}\n  - flatten"
-            },
-            "layer 'residual_1.conv2d_4' (conv2d) is inside another layer",
-        ),
-        (
-            {"kernel_size: 5, parallel: {split: space}": "kernel_size: 5, parallel: {split: rows}"},
-            "parallel: expected {split: filters} or {split: space}",
-        ),
-    ],
+    ("change", "said"), cases(__file__, "what_has_no_bands_is_named_with_its_place")
 )
 def test_what_has_no_bands_is_named_with_its_place(change, said, tmp_path, capsys):
     text = HALVES

@@ -22,6 +22,7 @@ from dnnstack.training.setup import Setup
 from dnnstack.training.share import Share
 
 from ...support.ranks import NET, SGD, needs_launcher, trained
+from ...support.stored import cases
 from ...support.threads import Threads
 from ...support.trainings import NOWHERE
 
@@ -163,16 +164,7 @@ def test_a_checkpoint_of_split_layers_goes_on_anywhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"units: 24": "units: 25"}, "layer 'dense_1' (dense): its 25 units cannot be shared out"),
-        ({"split: units": "split: filters"}, "parallel: expected {split: units}"),
-        ({"split: filters": "split: filters, x: 1"}, "parallel: expected {split: filters}"),
-        (
-            {"kernel_size: 3,": "kernel_size: 3, groups: 1, connections: [[0]],"},
-            "parallel: cannot be combined with connections",
-        ),
-    ],
+    ("change", "said"), cases(__file__, "what_cannot_be_split_is_named_with_its_place")
 )
 def test_what_cannot_be_split_is_named_with_its_place(change, said, tmp_path, capsys):
     text = SPLIT

@@ -22,6 +22,7 @@ from dnnstack.training.trainer import train
 from dnnstack.training.weights.source import anchored
 from dnnstack.training.weights.start import Start
 
+from ...support.stored import cases
 from ...support.trainings import NOWHERE, end_of
 from .files import written
 
@@ -228,15 +229,7 @@ def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(tiny, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("reference_to", "said"),
-    [
-        ("nothing.safetensors", "nothing.safetensors: no such file or run"),
-        ("nothing", "nothing: no such file or run"),
-        ("empty", "empty: no such run"),
-        ("damaged.safetensors", "damaged.safetensors: is damaged, or is not a safetensors file"),
-        ("model.pth", "model.pth: is a pickle of PyTorch"),
-        ("cut.safetensors", "cut.safetensors: is damaged: "),
-    ],
+    ("reference_to", "said"), cases(__file__, "what_cannot_be_read_ends_it_before_there_is_a_run")
 )
 def test_what_cannot_be_read_ends_it_before_there_is_a_run(
     tiny, base, reference, tmp_path, monkeypatch, reference_to, said
@@ -265,16 +258,7 @@ def test_a_path_counts_from_the_folder_of_the_config(tiny, tmp_path):
     assert anchored(tiny(), tmp_path) == tiny()
 
 
-@pytest.mark.parametrize(
-    ("written_as", "shown"),
-    [
-        ("init_from=x", "init_from: x\n"),
-        ("init_from={source: x}", "init_from: x\n"),
-        ("init_from={source: x, skip: [a]}", "init_from: {source: x, skip: a}\n"),
-        ("init_from.source=x", "init_from: x\n"),
-        ("freeze=[a, b]", "freeze:\n  - a\n  - b\n"),
-    ],
-)
+@pytest.mark.parametrize(("written_as", "shown"), cases(__file__, "how_it_is_written"))
 def test_how_it_is_written(tiny, written_as, shown):
     text = effective_yaml(tiny(written_as))
     assert shown in text

@@ -12,6 +12,7 @@ from dnnstack.training.records.formats.pytorch_names import our_name
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import Start, begin
 
+from ...support.stored import cases
 from .files import entry, raw, written
 
 SHAPES = {
@@ -137,24 +138,7 @@ def test_two_for_one_place(tmp_path):
     assert [each.reason for each in start.left] == ["'fc.bias' has its place"]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("conv1.weight", "conv1.weight"),
-        ("module.conv1.weight", "conv1.weight"),
-        ("layer1.0.bn1.running_mean", "layer1.block_0.bn1.running_mean"),
-        ("layer3.1.conv2.weight", "layer3.block_1.conv2.weight"),
-        ("layer2.0.downsample.0.weight", "layer2.block_0.downsample.conv.weight"),
-        ("layer2.0.downsample.1.bias", "layer2.block_0.downsample.bn.bias"),
-        ("features.28.bias", "conv5_3.bias"),
-        ("classifier.6.weight", "fc8.weight"),
-        ("pre_logits.fc2.bias", "fc7.bias"),
-        ("head.fc.weight", "fc8.weight"),
-        ("features.1.weight", "features.1.weight"),
-        ("layer1.x.weight", "layer1.x.weight"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("theirs", "ours"), cases(__file__, "names_of_pytorch"))
 def test_names_of_pytorch(theirs, ours):
     assert our_name(theirs) == ours
 

@@ -22,6 +22,8 @@ from dnnstack.training.records.formats.run_log import (
 )
 from dnnstack.training.records.formats.state import Metrics
 
+from ....support.stored import cases
+
 SOME = Metrics(0.1, 3, 4)
 
 
@@ -100,16 +102,7 @@ def test_a_log_that_cannot_be_written(tmp_path):
         RunLog(tmp_path / "missing")
 
 
-@pytest.mark.parametrize(
-    "torn",
-    [
-        "4,0.5,trai8,0.5,train,0.1,0.75,0.01\n",
-        "4,0.5,train,0.1,0.7\n",
-        "4,0.5,train,0.1,0.75,0.0.01\n",
-        "4,0.5,test,0.1,0.75,0.01\n",
-        "4,x,train,0.1,0.75,0.01\n",
-    ],
-)
+@pytest.mark.parametrize("torn", cases(__file__, "a_damaged_row_does_not_survive"))
 def test_a_damaged_row_does_not_survive(tmp_path, torn):
     good = "4,0.5,train,0.1,0.75,0.01\n"
     (tmp_path / CSV).write_text(HEADER + torn + good)

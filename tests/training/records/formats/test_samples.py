@@ -14,6 +14,8 @@ from dnnstack.datasets.identity import identify
 from dnnstack.training.records.formats import samples as module
 from dnnstack.training.records.formats.samples import SAMPLES, Samples, read_samples, write_samples
 
+from ....support.stored import cases
+
 LABELS = np.array([0, 1, 1], np.int32)
 IDENTITY = identify(("cat", "dög"), LABELS, ("cat/1", "dög/1", "dög/2"), ("a" * 32, "b" * 32, "c"))
 
@@ -69,19 +71,7 @@ def test_a_name_that_is_no_text_is_written_as_escapes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"parts": "tv"}, "different lengths"),
-        ({"parts": "tvx"}, "another part"),
-        ({"contents": ["a", "b"]}, "different lengths"),
-        ({"labels": [0, 1, 2]}, "has no class"),
-        ({"labels": [0, 1, -1]}, "greater than or equal to 0"),
-        ({"labels": []}, "different lengths"),
-        ({"names": []}, "different lengths"),
-        ({"digest": "a" * 63}, "at least 64"),
-        ({"classes": []}, "at least 1"),
-        ({"contents": ["a" * 65, "b", "c"]}, "at most 64"),
-    ],
+    ("changed", "why"), cases(__file__, "a_list_that_contradicts_itself_is_refused")
 )
 def test_a_list_that_contradicts_itself_is_refused(tmp_path, changed, why):
     put(tmp_path, **changed)

@@ -10,19 +10,11 @@ from dnnstack.training.records.runs import create_run
 from dnnstack.training.trainer import train
 
 from ....support.resuming import NOWHERE, RULES, Ear, go
+from ....support.stored import cases
 
 
 @pytest.mark.parametrize(
-    ("override", "wanted"),
-    [
-        ("seed=8", "seed: 7 -> 8"),
-        ("data.batch_size=8", "data.batch_size: 16 -> 8"),
-        ("data.validation=40", "data.validation: 32 -> 40"),
-        ("data.normalize.mean=0.5", "data.normalize"),
-        ("data.balance=true", "data.balance: absent -> true"),
-        ("layers.0.filters=5", "layer 1 (conv2d): filters: 4 -> 5"),
-        ("data.dataset={strokes: {train_count: 300}}", "data.dataset"),
-    ],
+    ("override", "wanted"), cases(__file__, "a_config_that_does_not_fit_lists_the_differences")
 )
 def test_a_config_that_does_not_fit_lists_the_differences(tiny, reference, override, wanted):
     half = go(tiny(), reference, stop_at=1)

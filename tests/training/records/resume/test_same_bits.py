@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from dnnstack.backends.tuning_cache import Kept
 from dnnstack.training import pace
@@ -133,17 +132,6 @@ def test_a_moved_checkpoint_goes_on_in_a_new_folder(tiny, reference, tmp_path):
     done = resume(config, reference, moved)
     assert done.run.name == "tiny-3"
     assert_equal(end_of(whole), end_of(done))
-
-
-def test_optimizer_state_is_part_of_the_checkpoint(tiny, reference):
-    summary = go(tiny(*RULES["momentum"]), reference, stop_at=3)
-    found = end_of(summary).arrays
-    assert {name for name in found if name.startswith("momentum/")} == {
-        f"momentum/{layer}.{kind}"
-        for layer in ("conv2d_1", "dense_1")
-        for kind in ("weight", "bias")
-    }
-    assert np.abs(found["momentum/dense_1.weight"]).max() > 0
 
 
 def test_a_run_without_a_checkpoint_starts_over_in_its_folder(tiny, reference):

@@ -15,31 +15,14 @@ from dnnstack.training.records.saver import Saver
 from dnnstack.training.trainer import train
 
 from ....support.resuming import NOWHERE, Ear, assert_equal, go, resume
+from ....support.stored import cases
 from ....support.trainings import end_of
 
 # What says when a process started and ended; a training that nobody stopped has one of each.
 ENDS = ("start", "resume", "end")
 TIMES = ("time", "seconds", "training_seconds", "images_per_second")
 # 10 steps are an epoch, 25 the training, so the last validation is in the middle of one.
-RULES = {
-    "validation and checkpoint at once": ("train.log_every=5", "checkpoint={every_epochs: 1}"),
-    "each at steps of its own": (
-        "train.log_every=4",
-        "checkpoint={every_steps: 7, keep: 9, best: true}",
-    ),
-    "every step": ("train={max_steps: 12, log_every: 1}", "checkpoint={every_steps: 1}"),
-    "the log alone": ("train.log_every=3", "data.validation=0", "checkpoint.every_steps=6"),
-    "seldom": ("train={max_steps: 25, log_every: 100, validate_every_epochs: 2}",),
-    "until patience ends": (
-        "optimizer.lr=1.0e-12",
-        "train={max_steps: 60, log_every: 7, patience: 1}",
-        "checkpoint={every_epochs: 1}",
-    ),
-    "until the goal": (
-        "train={max_steps: 60, log_every: 4, goal: {loss: 2.28}}",
-        "checkpoint={every_steps: 15}",
-    ),
-}
+RULES = cases(__file__, "rules")
 
 
 def lines(run: Path) -> list[dict[str, Any]]:

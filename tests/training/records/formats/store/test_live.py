@@ -23,6 +23,8 @@ from dnnstack.training.records.formats.store import (
     write_checkpoint,
 )
 
+from .....support.stored import cases
+
 BAD = ("damaged", "interrupted", "no such file", "cannot be read", "was not kept")
 Step = Callable[[], None]
 
@@ -48,14 +50,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, look: Step) -> None:
 @pytest.mark.parametrize("read", [newest_checkpoint, best_checkpoint])
 @pytest.mark.parametrize(
     ("there", "step", "best"),
-    [
-        ((1, 2), 3, None),
-        ((1, 2), 3, 3),
-        ((1, 2), 3, 1),
-        ((1, 2, 3), 3, 3),
-        ((1, 2, 3), 2, 1),
-        ((5,), 5, None),
-    ],
+    cases(__file__, "a_writer_that_stops_anywhere_is_not_told_as_damage_1"),
     ids=["next", "best", "keeps the best", "again", "after a rollback", "the only one again"],
 )
 def test_a_writer_that_stops_anywhere_is_not_told_as_damage(
