@@ -86,3 +86,12 @@ def test_short_forms():
 def test_notes_are_no_part_of_a_value():
     assert Aside("here") == Aside("there")
     assert Aside("here") != "here"
+
+
+@pytest.mark.parametrize("key", ["data.balance", "checkpoint.snapshots"])
+def test_false_is_written_as_if_it_were_not_there(key):
+    section, name = key.split(".")
+    for value, kept in (("false", None), ("null", None), ("true", True)):
+        changes = [f"{key}={value}", "schedule=cosine"]
+        written = load_config("lenet.yaml", changes).config.model_dump()
+        assert written[section].get(name) is kept

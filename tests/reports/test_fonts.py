@@ -23,7 +23,7 @@ def test_most_alphabets_are_drawn(caplog):
 
 
 def test_a_name_that_the_font_lacks_becomes_a_number_and_is_told_once(caplog):
-    names = ("plain", "\N{CJK UNIFIED IDEOGRAPH-732B}", "x\x1b[2J", "a rather long name")
+    names = ("plain", "a \N{CJK UNIFIED IDEOGRAPH-732B}", "x\x1b[2J", "a rather long name")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert fonts.drawable(names, 10) == ["plain", "class 1", "x\\x1b[2J", "a rather …"]
