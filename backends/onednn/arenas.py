@@ -167,6 +167,11 @@ def flats(store: Store, members: Sequence[int], *families: Sequence[Tensor]) -> 
     return tuple(store.flat([family[i] for i in members]) for family in families)
 
 
+def by_stretch(store: Store, *families: Sequence[Tensor]) -> list[tuple[Memory, ...]]:
+    """Of each stretch ``flats`` of all families."""
+    return [flats(store, members, *families) for members in stretches(store, *families)]
+
+
 def planned_layouts(
     graph: Graph, choices: Mapping[str, str], activations: str = "float32"
 ) -> dict[Tensor, Descriptor]:

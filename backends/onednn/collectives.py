@@ -18,11 +18,10 @@ from ...graph.ops import (
     GatherRowsBackward,
     JoinNorms,
     KeepMetrics,
-    SkipParts,
 )
 from ..base import Array, BoundCall
 from ..collectives import added_in_pairs, joined
-from .arenas import flats, stretches
+from .arenas import by_stretch
 from .bind import Binder, binds
 from .primitive import Step
 
@@ -42,9 +41,8 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
             b.home(tensor)
         return
     ranks = joined(op.ranks)
-    for members in stretches(b.store, op.values):
-        values = flats(b.store, members, op.values)[0].array()
-        _together(b, op, values, ranks.sum, ranks.calls["sum"])
+    for (values,) in by_stretch(b.store, op.values):
+        _together(b, op, values.array(), ranks.sum, ranks.calls["sum"])
 
 
 @binds(AllGather)
@@ -54,16 +52,6 @@ def all_gather(b: Binder, op: AllGather) -> None:
     if op.ranks > 1:
         ranks = joined(op.ranks)
         _together(b, op, rows, ranks.gather, ranks.calls["gather"])
-
-
-@binds(SkipParts)
-def skip_parts(b: Binder, op: SkipParts) -> None:
-    step = b.array(op.step)
-
-    def run() -> None:
-        step[0] += op.parts
-
-    b.host(op, run, "add")
 
 
 @binds(KeepMetrics)
@@ -88,10 +76,15 @@ def add_metrics(b: Binder, op: AddMetrics) -> None:
     b.host(op, run, "add")
 
 
+def ends(b: Binder, op: Exchange) -> tuple[Array, Array]:
+    """The arrays of both tensors, row-major."""
+    (x,), (y,) = op.reads(), op.writes()
+    return b.plain(x).array(x.shape), b.output(y).array(y.shape)
+
+
 def _ends(b: Binder, op: Exchange) -> tuple[Array, Array, bool]:
     """The arrays of both tensors, and whether ranks exchange anything: else y is bound here."""
-    (x,), (y,) = op.reads(), op.writes()
-    source, target = b.plain(x).array(x.shape), b.output(y).array(y.shape)
+    source, target = ends(b, op)
     if op.ranks == 1:
         b.host(op, lambda: np.copyto(target, source), "copyto")
     elif op.silent:
@@ -99,7 +92,7 @@ def _ends(b: Binder, op: Exchange) -> tuple[Array, Array, bool]:
     return source, target, op.ranks > 1 and not op.silent
 
 
-def _sent(b: Binder, op: Exchange, run: Callable[[], None], values: int, does: str) -> None:
+def sent(b: Binder, op: Exchange, run: Callable[[], None], values: int, does: str) -> None:
     """Append what ranks do together, with the copies around it."""
     shown = {"values": f"{values} float32", "ranks": str(op.ranks)}
     name = joined(op.ranks).calls[does]
@@ -117,7 +110,7 @@ def gather_rows(b: Binder, op: GatherRows) -> None:
         y[ranks.rank * each :][:each] = x
         ranks.gather(y)
 
-    _sent(b, op, run, y.size, "gather")
+    sent(b, op, run, y.size, "gather")
 
 
 @binds(GatherRowsBackward)
@@ -131,7 +124,7 @@ def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
         ranks.swap(dy, received)
         dx[...] = added_in_pairs(received)
 
-    _sent(b, op, run, dy.size, "swap")
+    sent(b, op, run, dy.size, "swap")
 
 
 @binds(ExchangeUnitsBackward)
@@ -154,7 +147,7 @@ def exchange_units(b: Binder, op: ExchangeUnits | ExchangeUnitsBackward) -> None
             by_ranks[...] = by_rows.swapaxes(0, 1)
             ranks.swap(by_ranks, y)
 
-    _sent(b, op, run, x.size, "swap")
+    sent(b, op, run, x.size, "swap")
 
 
 @binds(JoinNorms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...graph.ops import KeepStatistics, MoveStatistics
 from ..reference.statistics import move
 from .bind import Binder, binds
@@ -10,15 +12,10 @@ from .bind import Binder, binds
 @binds(KeepStatistics)
 def keep_statistics(b: Binder, op: KeepStatistics) -> None:
     step, rows = b.array(op.step), b.home(op.kept).array(op.kept.shape)
-    values, spans, begin = [b.plain(value).array() for value in op.values], [], 0
-    for value in values:
-        spans.append(slice(begin, begin + value.size))
-        begin += value.size
+    values = [b.plain(value).array() for value in op.values]
 
     def run() -> None:
-        row = rows[int(step[0]) % op.parts]
-        for value, span in zip(values, spans, strict=True):
-            row[span] = value
+        np.concatenate(values, out=rows[int(step[0]) % op.parts])
 
     b.host(op, run, "copyto", {"parts": str(op.parts)})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from ...common.errors import DatasetError
 from ...graph.graph import Op, Tensor
-from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, MatMul, Reshape
-from .arenas import flats, stretches
+from ...graph.ops import (
+    Advance,
+    ClipByNorm,
+    GatherBatch,
+    GlobalNorm,
+    MatMul,
+    Reshape,
+    SkipParts,
+)
+from .arenas import by_stretch
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_LINEAR, FORWARD_INFERENCE
 from .library import library
@@ -176,7 +184,7 @@ def _readers(b: Binder, tensor: Tensor) -> Iterator[Op]:
 
 @binds(GlobalNorm)
 def global_norm(b: Binder, op: GlobalNorm) -> None:
-    values = [memory.array() for memory in _flats(b, op.gradients)]
+    values = [memory.array() for (memory,) in by_stretch(b.store, op.gradients)]
     norm = b.output(op.norm).array()
 
     def run() -> None:
@@ -194,20 +202,17 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
         scale[0] = min(1.0, op.max_norm / max(float(norm[0]), 1e-30))
 
     b.host(op, choose, "minimum")
-    for part in _flats(b, op.gradients):
+    for (part,) in by_stretch(b.store, op.gradients):
         multiply(b, op, part, factor)
 
 
-def _flats(b: Binder, gradients: Sequence[Tensor]) -> list[Memory]:
-    """The stretches of the arena that gradients lie in."""
-    return [flats(b.store, members, gradients)[0] for members in stretches(b.store, gradients)]
-
-
+@binds(SkipParts)
 @binds(Advance)
-def advance(b: Binder, op: Advance) -> None:
+def advance(b: Binder, op: Advance | SkipParts) -> None:
     step = b.array(op.step)
+    count = op.parts if isinstance(op, SkipParts) else 1
 
     def run() -> None:
-        step[0] += 1
+        step[0] += count
 
     b.host(op, run, "add")

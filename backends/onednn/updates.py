@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
-from .arenas import flats, stretches
+from .arenas import by_stretch, flats, stretches
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_SQRT, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
@@ -229,10 +229,7 @@ def _only_if(b: Binder, first: int, due: list[bool]) -> None:
 @binds(Mask)
 def mask(b: Binder, op: Mask) -> None:
     """Over whole stretches; a product alone would leave -0.0."""
-    found = [
-        [memory.array() for memory in flats(b.store, members, op.values, op.masks)]
-        for members in stretches(b.store, op.values, op.masks)
-    ]
+    found = [[m.array() for m in each] for each in by_stretch(b.store, op.values, op.masks)]
 
     def run() -> None:
         for values, masks in found:
@@ -246,10 +243,7 @@ def mask(b: Binder, op: Mask) -> None:
 def accumulate(b: Binder, op: Accumulate) -> None:
     step = b.array(op.step)
     families = (op.gradients, *op.slots())
-    found = [
-        [memory.array() for memory in flats(b.store, members, *families)]
-        for members in stretches(b.store, *families)
-    ]
+    found = [[m.array() for m in each] for each in by_stretch(b.store, *families)]
     scratch = b.scratch_array((max(g.size for g, *_ in found),))
     scale = np.float32(op.scale)
 

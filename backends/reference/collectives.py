@@ -29,11 +29,6 @@ def all_gather(op: ops.AllGather, rows: Array) -> Array:
     return found
 
 
-@kernel(ops.SkipParts, "add")
-def skip_parts(op: ops.SkipParts, step: Array) -> Array:
-    return step + op.parts
-
-
 @kernel(ops.KeepMetrics, "copy")
 def keep_metrics(op: ops.KeepMetrics, step: Array, sums: Array, kept: Array) -> tuple[Array, Array]:
     found = kept.copy()

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from ...common.errors import DatasetError
-from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SkipParts
 from ..base import Array
 from .kernels import kernel
 
@@ -57,6 +57,7 @@ def clip_by_norm(op: ClipByNorm, norm: Array, gradients: Arrays) -> Arrays:
     return tuple(g * factor for g in gradients)
 
 
+@kernel(SkipParts, "add")
 @kernel(Advance, "add")
-def advance(op: Advance, step: Array) -> Array:
-    return step + 1
+def advance(op: Advance | SkipParts, step: Array) -> Array:
+    return step + (op.parts if isinstance(op, SkipParts) else 1)

@@ -189,9 +189,6 @@ class Mask(Op):
     def flops(self) -> int:
         return 2 * sum(v.size for v in self.values)
 
-    def bytes(self) -> int:
-        return 3 * sum(v.nbytes for v in self.values)
-
 
 class Accumulate(Op):
     """s = sum of scale g over the ``parts`` of a batch, added in pairs, pairs of pairs and so on.
@@ -217,11 +214,8 @@ class Accumulate(Op):
 
     def slots(self) -> tuple[tuple[Tensor, ...], ...]:
         """The sums of every level, in each one per gradient."""
-        count = len(self.sums)
-        return tuple((*self.sums, *self.pending)[i : i + count] for i in self._begins(count))
-
-    def _begins(self, count: int) -> range:
-        return range(0, count * self.levels(self.parts), max(count, 1))
+        every, count = (*self.sums, *self.pending), len(self.sums)
+        return tuple(every[i * count :][:count] for i in range(self.levels(self.parts)))
 
     def place(self, step: int) -> tuple[int, int]:
         """How many sums wait before this part, and how many of them it ends."""
