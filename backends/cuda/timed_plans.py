@@ -12,10 +12,9 @@ from itertools import zip_longest
 from ...common.errors import CudnnError, LibraryError
 from ...common.records import dataclass
 from ..base import Options
-from .binding.at_once import AT_END
+from .binding.choices import AtEnd, Through, parsed
 from .executable import CudaExecutable
 from .failures import failed
-from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import best_first
 from .libraries.conv_plans import WORKSPACE_LIMIT
@@ -95,7 +94,7 @@ def _of_trial(
         end += (begin + budget - end) / (len(binders) - turn)
         variants = {name: _made(makers) for name, makers in binder.variants.items()}
         moving = {} if rivals is None else binder.at_once
-        at_once = {name: _made([(AT_END, make)]) for name, make in moving.items()}
+        at_once = {name: _made([(AtEnd.mark, make)]) for name, make in moving.items()}
         # Other processes compile while the device is timed.
         every = (*variants.values(), *at_once.values())
         compiling = begun([each for made in every for _, each in made])
@@ -147,7 +146,7 @@ def _of_trial(
                 if not candidates.sums:
                     other += spared
                 choice = f"{mark}{candidates.choice(other_index)}"
-                if mark.startswith(POOLED):
+                if isinstance(parsed(name, choice), Through):
                     pooled[name] = min(pooled.get(name, (other, choice)), (other, choice))
                 elif other < GAIN * seconds:
                     plans[name], seconds = choice, other
@@ -169,9 +168,13 @@ def _add_rivals(
     """Of a choice those nearly as fast as what is taken, which take as much of their neighbours."""
     if rivals is None:
         return
+
+    def through(choice: str) -> bool:
+        return bool(choice) and isinstance(parsed(name, choice), Through)
+
     found = rivals.setdefault(name, [])
     for each in sorted(ranked, key=lambda each: each.seconds):
-        alike = each.choice.startswith(POOLED) == taken.startswith(POOLED)
+        alike = through(each.choice) == through(taken)
         near = each.choice != taken and each.seconds < RIVAL * seconds
         if len(found) < MOST_RIVALS and alike and near and each.verified():
             found.append(each.choice)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from ....graph.graph import Graph
 from ....graph.ops import MatMul, SgdUpdate
 from ..libraries.layout import ceil_div
+from .choices import AtEnd, parsed
 from .ending import follows
 
-# What the choice of such a product begins with.
-AT_END = "e"
 _NAMED = "/filter/gemm"
 
 
@@ -26,7 +25,7 @@ def follower(graph: Graph, op: MatMul) -> tuple[SgdUpdate, int] | None:
 
 def is_at_end(name: str, choice: str) -> bool:
     """Whether it is the choice of a product in the update's launch."""
-    return name.endswith(_NAMED) and choice.startswith(AT_END)
+    return name.endswith(_NAMED) and isinstance(parsed(name, choice), AtEnd)
 
 
 def without_ends(choices: Mapping[str, str], like: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from ..libraries.overlap import available
 from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .buffer import Buffer
+from .choices import Choice, parsed
 from .decisions import Decisions, Operations, Together
 from .early_sums import early_sums
 from .element_types import bf16_tensors
@@ -191,6 +192,14 @@ class Binder(LaunchList):
     def choice(self, op: Op, kind: str) -> str:
         """The name of an operation's plan among the choices: plans depend on the batch size."""
         return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
+
+    def chosen(self, name: str) -> Choice | None:
+        """What is chosen under a name, if anything. Raises ChoiceError if it is no choice."""
+        return parsed(name, self.choices[name]) if name in self.choices else None
+
+    def offer(self, name: str, kind: type[Choice], make: Callable[[], Candidates]) -> None:
+        """Let a search also try candidates whose choices are of this kind."""
+        self.variants[name].append((kind.mark, make))
 
     def in_training(self, op: Op, kind: str) -> str:
         """The choice of the same layer in the first section that trains, for one that does not:

@@ -69,14 +69,14 @@ class DenseCandidates(Compiled, Generic[TilingT]):
 
     tiling: type[TilingT]
 
-    def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None) -> None:
+    def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: Sequence[int] | None) -> None:
         self._b, self._op, self._ends = b, op, ends
         self.stream = b.stream.cuda
         a, right, c = (end.layout for end in ends)
         self._geometry = DenseGeometry.of(a, right, c, op.transpose_a, op.transpose_b)
         self._named = None
         if chosen is not None:
-            self._named = self.tiling.named(self._geometry, [*map(int, chosen.split("-"))])
+            self._named = self.tiling.named(self._geometry, chosen)
 
     @abstractmethod
     def _promising(self) -> Sequence[TilingT]: ...

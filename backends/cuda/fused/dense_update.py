@@ -52,7 +52,9 @@ class DenseUpdate(DenseCandidates[UpdateTiling]):
 
     file, tiling = NAME, UpdateTiling
 
-    def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
+    def __init__(
+        self, b: Binder, op: MatMul, ends: Ends, chosen: Sequence[int] | None = None
+    ) -> None:
         following = follower(b.graph, op)
         if following is None or not may_update(b, op, ends):
             raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")

@@ -20,8 +20,6 @@ from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32
 from ..libraries.layout import BFLOAT, Layout, ceil_div, padded
 from .pattern import defines, single
 
-# What a choice begins with where this kernel runs instead of a plan of cuDNN.
-DIRECT = "d"
 FILE, NAME = "direct_conv.cu", "direct_conv"
 # The same on tensor cores, and the sums of a bias's gradient.
 TENSOR_FILE, TENSOR_NAME, SUMS_NAME = "tensor_direct.cu", "tensor_direct_conv", "tensor_direct_sums"

@@ -19,6 +19,7 @@ from ....graph.ops import (
 from ...known import Kind
 from ..binding.bind import Arithmetic, Binder
 from ..binding.buffer import Buffer
+from ..binding.choices import Choice, Through, Tiled, Warpgroups, WarpgroupsThrough
 from ..binding.decisions import Maxima, Spread
 from ..binding.wide import kind_of
 from ..libraries.candidates import Candidates, Compiled
@@ -32,13 +33,6 @@ from .pattern import defines, normed
 from .tilings import AnyTiling, Geometry, fits
 from .warpgroup_tilings import WarpgroupTiling, serves, warpgroup_tilings
 
-# What a choice begins with where these kernels run instead of a plan of cuDNN.
-TENSOR = "t"
-# The same for one that has the max-pool beside it, or the activation's gradient in front of it, in
-# the same kernel.
-POOLED = "p"
-# Where products of warpgroups do it, behind POOLED if both are so.
-WARPGROUPS = "w"
 CONV, WARPGROUP_CONV = "tensor_conv", "warpgroup_conv"
 # What a kernel with neither in it is compiled with.
 ALONE = {"POOL": 0, "FROM_POOL": 0, "STRIDED": 0, "POOLED": 0, "SLOPE": -1}
@@ -102,7 +96,7 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         op: Convolution,
         ends: Mapping[str, Buffer],
         kind: Kind,
-        chosen: str | None = None,
+        chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
     ) -> None:
         self._spread = spread
@@ -162,17 +156,16 @@ class TensorCores(Compiled, Generic[AnyTiling]):
         _, gradient, maxima, mask = self._spread
         return gradient, None if maxima is None else maxima.places, mask
 
-    def _named(self, chosen: str) -> AnyTiling:
+    def _named(self, chosen: Sequence[int]) -> AnyTiling:
         """The tiling that the choices name. Raises ValueError if it is none."""
-        values = [int(part) for part in chosen.split("-")]
         try:
-            found = self._tiling(values)
+            found = self._tiling(chosen)
             known = fits(found, self._processors)
         except (TypeError, ZeroDivisionError):
             known = False
         if not known:
-            label = self._op.label()
-            raise ValueError(f"{self.file}, {label}: the tuning's tiling {chosen} is unknown")
+            shown = f"tiling {'-'.join(map(str, chosen))} is unknown"
+            raise ValueError(f"{self.file}, {self._op.label()}: the tuning's {shown}")
         return found
 
     def _fixed(self, index: int, **others: int) -> Defines:
@@ -238,7 +231,7 @@ class _Conv(TensorCores[AnyTiling]):
         op: Conv2d | Conv2dBackwardData,
         ends: Mapping[str, Buffer],
         kind: Kind,
-        chosen: str | None = None,
+        chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
         behind: tuple[Pool2d, Buffer, Maxima] | None = None,
     ) -> None:
@@ -363,25 +356,25 @@ def large(ends: Mapping[str, Buffer]) -> bool:
 
 
 class Way(NamedTuple):
-    """A kernel's candidates, and what choices of them begin with: alone, and with a max-pool, or
+    """A kernel's candidates, and the kinds of choices of them: alone, and with a max-pool, or
     another gradient, in its kernel. ``slopes``: whether that may be an activation's."""
 
-    alone: str
-    pooled: str
+    alone: type[Choice]
+    pooled: type[Choice]
     make: Callable[..., Candidates]
     slopes: bool = True
 
 
 def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]) -> list[Way]:
     """Those for a convolution that ``takes`` lets pass."""
-    found = [Way(TENSOR, POOLED, TensorConv)]
+    found = [Way(Tiled, Through, TensorConv)]
     x, y = (ends[name].layout for name in ("x", "y"))
     source = x if isinstance(op, Conv2d) else y
     # Chunks are counted in 32 bits there.
     counted = max(x.size, y.size) // 8 < MOST_INDEX
     has = counted and b.stream.processors.warpgroups
     if has and large(ends) and serves(x.dtype, source.columns, op.window.kernel):
-        found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupConv))
+        found.append(Way(Warpgroups, WarpgroupsThrough, WarpgroupConv))
     return found
 
 
@@ -389,15 +382,11 @@ def conv_of(
     b: Binder,
     op: Conv2d | Conv2dBackwardData,
     ends: Mapping[str, Buffer],
-    chosen: str,
+    chosen: Choice,
     spread: Spread | None = None,
     behind: tuple[Pool2d, Buffer, Maxima] | None = None,
 ) -> Convolving:
-    """What a choice names, which begins with WARPGROUPS for the one of these.
-
-    Raises ValueError for a choice that cannot be had.
-    """
+    """What is chosen. Raises ValueError where that cannot be had."""
     kind: Kind = "forward" if isinstance(op, Conv2d) else "data"
-    if chosen.startswith(WARPGROUPS):
-        return WarpgroupConv(b, op, ends, kind, chosen.removeprefix(WARPGROUPS), spread, behind)
-    return TensorConv(b, op, ends, kind, chosen, spread, behind)
+    make = WarpgroupConv if isinstance(chosen, Warpgroups | WarpgroupsThrough) else TensorConv
+    return make(b, op, ends, kind, chosen.numbers, spread, behind)

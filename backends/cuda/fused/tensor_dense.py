@@ -28,7 +28,9 @@ class TensorDense(DenseCandidates[DenseTiling]):
 
     file, tiling = NAME, DenseTiling
 
-    def __init__(self, b: Binder, op: MatMul, ends: Ends, chosen: str | None = None) -> None:
+    def __init__(
+        self, b: Binder, op: MatMul, ends: Ends, chosen: Sequence[int] | None = None
+    ) -> None:
         if chosen is not None and not takes(op, ends, b.arithmetic):
             raise ValueError(f"{NAME}, {op.label()}: the tuning's kernel does not take it")
         super().__init__(b, op, ends, chosen)

@@ -8,15 +8,13 @@ from typing import Any
 from ....graph.ops import ActivationBackward, Conv2dBackwardFilter
 from ..binding.bind import Binder
 from ..binding.buffer import Buffer
+from ..binding.choices import Choice, Through, Tiled, Warpgroups, WarpgroupsThrough
 from ..binding.decisions import Spread
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cuda_api, cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
 from .tensor_conv import (
     CANDIDATES,
-    POOLED,
-    TENSOR,
-    WARPGROUPS,
     Pointers,
     TensorCores,
     Way,
@@ -43,7 +41,7 @@ class _Filter(TensorCores[AnyTiling]):
         b: Binder,
         op: Conv2dBackwardFilter,
         ends: Mapping[str, Buffer],
-        chosen: str | None = None,
+        chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
     ) -> None:
         # A max-pool's kernel that has summed it may be left out.
@@ -137,9 +135,9 @@ Summing = TensorFilter | WarpgroupFilter
 
 def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[Way]:
     """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
-    found, x = [Way(TENSOR, POOLED, TensorFilter)], ends["x"].layout
+    found, x = [Way(Tiled, Through, TensorFilter)], ends["x"].layout
     if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
-        found.append(Way(WARPGROUPS, POOLED + WARPGROUPS, WarpgroupFilter, slopes=False))
+        found.append(Way(Warpgroups, WarpgroupsThrough, WarpgroupFilter, slopes=False))
     return found
 
 
@@ -147,13 +145,9 @@ def filter_of(
     b: Binder,
     op: Conv2dBackwardFilter,
     ends: Mapping[str, Buffer],
-    chosen: str,
+    chosen: Choice,
     spread: Spread | None = None,
 ) -> Summing:
-    """What a choice names, which begins with WARPGROUPS for the one of these.
-
-    Raises ValueError for a choice that cannot be had.
-    """
-    if chosen.startswith(WARPGROUPS):
-        return WarpgroupFilter(b, op, ends, chosen.removeprefix(WARPGROUPS), spread)
-    return TensorFilter(b, op, ends, chosen, spread)
+    """What is chosen. Raises ValueError where that cannot be had."""
+    make = WarpgroupFilter if isinstance(chosen, Warpgroups | WarpgroupsThrough) else TensorFilter
+    return make(b, op, ends, chosen.numbers, spread)

@@ -15,20 +15,25 @@ from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool
 from ...known import Kind
 from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.buffer import Buffer
+from ..binding.choices import (
+    AsForward,
+    Bare,
+    Choice,
+    Counted,
+    Direct,
+    Through,
+    Tiled,
+    Warpgroups,
+    parsed,
+    plan_of,
+)
 from ..binding.decisions import Ending, Rotated, Together
 from ..binding.layouts import FEWEST_CHANNELS
 from ..fused import tensor_conv
-from ..fused.direct_conv import DIRECT, DirectConv, takes
+from ..fused.direct_conv import DirectConv, takes
 from ..fused.pattern import halves
 from ..fused.strided import strided
-from ..fused.tensor_conv import (
-    POOLED,
-    TENSOR,
-    WARPGROUPS,
-    Convolving,
-    TensorConv,
-    conv_of,
-)
+from ..fused.tensor_conv import Convolving, TensorConv, conv_of
 from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways, sloped
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
@@ -38,10 +43,6 @@ from ..libraries.timing import captured_seconds
 from .linear import column_sums, finish
 from .pool import indexed, kept
 
-# What a choice of plan begins with where the data gradient runs as a forward convolution.
-AS_FORWARD = "f"
-# The same where a forward convolution leaves bias and ReLU to the max-pool behind it.
-BARE = "b"
 # TURNED of elementwise.cu: filters and channels of which a block rotates one tap.
 TURNED = 32
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
@@ -98,49 +99,51 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     was not timed, where they say so of the layer in training.
     """
     key = b.choice(op, "forward")
-    chosen, trained = b.choices.get(key, ""), b.in_training(op, "forward")
-    if not chosen and trained.startswith((DIRECT, TENSOR, WARPGROUPS, POOLED)):
+    chosen, text = b.chosen(key), b.in_training(op, "forward")
+    if chosen is None and text:
         try:
-            return _conv2d(b, op, key, trained)
+            trained = parsed(key, text)
+            if isinstance(trained, Direct | Tiled | Warpgroups | Through):
+                return _conv2d(b, op, key, trained)
         except ValueError:
             # The table is of another device: here the default does.
             pass
     return _conv2d(b, op, key, chosen)
 
 
-def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
+def _conv2d(b: Binder, op: Conv2d, key: str, chosen: Choice | None) -> None:
     relu = op.activation == "relu"
     x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
     layout = _picture(b, op, op.y)
     pool = _pool_behind(b, op, layout)
-    if chosen.startswith(POOLED) and pool is not None:
+    if isinstance(chosen, Through) and pool is not None:
         return _pooled(b, op, {"x": x, "w": w, "y": Buffer(None, layout)}, pool, chosen).add()
     if b.arithmetic.fusion and takes(op, layout):
         direct = DirectConv(b, op, x, w, layout)
-        b.variants[key].append((DIRECT, lambda: direct))
-        if chosen.startswith(DIRECT):
-            direct.choose(int(chosen.removeprefix(DIRECT)))
+        b.offer(key, Direct, lambda: direct)
+        if isinstance(chosen, Direct):
+            direct.choose(chosen.number)
             return direct.add()
     y = b.output(op.y, layout)
     bare = {"x": x, "w": w, "y": y}
     if tensor_conv.takes(op, bare, b.arithmetic):
-        if chosen.startswith((TENSOR, WARPGROUPS)):
-            return conv_of(b, op, bare, chosen.removeprefix(TENSOR)).add()
+        if isinstance(chosen, Tiled | Warpgroups):
+            return conv_of(b, op, bare, chosen).add()
         ways = tensor_conv.ways(b, op, bare)
         for way in ways:
-            b.variants[key].append((way.alone, partial(way.make, b, op, bare, "forward")))
+            b.offer(key, way.alone, partial(way.make, b, op, bare, "forward"))
         if pool is not None and halves(pool):
             for way in ways:
                 through = partial(_with_pool, b, op, bare, pool, way.make)
-                b.variants[key].append((way.pooled, through))
+                b.offer(key, way.pooled, through)
             b.together.append(Together((key,), partial(b.seconds_of, pool)))
     if (op.bias is not None or relu) and pool is not None:
         alone = partial(_bound, b, "forward", op.window, bare)
-        b.variants[key].append((BARE, alone))
-        if chosen.startswith(BARE):
+        b.offer(key, Bare, alone)
+        if isinstance(chosen, Bare):
             bias = None if op.bias is None else b.home(op.bias).array
             b.decisions.endings[op.y] = Ending(bias, relu)
-            return _launch(b, op, alone(), bare, key, chosen.removeprefix(BARE))
+            return _launch(b, op, alone(), bare, key, chosen)
     ends = dict(bare)
     if op.bias is not None:
         shape = (1, y.layout.columns, 1, 1)
@@ -159,13 +162,13 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: str) -> None:
 
 
 def _pooled(
-    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: str
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: Choice
 ) -> Convolving:
     """Forward with the max-pool behind it. Raises ValueError for a choice that cannot be had."""
     if not (tensor_conv.takes(op, ends, b.arithmetic) and halves(pool)):
         raise ValueError(f"{op.label()}: the tuning's max-pool in one kernel with it cannot be had")
     behind = (pool, *kept(b, pool, ends["y"].layout))
-    return conv_of(b, op, ends, chosen.removeprefix(POOLED), behind=behind)
+    return conv_of(b, op, ends, chosen, behind=behind)
 
 
 def _with_pool(
@@ -184,7 +187,7 @@ def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> 
 def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     """Filters turned by half a circle, inputs and outputs exchanged, for a gradient that is
     computed as a forward convolution: they depend on no other operation of the step."""
-    if not b.choices.get(b.choice(op, "data"), "").startswith(AS_FORWARD):
+    if not isinstance(b.chosen(b.choice(op, "data")), AsForward):
         return
     w = _filters(b, op)
     turned = _turned(b, w)
@@ -225,42 +228,41 @@ def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
 @binds(Conv2dBackwardData)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     key = b.choice(op, "data")
-    chosen = b.choices.get(key, "")
-    forward = chosen.startswith(AS_FORWARD)
-    if forward:
+    chosen = b.chosen(key)
+    if isinstance(chosen, AsForward):
         turned, mark = b.decisions.rotated[op.w]
         if mark is not None:
             b.wait_for_mark(mark)
     w, spread = _filters(b, op), b.decisions.spreads.get(op.dy)
     dx = b.output(op.dx, _picture(b, op, op.dx))
-    if spread is not None and chosen.startswith(POOLED):
+    if spread is not None and isinstance(chosen, Through):
         ends = {"y": Buffer(None, _picture(b, op, op.dy)), "w": w, "x": dx}
-        return conv_of(b, op, ends, chosen.removeprefix(POOLED), spread).add()
+        return conv_of(b, op, ends, chosen, spread).add()
     dy = b.want(op.dy, _picture(b, op, op.dy))
-    if forward:
+    if isinstance(chosen, AsForward):
         ends = {"x": dy, "w": turned, "y": dx}
-        return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen.removeprefix(AS_FORWARD))
+        return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen)
     ends = {"y": dy, "w": w, "x": dx}
     if tensor_conv.takes(op, ends, b.arithmetic):
-        if chosen.startswith((TENSOR, WARPGROUPS)):
-            return conv_of(b, op, ends, chosen.removeprefix(TENSOR)).add()
+        if isinstance(chosen, Tiled | Warpgroups):
+            return conv_of(b, op, ends, chosen).add()
         for way in tensor_conv.ways(b, op, ends):
-            b.variants[key].append((way.alone, partial(way.make, b, op, ends, "data")))
+            b.offer(key, way.alone, partial(way.make, b, op, ends, "data"))
             if spread is not None:
                 through = partial(way.make, b, op, ends, "data", None, spread)
-                b.variants[key].append((way.pooled, through))
+                b.offer(key, way.pooled, through)
     wide = strided(b, op, ends)
     if wide is not None:
         make = partial(TensorConv, b, op, wide[0], "data", spread=wide[1])
-        if chosen.startswith(TENSOR):
-            return make(chosen=chosen.removeprefix(TENSOR)).add()
-        b.variants[key].append((TENSOR, make))
+        if isinstance(chosen, Tiled):
+            return make(chosen=chosen.numbers).add()
+        b.offer(key, Tiled, make)
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
             return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(b, w)), "y": dx})
 
-        b.variants[key].append((AS_FORWARD, other))
+        b.offer(key, AsForward, other)
     return _launch(b, op, _bound(b, "data", op.window, ends), ends, key)
 
 
@@ -269,27 +271,27 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     """cudnnBackendExecute, and the sum of the bias's gradient; or a kernel of ours for both."""
     planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
     x, key = b.want(op.x, _picture(b, op, op.x)), b.choice(op, "filter")
-    chosen = b.choices.get(key, "")
+    chosen = b.chosen(key)
     dw, spread = b.output(op.dw, planned), b.decisions.spreads.get(op.dy)
-    if spread is not None and chosen.startswith(POOLED):
+    if spread is not None and isinstance(chosen, Through):
         ends = {"x": x, "y": Buffer(None, _picture(b, op, op.dy)), "w": dw}
-        return filter_of(b, op, ends, chosen.removeprefix(POOLED), spread).add(op)
+        return filter_of(b, op, ends, chosen, spread).add(op)
     dy = b.want(op.dy, _picture(b, op, op.dy))
     own = {"x": x, "y": dy, "w": dw}
     if tensor_conv.takes(op, own, b.arithmetic):
-        if chosen.startswith((TENSOR, WARPGROUPS)):
-            return filter_of(b, op, own, chosen.removeprefix(TENSOR)).add(op)
+        if isinstance(chosen, Tiled | Warpgroups):
+            return filter_of(b, op, own, chosen).add(op)
         for way in filter_ways(b, own):
-            b.variants[key].append((way.alone, partial(way.make, b, op, own)))
+            b.offer(key, way.alone, partial(way.make, b, op, own))
             if spread is not None and (way.slopes or not sloped(spread)):
                 through = partial(way.make, b, op, own, None, spread)
-                b.variants[key].append((way.pooled, through))
+                b.offer(key, way.pooled, through)
     wide = strided(b, op, own)
     if wide is not None:
         make = partial(TensorFilter, b, op, wide[0], spread=wide[1])
-        if chosen.startswith(TENSOR):
-            return make(chosen=chosen.removeprefix(TENSOR)).add(op)
-        b.variants[key].append((TENSOR, make))
+        if isinstance(chosen, Tiled):
+            return make(chosen=chosen.numbers).add(op)
+        b.offer(key, Tiled, make)
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
@@ -340,11 +342,11 @@ def _launch(
     graph: ConvGraph,
     ends: Mapping[str, Buffer],
     key: str,
-    chosen: str | None = None,
+    chosen: Counted | None = None,
 ) -> None:
     """Choose a plan, by default that of the choices, and append its launch."""
-    chosen = b.choices.get(key) if chosen is None else chosen
-    graph.choose(None if chosen is None else int(chosen), b.in_training(op, "forward/plan"))
+    plan = chosen or plan_of(key, b.chosen(key))
+    graph.choose(None if plan is None else plan.number, b.in_training(op, "forward/plan"))
     b.convolutions[key] = graph
     pointers = {name: end.pointer for name, end in ends.items()}
     b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))

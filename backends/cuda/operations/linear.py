@@ -7,14 +7,12 @@ from functools import partial
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
-from ...compiling import ChoiceError
-from ..binding.at_once import AT_END
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
+from ..binding.choices import AtEnd, Plan, Tiled, plan_of
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
 from ..fused.dense_candidates import Ends, takes
 from ..fused.dense_update import DenseUpdate, may_update
-from ..fused.tensor_conv import TENSOR
 from ..fused.tensor_dense import TensorDense
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
@@ -40,18 +38,18 @@ def matmul(b: Binder, op: MatMul) -> None:
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     key = b.choice(op, _role(op))
-    chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
-    if chosen.startswith(AT_END):
-        DenseUpdate(b, op, (a, right, c), chosen.removeprefix(AT_END)).leave_to_update()
-    elif chosen.startswith(TENSOR):
-        TensorDense(b, op, (a, right, c), chosen.removeprefix(TENSOR)).add()
+    chosen = b.chosen(f"{key}/gemm") if b.arithmetic.fusion else None
+    if isinstance(chosen, AtEnd):
+        DenseUpdate(b, op, (a, right, c), chosen.numbers).leave_to_update()
+    elif isinstance(chosen, Tiled):
+        TensorDense(b, op, (a, right, c), chosen.numbers).add()
     else:
-        _by_cublas(b, op, (a, right, c), key, chosen)
+        _by_cublas(b, op, (a, right, c), key, plan_of(f"{key}/gemm", chosen))
     if op.bias_grad is not None and op not in b.decisions.summed:
         column_sums(b, op, op.a, op.bias_grad)
 
 
-def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None:
+def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: Plan | None) -> None:
     """The product by an algorithm of cublasLt's, or cuBLAS's own choice, and what follows."""
     a, right, c = ends
     a_layout, b_layout, c_layout = (end.layout for end in ends)
@@ -71,15 +69,13 @@ def _by_cublas(b: Binder, op: MatMul, ends: Ends, key: str, chosen: str) -> None
     b.products[key] = b.keep(result)
     offered = takes(op, ends, b.arithmetic)
     if offered:
-        b.variants[f"{key}/gemm"].append((TENSOR, partial(TensorDense, b, op, ends)))
+        b.offer(f"{key}/gemm", Tiled, partial(TensorDense, b, op, ends))
     if may_update(b, op, ends):
         b.at_once[f"{key}/gemm"] = partial(DenseUpdate, b, op, ends)
-    if chosen:
-        if not chosen.isdecimal():
-            raise ChoiceError(f"{chosen!a} for '{key}/gemm'")
-        launch = result.launch(int(chosen))
+    if chosen is not None:
+        launch = result.launch(chosen.number)
         details = product.shown() | {"operands": a.layout.dtype}
-        b.add(op, "cublasLt", "cublasLtMatmul", launch, details, f"algorithm {chosen}")
+        b.add(op, "cublasLt", "cublasLtMatmul", launch, details, f"algorithm {chosen.text}")
     elif a.dtype == BFLOAT:
         launch = partial(cublas.gemm_ex, product, BFLOAT, c_layout.dtype)
         b.add(op, "cuBLAS", "cublasGemmEx", launch, product.shown() | {"operands": BFLOAT})

@@ -9,10 +9,10 @@ from ....graph import ops
 from ....graph.graph import Tensor
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
+from ..binding.choices import Through
 from ..binding.decisions import Spread, Together
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
 from ..fused.pattern import single
-from ..fused.tensor_conv import POOLED
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
@@ -121,7 +121,7 @@ def _left_to_filters(b: Binder, op: ops.ActivationBackward, value: Buffer, dy: B
     b.decisions.spreads[op.dx] = Spread(op, dy, None, value)
     key = b.choice(reader, "filter")
     b.together.append(Together((key,), partial(b.seconds_of, op)))
-    return b.choices.get(key, "").startswith(POOLED)
+    return isinstance(b.chosen(key), Through)
 
 
 @binds(ops.Reshape)

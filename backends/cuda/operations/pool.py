@@ -16,8 +16,8 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
+from ..binding.choices import Through
 from ..binding.decisions import Ending, Maxima, Spread, Together
-from ..fused.tensor_conv import POOLED
 from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64, u32
 from ..libraries.layout import BFLOAT, Layout, ceil_div
 
@@ -229,7 +229,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     if disjoint and op.window.kernel == (2, 2) and layout.dtype == b.arithmetic.dtype:
         b.decisions.spreads[op.dx] = Spread(op, dy, maxima, op.y if masks else None)
         keys = _gradients(b, op)
-        if keys and all(b.choices.get(key, "").startswith(POOLED) for key in keys):
+        if keys and all(isinstance(b.chosen(key), Through) for key in keys):
             return
         b.together.append(Together(keys, partial(b.seconds_of, op)))
     # As x lies: a picture of few channels is in fours only where an operation before made it so.

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.at_once import AT_END
+from dnnstack.backends.cuda.binding.choices import AtEnd
 from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
@@ -120,7 +120,7 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
         # One dense layer's weights updated with their gradient by the update's launch.
         made = {name: make() for name, make in binder.at_once.items()}
         for name in [name for name, candidates in made.items() if candidates.plans()][:1]:
-            choices[name] = AT_END + made[name].choice(0)
+            choices[name] = AtEnd.mark + made[name].choice(0)
     executable.close()
     other, taken = bound(graphs, precision, choices)
     assert counted(graphs, precision, choices) == taken

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from dnnstack.backends.cuda.fused import tensor_conv
+from dnnstack.backends.cuda.binding.choices import Tiled
 from dnnstack.backends.cuda.libraries import compilers, driver, kept, kernels, modules, nvrtc
 from dnnstack.backends.cuda.libraries.compilers import Compilers
 from dnnstack.backends.cuda.libraries.driver import OUT_OF_MEMORY
@@ -209,10 +209,7 @@ def test_a_search_goes_on_where_a_kernel_cannot_be_compiled(chain, bound, sectio
     executable, _ = bound(sections("lenet"))
     (binder, *_) = executable.binders()
     made = next(
-        make()
-        for makers in binder.variants.values()
-        for mark, make in makers
-        if mark == tensor_conv.TENSOR
+        make() for makers in binder.variants.values() for mark, make in makers if mark == Tiled.mark
     )
     assert made.build(0)
     kernels._module.cache_clear()
