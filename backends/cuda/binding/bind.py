@@ -117,6 +117,7 @@ class Binder(LaunchList):
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
         self._pending: list[Slices] = []
+        self._in_slices: dict[Tensor, Op] = {}
 
     def bind(self) -> None:
         """Bind every operation in order; then the section wants its workspaces."""
@@ -328,6 +329,11 @@ class Binder(LaunchList):
             op, stream, target, held, address_of(source) + 4 * first, count, stride, size
         )
         self._pending.append(found)
+        self._in_slices[target] = op
+
+    def summed(self, op: Op, bias_grad: Tensor) -> bool:
+        """Whether a kernel of another operation than its own has summed a bias's gradient."""
+        return self._in_slices.get(bias_grad, op) is not op
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.held.array) for pending in self._pending}
@@ -369,7 +375,7 @@ class Binder(LaunchList):
         way: where fusion is on."""
         for op in self.graph.ops if self.arithmetic.fusion else ():
             summed, result = _sum_of_rows(op)
-            if result is not None and summed == dy and op not in self.decisions.summed:
+            if result is not None and summed == dy and not self.summed(op, result):
                 return op, result
         return None
 

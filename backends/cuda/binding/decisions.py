@@ -12,7 +12,6 @@ from ....graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ..libraries.layout import Layout
 from .buffer import Buffer
 from .ending import NextBatch, TailGradients, WeightProduct
-from .small_sums import SmallSum
 
 
 class Operations:
@@ -73,13 +72,6 @@ class Spread(NamedTuple):
         return isinstance(self.op, Conv2dBackwardData | Conv2dBackwardFilter)
 
 
-class Ending(NamedTuple):
-    """What a convolution leaves to the max-pool behind it; bias: a device array."""
-
-    bias: Any = None
-    relu: bool = False
-
-
 class Rotated(NamedTuple):
     """Filters rotated by 180 degrees; ``ready``: the event to wait for, None on the same stream."""
 
@@ -89,25 +81,20 @@ class Rotated(NamedTuple):
 
 @dataclass
 class Decisions:
-    """Of one section. ``merged``: operations whose work is done by another's kernel. ``summed``:
-    those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
+    """Of one section. ``merged``: operations whose work is done by another's kernel.
 
     ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie side by
-    side, and by an activation's, which filters' gradients alone read. ``endings``: by a
-    convolution's y. ``moments``: by a convolution's y, the slices of its sums and squares, and
-    their number. ``rotated``: by the filters. ``row_sums``: by the scores of a dense tail, (2 n,)
-    float32 on the device, from its first kernel to its second. ``slices``: the sums of a
-    convolution's filter gradient, by that. ``again``: by the input of an activation that is never
-    stored, what appends its gradient's launch. ``tail``, ``batch``, ``sum``: what the update may
-    take along, and ``weights``.
+    side, and by an activation's, which filters' gradients alone read. ``moments``: by a
+    convolution's y, the slices of its sums and squares, and their number. ``rotated``: by the
+    filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
+    first kernel to its second. ``slices``: the sums of a convolution's filter gradient, by that.
+    ``again``: by the input of an activation that is never stored, what appends its gradient's
+    launch. ``tail``, ``batch``: what the update may take along, and ``weights``.
     """
 
     merged: Operations = field(default_factory=Operations)
-    summed: Operations = field(default_factory=Operations)
-    masked: Operations = field(default_factory=Operations)
     maxima: dict[tuple[Tensor | None, Tensor | None], Maxima] = field(default_factory=dict)
     spreads: dict[Tensor, Spread] = field(default_factory=dict)
-    endings: dict[Tensor, Ending] = field(default_factory=dict)
     moments: dict[Tensor, tuple[Any, int]] = field(default_factory=dict)
     rotated: dict[Tensor, Rotated] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
@@ -116,4 +103,3 @@ class Decisions:
     weights: WeightProduct | None = None
     tail: TailGradients | None = None
     batch: NextBatch | None = None
-    sum: SmallSum | None = None

@@ -89,6 +89,10 @@ class SmallSums:
         """What the kernel of a sum does, if the operation is one and its kernel does more."""
         return next((small for small in self._found if small.op is op), None)
 
+    def before(self, op: SgdUpdate) -> SmallSum | None:
+        """The sum that may be in the launch of an update."""
+        return next((small for small in self._found if small.update is op), None)
+
     def reads(self, op: Op) -> tuple[Tensor, ...]:
         """What the kernel of an operation reads: that of a sum perhaps gradients in its place."""
         small = self.of(op)

@@ -115,14 +115,13 @@ class DirectConv(Candidates):
         b, columns = self._b, self._y.columns
         found = b.bias_gradient_of(op.dx)
         assert found is not None, "the convolution has seen that there is one"
-        owner, db = found
+        _, db = found
         blocks = min(self._units(self.plan), SUMMING_BLOCKS)
         sums = b.scratch(blocks * columns, "float32")
         ends = (*self._operands, b.want(op.dy, self._y), sums)
         given = (*ends, f32(op.alpha), self._op.x.shape[0])
         kernel, shown = (TENSOR_FILE, SUMS_NAME, self._y.dtype), {"kind": op.kind, "sums": db.name}
         b.kernel(op, kernel, (blocks,), given, shown, defines=self._defines(self.plan))
-        b.decisions.summed.add(owner)
         b.slices(op, sums, 0, blocks, columns, db, db.size)
 
     def _arguments(self, index: int) -> tuple[Any, ...]:

@@ -46,8 +46,8 @@ class _Filter(TensorCores[AnyTiling]):
     ) -> None:
         # A max-pool's kernel that has summed it may be left out.
         stored = spread is None or spread.strided
-        summed = stored and op in b.decisions.summed
-        self._bias = None if summed else op.bias_grad
+        bias = op.bias_grad
+        self._bias = None if bias and stored and b.summed(op, bias) else bias
         super().__init__(b, op, ends, "filter", chosen, spread)
         self._size = ends["w"].layout.size
         self._stride = self._size + ends["y"].layout.columns

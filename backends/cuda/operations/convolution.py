@@ -27,7 +27,7 @@ from ..binding.choices import (
     parsed,
     plan_of,
 )
-from ..binding.decisions import Ending, Rotated, Together
+from ..binding.decisions import Rotated, Together
 from ..binding.layouts import FEWEST_CHANNELS
 from ..fused import tensor_conv
 from ..fused.direct_conv import DirectConv, takes
@@ -141,8 +141,6 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: Choice | None) -> None:
         alone = partial(_bound, b, "forward", op.window, bare)
         b.offer(key, Bare, alone)
         if isinstance(chosen, Bare):
-            bias = None if op.bias is None else b.home(op.bias).array
-            b.decisions.endings[op.y] = Ending(bias, relu)
             return _launch(b, op, alone(), bare, key, chosen)
     ends = dict(bare)
     if op.bias is not None:
@@ -292,17 +290,18 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         if isinstance(chosen, Tiled):
             return make(chosen=chosen.numbers).add(op)
         b.offer(key, Tiled, make)
-    if op.window.is_lopsided:
-        x, op = _bordered(b, op, x)
+    window = op.window
+    if window.is_lopsided:
+        x, window = _bordered(b, op, x)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
     widened = b.arithmetic.dtype != FLOAT
     near = b.store.zeros(replace(dw.layout, dtype=b.arithmetic.dtype)) if widened else dw
     ends = {"x": x, "y": dy, "w": near}
-    _launch(b, op, _bound(b, "filter", op.window, ends), ends, key)
+    _launch(b, op, _bound(b, "filter", window, ends), ends, key)
     behind = len(b.steps)
     if widened:
         b.convert(near, dw, op.dw.name)
-    if op.bias_grad is not None and op not in b.decisions.summed:
+    if op.bias_grad is not None and not b.summed(op, op.bias_grad):
         column_sums(b, op, op.dy, op.bias_grad)
     if len(b.steps) > behind:
         b.tails[key] = partial(_seconds, [step.launch for step in b.steps[behind:]], b.stream.cuda)
@@ -314,10 +313,8 @@ def _seconds(launches: Sequence[Callable[[], None]], stream: Any, repeats: int) 
     return sum(captured_seconds(launch, stream, repeats) for launch in launches)
 
 
-def _bordered(
-    b: Binder, op: Conv2dBackwardFilter, x: Buffer
-) -> tuple[Buffer, Conv2dBackwardFilter]:
-    """The picture in a border of zeros, and the gradient without padding.
+def _bordered(b: Binder, op: Conv2dBackwardFilter, x: Buffer) -> tuple[Buffer, Window]:
+    """The picture in a border of zeros, and the window without padding.
 
     For a filter gradient whose padding differs between the sides cuDNN 9.19 has plans in float32
     that compute wrong sums, and looking for plans may end the process.
@@ -332,8 +329,7 @@ def _bordered(
     corner = bordered.array[top * down + left * across :]
     inner = Buffer(corner, Layout(x.layout.shape, whole.stored, whole.nhwc, dtype=whole.dtype))
     b.convert(x, inner, op.x.name)
-    window = Window(op.window.kernel, op.window.stride, dilation=op.window.dilation)
-    return bordered, replace(op, window=window)
+    return bordered, Window(op.window.kernel, op.window.stride, dilation=op.window.dilation)
 
 
 def _launch(

@@ -45,7 +45,7 @@ def matmul(b: Binder, op: MatMul) -> None:
         TensorDense(b, op, (a, right, c), chosen.numbers).add()
     else:
         _by_cublas(b, op, (a, right, c), key, plan_of(f"{key}/gemm", chosen))
-    if op.bias_grad is not None and op not in b.decisions.summed:
+    if op.bias_grad is not None and not b.summed(op, op.bias_grad):
         column_sums(b, op, op.a, op.bias_grad)
 
 
@@ -139,7 +139,7 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
 
 @binds(BiasGrad)
 def bias_grad(b: Binder, op: BiasGrad) -> None:
-    if op not in b.decisions.summed:
+    if not b.summed(op, op.db):
         column_sums(b, op, op.dy, op.db)
 
 

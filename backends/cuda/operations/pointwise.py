@@ -16,6 +16,7 @@ from ..fused.pattern import single
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
+from .pool import masked
 
 # Blocks of a kernel that also sums up its rows, by the channels of a thread: as many as an H200 has
 # at once. Each leaves a slice.
@@ -56,8 +57,8 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     stored then if nothing else reads it. No launch where the gradient of the filters before it
     takes dy itself.
     """
-    if _left_to_pool(b, op):
-        b.decisions.masked.add(op)
+    pool = single(b.graph.consumers(op.dx), ops.Pool2dBackward)
+    if pool is not None and masked(b, pool):
         return None
     if op.value in b.decisions.again:
         return b.decisions.again[op.value](op)
@@ -91,20 +92,7 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     b.kernel(
         op, kernel, (blocks,), given, shown | {"sums": db.name}, defines=(*fixed, ("EACH", each))
     )
-    b.decisions.summed.add(owner)
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
-
-
-def _left_to_pool(b: Binder, op: ops.ActivationBackward) -> bool:
-    """Whether the only reader is a max-pool's backward that masks as it goes."""
-    readers = b.graph.consumers(op.dx)
-    pool = readers[0] if len(readers) == 1 else None
-    return (
-        op.kind == "relu"
-        and isinstance(pool, ops.Pool2dBackward)
-        and pool.y == op.value
-        and (pool.x, pool.y) in b.decisions.maxima
-    )
 
 
 def _left_to_filters(b: Binder, op: ops.ActivationBackward, value: Buffer, dy: Buffer) -> bool:

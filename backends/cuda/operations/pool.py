@@ -8,6 +8,7 @@ from functools import partial
 
 from ....graph.ops import (
     ActivationBackward,
+    Conv2d,
     Conv2dBackwardData,
     Conv2dBackwardFilter,
     Pool2d,
@@ -16,8 +17,8 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.choices import Through
-from ..binding.decisions import Ending, Maxima, Spread, Together
+from ..binding.choices import Bare, Through
+from ..binding.decisions import Maxima, Spread, Together
 from ..libraries.kernels import MAX_BLOCKS, THREADS, Defines, blocks_for, i64, u32
 from ..libraries.layout import BFLOAT, Layout, ceil_div
 
@@ -164,9 +165,13 @@ def kept(b: Binder, op: Pool2d, x: Layout) -> tuple[Buffer, Maxima]:
 def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     y, (index, layout, _) = kept(b, op, x.layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
-    ending = b.decisions.endings.get(op.x, Ending())
+    # A plan that leaves them to this kernel is chosen only where the kernel serves.
+    conv = b.graph.producer(op.x)
+    bias, relu = None, False
+    if isinstance(conv, Conv2d) and isinstance(b.chosen(b.choice(conv, "forward")), Bare):
+        bias, relu = conv.bias, conv.activation == "relu"
     windows = _windows(b, op, x.layout, layout)
-    arguments = (x, y, index, outs, windows, ending.bias, ending.relu)
+    arguments = (x, y, index, outs, windows, bias, relu)
     kernel = ("max_pool.cu", "max_pool", x.dtype)
     fixed = _shape(op, x.layout, layout)
     threads = outs * x.layout.columns // dict(fixed)["EACH"]
@@ -216,18 +221,26 @@ def _gradients(b: Binder, op: Pool2dBackward) -> tuple[str, ...]:
     return tuple(b.choice(each, kinds[type(each)]) for each in readers)
 
 
+def masked(b: Binder, op: Pool2dBackward) -> ActivationBackward | None:
+    """ReLU's gradient in front of a max-pool's that the kernel of that takes along, if any."""
+    mask = b.graph.producer(op.dy)
+    if not isinstance(mask, ActivationBackward) or (op.x, op.y) not in b.decisions.maxima:
+        return None
+    alone = mask.kind == "relu" and mask.value == op.y and b.graph.consumers(op.dy) == [op]
+    return mask if alone else None
+
+
 def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way.
 
     No launch where the gradients of the convolution before it take dy themselves.
     """
     index, layout, source = maxima
-    mask = b.graph.producer(op.dy)
-    masks = isinstance(mask, ActivationBackward) and mask in b.decisions.masked
-    dy = b.want(mask.dy if isinstance(mask, ActivationBackward) and masks else op.dy, layout)
+    mask = masked(b, op)
+    dy, y = b.want(mask.dy if mask else op.dy, layout), op.y if mask else None
     disjoint = _disjoint(op)
     if disjoint and op.window.kernel == (2, 2) and layout.dtype == b.arithmetic.dtype:
-        b.decisions.spreads[op.dx] = Spread(op, dy, maxima, op.y if masks else None)
+        b.decisions.spreads[op.dx] = Spread(op, dy, maxima, y)
         keys = _gradients(b, op)
         if keys and all(isinstance(b.chosen(key), Through) for key in keys):
             return
@@ -243,10 +256,13 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     blocks = blocks_for(places, lines, MAX_BLOCKS if found is None else POOL_BLOCKS)
     sums = None if found is None else b.scratch(blocks * stored, "float32")
     windows = _windows(b, op, dx_layout, layout)
-    arguments = (dy, index, op.y if masks else None, dx, places, windows, sums)
-    shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
+    arguments = (dy, index, y, dx, places, windows, sums)
+    shown = {
+        "window": op.window,
+        "relu": mask is not None,
+        "sums": found[1].name if found else "none",
+    }
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
     b.kernel(op, ("max_pool.cu", name, dx.dtype), (blocks,), arguments, shown, defines=fixed)
     if found is not None:
-        b.decisions.summed.add(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)

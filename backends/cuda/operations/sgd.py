@@ -64,8 +64,8 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     momentum = Varying(live, lambda op: f32(op.momentum))
     rule = (b.data(op.rates), op.step, done, momentum, op.nesterov)
     update = Update((p, g, v, copy), start, (stop - start) // 4, rule, table, details)
-    small = b.decisions.sum
-    if small is None or small.update is not op:
+    small = b.store.small_sums.before(op) if b.arithmetic.fusion else None
+    if small is None:
         return _alone(b, op, live, update)
     return ranks_end(b, op, small, update, lambda: _alone(b, op, live, update))
 
