@@ -26,7 +26,7 @@ from ..libraries.runtime import address_of
 from ..libraries.timing import captured_seconds
 from .buffer import Buffer
 from .choices import Choice, parsed
-from .decisions import Decisions, Operations, Together
+from .decisions import Decisions, Together
 from .early_sums import early_sums
 from .element_types import bf16_tensors
 from .lanes import changes, only_gradients
@@ -83,7 +83,7 @@ class Binder(LaunchList):
     ) -> None:
         """``beside``: makes the stream for what ranks add up while backward goes on."""
         overlap = choices["overlap"] if "overlap" in choices and available() else ""
-        self._ops, self._beside = graph.ops, Operations()
+        self._ops, self._beside = graph.ops, set[int]()
         if beside:
             self._ops, self._beside = early_sums(graph.ops, store.small_sums)
         more = beside() if beside and self._beside else None
@@ -109,8 +109,7 @@ class Binder(LaunchList):
         # By the name of a choice: for each kernel that may run, seconds of the fastest of runs.
         self.either: dict[str, dict[str, Callable[[int], float]]] = defaultdict(dict)
         self.decisions = Decisions()
-        for op in store.small_sums.merged():
-            self.decisions.merged.add(op)
+        self.decisions.merged.update(map(id, store.small_sums.merged()))
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
         self.workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
@@ -133,7 +132,7 @@ class Binder(LaunchList):
                 self.join([0])
                 PREPARATIONS[type(op)](self, op)
         for op in self._ops:
-            if op in self.decisions.merged:
+            if id(op) in self.decisions.merged:
                 continue
             self.current = 0
             if id(op) in aside and self.lanes > 1:
@@ -142,7 +141,7 @@ class Binder(LaunchList):
             self._op = op
             if self._needs_sums(op) and not self.adds_up_itself(op):
                 self.add_up()
-            if op in self._beside:
+            if id(op) in self._beside:
                 self.current = self.lanes
             self._wait_for(op)
             KERNELS.of(op)(self, op)

@@ -14,22 +14,6 @@ from .buffer import Buffer
 from .ending import NextBatch, TailGradients, WeightProduct
 
 
-class Operations:
-    """A set of operations, each known by itself: others may be equal to it."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Op] = {}
-
-    def add(self, op: Op) -> None:
-        self._known[id(op)] = op
-
-    def __contains__(self, op: Op) -> bool:
-        return id(op) in self._known
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-
 @dataclass(frozen=True)
 class Together:
     """Convolutions that may have a max-pool, or the gradient of one or of an activation, in their
@@ -72,31 +56,23 @@ class Spread(NamedTuple):
         return isinstance(self.op, Conv2dBackwardData | Conv2dBackwardFilter)
 
 
-class Rotated(NamedTuple):
-    """Filters rotated by 180 degrees; ``ready``: the event to wait for, None on the same stream."""
-
-    filters: Buffer
-    ready: Any
-
-
 @dataclass
 class Decisions:
-    """Of one section. ``merged``: operations whose work is done by another's kernel.
+    """Of one section. ``merged``: the ids of operations whose work is done by another's kernel.
 
-    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 lie side by
-    side, and by an activation's, which filters' gradients alone read. ``moments``: by a
-    convolution's y, the slices of its sums and squares, and their number. ``rotated``: by the
-    filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
-    first kernel to its second. ``slices``: the sums of a convolution's filter gradient, by that.
-    ``again``: by the input of an activation that is never stored, what appends its gradient's
-    launch. ``tail``, ``batch``: what the update may take along, and ``weights``.
+    ``maxima``: by a max-pool's x and y. ``moments``: by a convolution's y, the slices of its sums
+    and squares, and their number. ``rotated``: by the filters, these turned by 180 degrees, and the
+    event to wait for, None on the same stream. ``row_sums``: by the scores of a dense tail, (2 n,)
+    float32 on the device, from its first kernel to its second. ``slices``: the sums of a
+    convolution's filter gradient, by that. ``again``: by the input of an activation that is never
+    stored, what appends its gradient's launch. ``tail``, ``batch``: what the update may take along,
+    and ``weights``.
     """
 
-    merged: Operations = field(default_factory=Operations)
+    merged: set[int] = field(default_factory=set)
     maxima: dict[tuple[Tensor | None, Tensor | None], Maxima] = field(default_factory=dict)
-    spreads: dict[Tensor, Spread] = field(default_factory=dict)
     moments: dict[Tensor, tuple[Any, int]] = field(default_factory=dict)
-    rotated: dict[Tensor, Rotated] = field(default_factory=dict)
+    rotated: dict[Tensor, tuple[Buffer, Any]] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
     slices: dict[Tensor, Any] = field(default_factory=dict)
     again: dict[Tensor, Callable[[Any], None]] = field(default_factory=dict)

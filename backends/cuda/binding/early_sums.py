@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 from ....graph.graph import Op
 from ....graph.ops import Accumulate, AllReduce
-from .decisions import Operations
 from .small_sums import SmallSums, share_of
 
 
-def early_sums(ops: Sequence[Op], small: SmallSums) -> tuple[list[Op], Operations]:
-    """The operations in the order in which they are to be bound, and those that run beside."""
-    beside = Operations()
+def early_sums(ops: Sequence[Op], small: SmallSums) -> tuple[list[Op], set[int]]:
+    """The operations in the order in which they are bound, and the ids of those that run beside."""
+    beside = set[int]()
     pieces = [op for op in ops if isinstance(op, AllReduce) and op.ranks > 1]
     whole = next((op for op in ops if isinstance(op, Accumulate) and op.parts == 1), None)
     if whole is None or not pieces:
@@ -30,14 +29,13 @@ def early_sums(ops: Sequence[Op], small: SmallSums) -> tuple[list[Op], Operation
         last = max(written[tensor] for tensor in own.gradients)
         alone = [piece] if small.takes(whole, piece.values) else [own, piece]
         behind.setdefault(last, []).extend(alone)
-        for op in alone:
-            beside.add(op)
+        beside.update(map(id, alone))
         for tensor in piece.values:
             del left[tensor]
     found: list[Op] = []
     for at, op in enumerate(ops):
         if op is not whole:
-            found += [op] if op not in beside else []
+            found += [op] if id(op) not in beside else []
         elif left and not small.takes(whole, left):
             found.append(share_of(whole, left))
         found += behind.get(at, ())

@@ -107,7 +107,7 @@ class DirectConv(Candidates):
     def _take_along(self, activation: Activation) -> None:
         kind, alpha = activation.kind, activation.alpha
         self._computed = replace(self._op, y=activation.y, activation=kind, activation_alpha=alpha)
-        self._b.decisions.merged.add(activation)
+        self._b.decisions.merged.add(id(activation))
         self._b.decisions.again[self._op.y] = self._add_sums
 
     def _add_sums(self, op: ActivationBackward) -> None:

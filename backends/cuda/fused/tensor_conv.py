@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 from ....graph.ops import (
     ActivationBackward,
@@ -22,7 +22,7 @@ from ..binding.buffer import Buffer
 from ..binding.choices import Choice, Through, Tiled, Warpgroups, WarpgroupsThrough
 from ..binding.decisions import Maxima, Spread
 from ..binding.wide import kind_of
-from ..libraries.candidates import Candidates, Compiled
+from ..libraries.candidates import Compiled
 from ..libraries.conv_check import is_right
 from ..libraries.kernels import Defines, Kernel, f32, i32
 from ..libraries.layout import BFLOAT
@@ -87,8 +87,12 @@ class TensorCores(Compiled, Generic[AnyTiling]):
 
     ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
     tiling that the choices name, as the only one. ``spread``: what y is computed from in the
-    kernel, if it is; then only the layout of y counts.
+    kernel, if it is; then only the layout of y counts. ``alone``, ``through``: the kinds of its
+    choices, without a neighbour in the kernel and with one.
     """
+
+    alone: type[Choice]
+    through: type[Choice]
 
     def __init__(
         self,
@@ -261,7 +265,7 @@ class _Conv(TensorCores[AnyTiling]):
         """Append the launch with the tiling taken."""
         shown = self._through()
         if self._behind is not None:
-            self._b.decisions.merged.add(self._behind[0])
+            self._b.decisions.merged.add(id(self._behind[0]))
             shown = {"with": self._behind[0].label()}
         self._added(self._arguments(self._ends), shown)
 
@@ -269,7 +273,7 @@ class _Conv(TensorCores[AnyTiling]):
 class TensorConv(_Conv[Tiling]):
     """By tensor_conv.cu; where a batch norm follows, with the sums that it begins with."""
 
-    file = CONV
+    file, alone, through = CONV, Tiled, Through
 
     @property
     def sums(self) -> bool:
@@ -332,7 +336,7 @@ class TensorConv(_Conv[Tiling]):
 class WarpgroupConv(_Conv[WarpgroupTiling]):
     """By warpgroup_conv.cu."""
 
-    file = WARPGROUP_CONV
+    file, alone, through = WARPGROUP_CONV, Warpgroups, WarpgroupsThrough
 
     def _defines(self) -> dict[str, int]:
         return super()._defines() | {"BIAS": int(getattr(self._op, "bias", None) is not None)}
@@ -355,26 +359,18 @@ def large(ends: Mapping[str, Buffer]) -> bool:
     return prod(y) * prod(w[1:]) >= LEAST_WORK
 
 
-class Way(NamedTuple):
-    """A kernel's candidates, and the kinds of choices of them: alone, and with a max-pool, or
-    another gradient, in its kernel. ``slopes``: whether that may be an activation's."""
-
-    alone: type[Choice]
-    pooled: type[Choice]
-    make: Callable[..., Candidates]
-    slopes: bool = True
-
-
-def ways(b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]) -> list[Way]:
+def ways(
+    b: Binder, op: Conv2d | Conv2dBackwardData, ends: Mapping[str, Buffer]
+) -> list[type[Convolving]]:
     """Those for a convolution that ``takes`` lets pass."""
-    found = [Way(Tiled, Through, TensorConv)]
+    found: list[type[Convolving]] = [TensorConv]
     x, y = (ends[name].layout for name in ("x", "y"))
     source = x if isinstance(op, Conv2d) else y
     # Chunks are counted in 32 bits there.
     counted = max(x.size, y.size) // 8 < MOST_INDEX
     has = counted and b.stream.processors.warpgroups
     if has and large(ends) and serves(x.dtype, source.columns, op.window.kernel):
-        found.append(Way(Warpgroups, WarpgroupsThrough, WarpgroupConv))
+        found.append(WarpgroupConv)
     return found
 
 

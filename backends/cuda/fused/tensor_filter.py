@@ -17,7 +17,6 @@ from .tensor_conv import (
     CANDIDATES,
     Pointers,
     TensorCores,
-    Way,
     large,
 )
 from .tilings import AnyTiling
@@ -34,7 +33,10 @@ def sloped(spread: Spread | None) -> bool:
 
 
 class _Filter(TensorCores[AnyTiling]):
-    """The gradient of filters and, unless another kernel sums it, of biases."""
+    """The gradient of filters and, unless another kernel sums it, of biases. ``slopes``: whether
+    it can begin in front of an activation."""
+
+    slopes = True
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class _Filter(TensorCores[AnyTiling]):
 class TensorFilter(_Filter[FilterTiling]):
     """By tensor_filter.cu."""
 
-    file = FILTER
+    file, alone, through = FILTER, Tiled, Through
 
     def _promising(self) -> tuple[FilterTiling, ...]:
         given = (self._geometry, self._n, CANDIDATES, self._processors)
@@ -119,7 +121,8 @@ class TensorFilter(_Filter[FilterTiling]):
 class WarpgroupFilter(_Filter[WarpgroupFilterTiling]):
     """By warpgroup_filter.cu."""
 
-    file = WARPGROUP_FILTER
+    file, alone, through = WARPGROUP_FILTER, Warpgroups, WarpgroupsThrough
+    slopes = False
 
     def _promising(self) -> tuple[WarpgroupFilterTiling, ...]:
         return warpgroup_filter_tilings(self._geometry, self._n, CANDIDATES, self._processors)
@@ -133,11 +136,11 @@ class WarpgroupFilter(_Filter[WarpgroupFilterTiling]):
 Summing = TensorFilter | WarpgroupFilter
 
 
-def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[Way]:
+def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[type[Summing]]:
     """Those for a gradient of filters that tensor_conv's ``takes`` lets pass."""
-    found, x = [Way(Tiled, Through, TensorFilter)], ends["x"].layout
+    found, x = list[type[Summing]]([TensorFilter]), ends["x"].layout
     if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
-        found.append(Way(Warpgroups, WarpgroupsThrough, WarpgroupFilter, slopes=False))
+        found.append(WarpgroupFilter)
     return found
 
 

@@ -13,21 +13,10 @@ from ....graph.geometry import Window
 from ....graph.graph import Tensor
 from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from ...known import Kind
+from ..binding import choices
 from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.choices import (
-    AsForward,
-    Bare,
-    Choice,
-    Counted,
-    Direct,
-    Through,
-    Tiled,
-    Warpgroups,
-    parsed,
-    plan_of,
-)
-from ..binding.decisions import Rotated, Together
+from ..binding.decisions import Together
 from ..binding.layouts import FEWEST_CHANNELS
 from ..fused import tensor_conv
 from ..fused.direct_conv import DirectConv, takes
@@ -41,6 +30,7 @@ from ..libraries.layout import FLOAT, Layout, ceil_div
 from ..libraries.operand import Operand
 from ..libraries.timing import captured_seconds
 from .linear import column_sums, finish
+from .pointwise import spread_of
 from .pool import indexed, kept
 
 # TURNED of elementwise.cu: filters and channels of which a block rotates one tap.
@@ -102,8 +92,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     chosen, text = b.chosen(key), b.in_training(op, "forward")
     if chosen is None and text:
         try:
-            trained = parsed(key, text)
-            if isinstance(trained, Direct | Tiled | Warpgroups | Through):
+            trained = choices.parsed(key, text)
+            if isinstance(
+                trained, choices.Direct | choices.Tiled | choices.Warpgroups | choices.Through
+            ):
                 return _conv2d(b, op, key, trained)
         except ValueError:
             # The table is of another device: here the default does.
@@ -111,36 +103,36 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     return _conv2d(b, op, key, chosen)
 
 
-def _conv2d(b: Binder, op: Conv2d, key: str, chosen: Choice | None) -> None:
+def _conv2d(b: Binder, op: Conv2d, key: str, chosen: choices.Choice | None) -> None:
     relu = op.activation == "relu"
     x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
     layout = _picture(b, op, op.y)
     pool = _pool_behind(b, op, layout)
-    if isinstance(chosen, Through) and pool is not None:
+    if isinstance(chosen, choices.Through) and pool is not None:
         return _pooled(b, op, {"x": x, "w": w, "y": Buffer(None, layout)}, pool, chosen).add()
     if b.arithmetic.fusion and takes(op, layout):
         direct = DirectConv(b, op, x, w, layout)
-        b.offer(key, Direct, lambda: direct)
-        if isinstance(chosen, Direct):
+        b.offer(key, choices.Direct, lambda: direct)
+        if isinstance(chosen, choices.Direct):
             direct.choose(chosen.number)
             return direct.add()
     y = b.output(op.y, layout)
     bare = {"x": x, "w": w, "y": y}
     if tensor_conv.takes(op, bare, b.arithmetic):
-        if isinstance(chosen, Tiled | Warpgroups):
+        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
             return conv_of(b, op, bare, chosen).add()
         ways = tensor_conv.ways(b, op, bare)
         for way in ways:
-            b.offer(key, way.alone, partial(way.make, b, op, bare, "forward"))
+            b.offer(key, way.alone, partial(way, b, op, bare, "forward"))
         if pool is not None and halves(pool):
             for way in ways:
-                through = partial(_with_pool, b, op, bare, pool, way.make)
-                b.offer(key, way.pooled, through)
+                through = partial(_with_pool, b, op, bare, pool, way)
+                b.offer(key, way.through, through)
             b.together.append(Together((key,), partial(b.seconds_of, pool)))
     if (op.bias is not None or relu) and pool is not None:
         alone = partial(_bound, b, "forward", op.window, bare)
-        b.offer(key, Bare, alone)
-        if isinstance(chosen, Bare):
+        b.offer(key, choices.Bare, alone)
+        if isinstance(chosen, choices.Bare):
             return _launch(b, op, alone(), bare, key, chosen)
     ends = dict(bare)
     if op.bias is not None:
@@ -160,7 +152,7 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: Choice | None) -> None:
 
 
 def _pooled(
-    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: Choice
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: choices.Choice
 ) -> Convolving:
     """Forward with the max-pool behind it. Raises ValueError for a choice that cannot be had."""
     if not (tensor_conv.takes(op, ends, b.arithmetic) and halves(pool)):
@@ -185,14 +177,14 @@ def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> 
 def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     """Filters turned by half a circle, inputs and outputs exchanged, for a gradient that is
     computed as a forward convolution: they depend on no other operation of the step."""
-    if not isinstance(b.chosen(b.choice(op, "data")), AsForward):
+    if not isinstance(b.chosen(b.choice(op, "data")), choices.AsForward):
         return
     w = _filters(b, op)
     turned = _turned(b, w)
     kernel, (outer, inner, *taps) = ("elementwise.cu", "rotate_filters", w.dtype), w.layout.stored
     grid = (ceil_div(outer, TURNED), ceil_div(inner, TURNED), prod(taps))
     b.kernel(op, kernel, grid, (w, turned, outer, inner, *taps))
-    b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.current else None)
+    b.decisions.rotated[op.w] = turned, b.mark() if b.current else None
 
 
 PREPARATIONS[Conv2dBackwardData] = rotate_filters
@@ -227,40 +219,40 @@ def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     key = b.choice(op, "data")
     chosen = b.chosen(key)
-    if isinstance(chosen, AsForward):
+    if isinstance(chosen, choices.AsForward):
         turned, mark = b.decisions.rotated[op.w]
         if mark is not None:
             b.wait_for_mark(mark)
-    w, spread = _filters(b, op), b.decisions.spreads.get(op.dy)
+    w, spread = _filters(b, op), spread_of(b, op.dy)
     dx = b.output(op.dx, _picture(b, op, op.dx))
-    if spread is not None and isinstance(chosen, Through):
+    if spread is not None and isinstance(chosen, choices.Through):
         ends = {"y": Buffer(None, _picture(b, op, op.dy)), "w": w, "x": dx}
         return conv_of(b, op, ends, chosen, spread).add()
     dy = b.want(op.dy, _picture(b, op, op.dy))
-    if isinstance(chosen, AsForward):
+    if isinstance(chosen, choices.AsForward):
         ends = {"x": dy, "w": turned, "y": dx}
         return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen)
     ends = {"y": dy, "w": w, "x": dx}
     if tensor_conv.takes(op, ends, b.arithmetic):
-        if isinstance(chosen, Tiled | Warpgroups):
+        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
             return conv_of(b, op, ends, chosen).add()
         for way in tensor_conv.ways(b, op, ends):
-            b.offer(key, way.alone, partial(way.make, b, op, ends, "data"))
+            b.offer(key, way.alone, partial(way, b, op, ends, "data"))
             if spread is not None:
-                through = partial(way.make, b, op, ends, "data", None, spread)
-                b.offer(key, way.pooled, through)
+                through = partial(way, b, op, ends, "data", None, spread)
+                b.offer(key, way.through, through)
     wide = strided(b, op, ends)
     if wide is not None:
         make = partial(TensorConv, b, op, wide[0], "data", spread=wide[1])
-        if isinstance(chosen, Tiled):
+        if isinstance(chosen, choices.Tiled):
             return make(chosen=chosen.numbers).add()
-        b.offer(key, Tiled, make)
+        b.offer(key, choices.Tiled, make)
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
             return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(b, w)), "y": dx})
 
-        b.offer(key, AsForward, other)
+        b.offer(key, choices.AsForward, other)
     return _launch(b, op, _bound(b, "data", op.window, ends), ends, key)
 
 
@@ -270,26 +262,26 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
     x, key = b.want(op.x, _picture(b, op, op.x)), b.choice(op, "filter")
     chosen = b.chosen(key)
-    dw, spread = b.output(op.dw, planned), b.decisions.spreads.get(op.dy)
-    if spread is not None and isinstance(chosen, Through):
+    dw, spread = b.output(op.dw, planned), spread_of(b, op.dy)
+    if spread is not None and isinstance(chosen, choices.Through):
         ends = {"x": x, "y": Buffer(None, _picture(b, op, op.dy)), "w": dw}
         return filter_of(b, op, ends, chosen, spread).add(op)
     dy = b.want(op.dy, _picture(b, op, op.dy))
     own = {"x": x, "y": dy, "w": dw}
     if tensor_conv.takes(op, own, b.arithmetic):
-        if isinstance(chosen, Tiled | Warpgroups):
+        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
             return filter_of(b, op, own, chosen).add(op)
         for way in filter_ways(b, own):
-            b.offer(key, way.alone, partial(way.make, b, op, own))
+            b.offer(key, way.alone, partial(way, b, op, own))
             if spread is not None and (way.slopes or not sloped(spread)):
-                through = partial(way.make, b, op, own, None, spread)
-                b.offer(key, way.pooled, through)
+                through = partial(way, b, op, own, None, spread)
+                b.offer(key, way.through, through)
     wide = strided(b, op, own)
     if wide is not None:
         make = partial(TensorFilter, b, op, wide[0], spread=wide[1])
-        if isinstance(chosen, Tiled):
+        if isinstance(chosen, choices.Tiled):
             return make(chosen=chosen.numbers).add(op)
-        b.offer(key, Tiled, make)
+        b.offer(key, choices.Tiled, make)
     window = op.window
     if window.is_lopsided:
         x, window = _bordered(b, op, x)
@@ -338,10 +330,10 @@ def _launch(
     graph: ConvGraph,
     ends: Mapping[str, Buffer],
     key: str,
-    chosen: Counted | None = None,
+    chosen: choices.Counted | None = None,
 ) -> None:
     """Choose a plan, by default that of the choices, and append its launch."""
-    plan = chosen or plan_of(key, b.chosen(key))
+    plan = chosen or choices.plan_of(key, b.chosen(key))
     graph.choose(None if plan is None else plan.number, b.in_training(op, "forward/plan"))
     b.convolutions[key] = graph
     pointers = {name: end.pointer for name, end in ends.items()}

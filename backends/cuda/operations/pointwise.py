@@ -16,7 +16,7 @@ from ..fused.pattern import single
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
-from .pool import masked
+from .pool import halved, masked
 
 # Blocks of a kernel that also sums up its rows, by the channels of a thread: as many as an H200 has
 # at once. Each leaves a slice.
@@ -64,8 +64,12 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
         return b.decisions.again[op.value](op)
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy = b.want(op.value, layout), b.want(op.dy, layout)
-    if _left_to_filters(b, op, value, dy):
-        return None
+    if _sloped(b, op):
+        (reader,) = b.graph.consumers(op.dx)
+        key = b.choice(reader, "filter")
+        b.together.append(Together((key,), partial(b.seconds_of, op)))
+        if isinstance(b.chosen(key), Through):
+            return None
     alpha, shown = f32(op.alpha), {"kind": op.kind}
     kind, dtype, size = kind_of(op.kind), layout.dtype, layout.size
     fixed = (("KIND", kind),)
@@ -95,21 +99,29 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
 
 
-def _left_to_filters(b: Binder, op: ops.ActivationBackward, value: Buffer, dy: Buffer) -> bool:
-    """Whether the only reader is a filter gradient that is chosen to compute it on the way.
+def _sloped(b: Binder, op: ops.ActivationBackward) -> Spread | None:
+    """What a gradient of filters that alone reads dx may compute it from.
 
     So it may be behind a first layer, which needs no gradient of its pictures.
     """
-    reader, layout = single(b.graph.consumers(op.dx), ops.Conv2dBackwardFilter), value.layout
+    reader = single(b.graph.consumers(op.dx), ops.Conv2dBackwardFilter)
     if reader is None:
-        return False
+        return None
+    layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     picture = b.geometry.picture(op.dx.shape, b.arithmetic.dtype, compact=reader.groups > 1)
     if not (picture.nhwc and layout.same(picture) and layout.dtype == picture.dtype):
-        return False
-    b.decisions.spreads[op.dx] = Spread(op, dy, None, value)
-    key = b.choice(reader, "filter")
-    b.together.append(Together((key,), partial(b.seconds_of, op)))
-    return isinstance(b.chosen(key), Through)
+        return None
+    return Spread(op, b.want(op.dy, layout), None, b.want(op.value, layout))
+
+
+def spread_of(b: Binder, dy: Tensor) -> Spread | None:
+    """What the kernel of a convolution's gradient may compute its dy from, on the way."""
+    match b.graph.producer(dy):
+        case ops.Pool2dBackward() as pool:
+            return halved(b, pool)
+        case ops.ActivationBackward() as activation:
+            return _sloped(b, activation)
+    return None
 
 
 @binds(ops.Reshape)

@@ -230,17 +230,28 @@ def masked(b: Binder, op: Pool2dBackward) -> ActivationBackward | None:
     return mask if alone else None
 
 
+def halved(b: Binder, op: Pool2dBackward) -> Spread | None:
+    """What gradients of the convolution in front may compute dx from, where windows of 2 by 2 lie
+    side by side."""
+    maxima = b.decisions.maxima.get((op.x, op.y))
+    if maxima is None or op.window.kernel != (2, 2) or not _disjoint(op):
+        return None
+    if maxima.layout.dtype != b.arithmetic.dtype:
+        return None
+    mask = masked(b, op)
+    dy = b.want(mask.dy if mask else op.dy, maxima.layout)
+    return Spread(op, dy, maxima, op.y if mask else None)
+
+
 def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way.
 
     No launch where the gradients of the convolution before it take dy themselves.
     """
     index, layout, source = maxima
-    mask = masked(b, op)
+    mask, disjoint, spread = masked(b, op), _disjoint(op), halved(b, op)
     dy, y = b.want(mask.dy if mask else op.dy, layout), op.y if mask else None
-    disjoint = _disjoint(op)
-    if disjoint and op.window.kernel == (2, 2) and layout.dtype == b.arithmetic.dtype:
-        b.decisions.spreads[op.dx] = Spread(op, dy, maxima, y)
+    if spread is not None:
         keys = _gradients(b, op)
         if keys and all(isinstance(b.chosen(key), Through) for key in keys):
             return

@@ -53,7 +53,7 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
     done, advance = None, last_advance(b.graph, op)
     if b.arithmetic.fusion and advance is not None:
-        b.decisions.merged.add(advance)
+        b.decisions.merged.add(id(advance))
         done = b.counter()
     details: dict[str, object] = {"n": stop - start, "momentum": op.momentum}
     details["nesterov"] = op.nesterov

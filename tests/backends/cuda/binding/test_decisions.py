@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from dnnstack.backends.cuda.binding.decisions import Operations
-from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import Advance
 
 
 @pytest.mark.parametrize("decay", [0.0, 1e-4])
@@ -20,13 +15,3 @@ def test_plain_sgd_is_one_launch_or_saxpy(bound, sections, fusion, decay):
     plain = ["sgd_update", "advance"] if decay else ["sgd_factor", "cublasSaxpy", "advance"]
     assert made[-1:] == ["sgd_update"] if fusion else made[-len(plain) :] == plain
     assert (fusion or decay > 0) != ("cublasSaxpy" in made)
-
-
-def test_operations_are_known_by_themselves():
-    first = Advance(step=Tensor("step", (1,), "int64", "state"))
-    second = replace(first)
-    known = Operations()
-    known.add(first)
-    assert first == second
-    assert first in known
-    assert second not in known
