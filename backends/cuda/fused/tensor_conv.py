@@ -88,28 +88,30 @@ class TensorCores(Compiled, Generic[AnyTiling]):
     ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
     tiling that the choices name, as the only one. ``spread``: what y is computed from in the
     kernel, if it is; then only the layout of y counts. ``alone``, ``through``: the kinds of its
-    choices, without a neighbour in the kernel and with one.
+    choices, without a neighbour in the kernel and with one; ``slopes``: whether an activation can
+    be that.
     """
 
     alone: type[Choice]
     through: type[Choice]
+    slopes = True
 
     def __init__(
         self,
         b: Binder,
         op: Convolution,
         ends: Mapping[str, Buffer],
-        kind: Kind,
         chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
     ) -> None:
         self._spread = spread
         x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
-        data = kind == "data"
+        data = isinstance(op, Conv2dBackwardData)
         given = (y, x) if data else (x, y)
         self._window = replace(op.window, stride=(1, 1))
         self._geometry = Geometry(*given, self._window, data, ends["x"].dtype)
-        self._b, self._op, self._ends, self._kind = b, op, dict(ends), kind
+        self._b, self._op, self._ends = b, op, dict(ends)
+        self._kind: Kind = "data" if data else "forward" if isinstance(op, Conv2d) else "filter"
         self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
         self._processors = b.stream.processors
         self.stream = b.stream.cuda
@@ -118,6 +120,10 @@ class TensorCores(Compiled, Generic[AnyTiling]):
     @cached_property
     def _every(self) -> tuple[AnyTiling, ...]:
         return self._promising() if self._chosen is None else (self._chosen,)
+
+    @abstractmethod
+    def add(self) -> None:
+        """Append the launch with the tiling taken."""
 
     @abstractmethod
     def _promising(self) -> tuple[AnyTiling, ...]:
@@ -234,13 +240,12 @@ class _Conv(TensorCores[AnyTiling]):
         b: Binder,
         op: Conv2d | Conv2dBackwardData,
         ends: Mapping[str, Buffer],
-        kind: Kind,
         chosen: Sequence[int] | None = None,
         spread: Spread | None = None,
         behind: tuple[Pool2d, Buffer, Maxima] | None = None,
     ) -> None:
         self._behind = behind
-        super().__init__(b, op, ends, kind, chosen, spread)
+        super().__init__(b, op, ends, chosen, spread)
 
     def _defines(self) -> dict[str, int]:
         activation = self._op.activation if isinstance(self._op, Conv2d) else None
@@ -262,7 +267,6 @@ class _Conv(TensorCores[AnyTiling]):
         return *given, i32(self._n), f32(op.activation_alpha)
 
     def add(self) -> None:
-        """Append the launch with the tiling taken."""
         shown = self._through()
         if self._behind is not None:
             self._b.decisions.merged.add(id(self._behind[0]))
@@ -372,17 +376,3 @@ def ways(
     if has and large(ends) and serves(x.dtype, source.columns, op.window.kernel):
         found.append(WarpgroupConv)
     return found
-
-
-def conv_of(
-    b: Binder,
-    op: Conv2d | Conv2dBackwardData,
-    ends: Mapping[str, Buffer],
-    chosen: Choice,
-    spread: Spread | None = None,
-    behind: tuple[Pool2d, Buffer, Maxima] | None = None,
-) -> Convolving:
-    """What is chosen. Raises ValueError where that cannot be had."""
-    kind: Kind = "forward" if isinstance(op, Conv2d) else "data"
-    make = WarpgroupConv if isinstance(chosen, Warpgroups | WarpgroupsThrough) else TensorConv
-    return make(b, op, ends, kind, chosen.numbers, spread, behind)

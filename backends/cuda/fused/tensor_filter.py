@@ -8,7 +8,7 @@ from typing import Any
 from ....graph.ops import ActivationBackward, Conv2dBackwardFilter
 from ..binding.bind import Binder
 from ..binding.buffer import Buffer
-from ..binding.choices import Choice, Through, Tiled, Warpgroups, WarpgroupsThrough
+from ..binding.choices import Through, Tiled, Warpgroups, WarpgroupsThrough
 from ..binding.decisions import Spread
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cuda_api, cupy
@@ -33,10 +33,7 @@ def sloped(spread: Spread | None) -> bool:
 
 
 class _Filter(TensorCores[AnyTiling]):
-    """The gradient of filters and, unless another kernel sums it, of biases. ``slopes``: whether
-    it can begin in front of an activation."""
-
-    slopes = True
+    """The gradient of filters and, unless another kernel sums it, of biases."""
 
     def __init__(
         self,
@@ -48,9 +45,9 @@ class _Filter(TensorCores[AnyTiling]):
     ) -> None:
         # A max-pool's kernel that has summed it may be left out.
         stored = spread is None or spread.strided
-        bias = op.bias_grad
+        bias, self._dw = op.bias_grad, op.dw
         self._bias = None if bias and stored and b.summed(op, bias) else bias
-        super().__init__(b, op, ends, "filter", chosen, spread)
+        super().__init__(b, op, ends, chosen, spread)
         self._size = ends["w"].layout.size
         self._stride = self._size + ends["y"].layout.columns
         most = most_slices(self._geometry, self._processors)
@@ -84,11 +81,11 @@ class _Filter(TensorCores[AnyTiling]):
         runtime.memcpyAsync(*copied, runtime.memcpyDeviceToDevice, self.stream.ptr)
         self.stream.synchronize()
 
-    def add(self, op: Conv2dBackwardFilter) -> None:
+    def add(self) -> None:
         """Append the launch with the tiling taken, and ask for the sums of its slices."""
-        b, count = self._b, self._slices(self.plan)
+        b, op, count = self._b, self._op, self._slices(self.plan)
         self._added(self._arguments(self._ends), self._through() | {"slices": count})
-        b.slices(op, self._sums, 0, count, self._stride, op.dw, self._size)
+        b.slices(op, self._sums, 0, count, self._stride, self._dw, self._size)
         if self._bias is not None:
             size = self._bias.size
             b.slices(op, self._sums, self._size, count, self._stride, self._bias, size)
@@ -142,15 +139,3 @@ def filter_ways(b: Binder, ends: Mapping[str, Buffer]) -> list[type[Summing]]:
     if b.stream.processors.warpgroups and large(ends) and serves(x.dtype, x.columns):
         found.append(WarpgroupFilter)
     return found
-
-
-def filter_of(
-    b: Binder,
-    op: Conv2dBackwardFilter,
-    ends: Mapping[str, Buffer],
-    chosen: Choice,
-    spread: Spread | None = None,
-) -> Summing:
-    """What is chosen. Raises ValueError where that cannot be had."""
-    make = WarpgroupFilter if isinstance(chosen, Warpgroups | WarpgroupsThrough) else TensorFilter
-    return make(b, op, ends, chosen.numbers, spread)

@@ -16,14 +16,14 @@ from ...known import Kind
 from ..binding import choices
 from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.buffer import Buffer
-from ..binding.decisions import Together
+from ..binding.decisions import Spread, Together
 from ..binding.layouts import FEWEST_CHANNELS
 from ..fused import tensor_conv
 from ..fused.direct_conv import DirectConv, takes
 from ..fused.pattern import halves
 from ..fused.strided import strided
-from ..fused.tensor_conv import Convolving, TensorConv, conv_of
-from ..fused.tensor_filter import TensorFilter, filter_of, filter_ways, sloped
+from ..fused.tensor_conv import TensorConv, TensorCores, WarpgroupConv
+from ..fused.tensor_filter import TensorFilter, WarpgroupFilter, filter_ways, sloped
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout, ceil_div
@@ -35,6 +35,8 @@ from .pool import indexed, kept
 
 # TURNED of elementwise.cu: filters and channels of which a block rotates one tap.
 TURNED = 32
+# Kernels of ours, and those whose products are of warpgroups.
+CONVS, FILTERS = (TensorConv, WarpgroupConv), (TensorFilter, WarpgroupFilter)
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 
@@ -120,10 +122,10 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: choices.Choice | None) -> N
     bare = {"x": x, "w": w, "y": y}
     if tensor_conv.takes(op, bare, b.arithmetic):
         if isinstance(chosen, choices.Tiled | choices.Warpgroups):
-            return conv_of(b, op, bare, chosen).add()
+            return _ours(b, op, bare, chosen).add()
         ways = tensor_conv.ways(b, op, bare)
         for way in ways:
-            b.offer(key, way.alone, partial(way, b, op, bare, "forward"))
+            b.offer(key, way.alone, partial(way, b, op, bare))
         if pool is not None and halves(pool):
             for way in ways:
                 through = partial(_with_pool, b, op, bare, pool, way)
@@ -153,19 +155,19 @@ def _conv2d(b: Binder, op: Conv2d, key: str, chosen: choices.Choice | None) -> N
 
 def _pooled(
     b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: choices.Choice
-) -> Convolving:
+) -> TensorCores[Any]:
     """Forward with the max-pool behind it. Raises ValueError for a choice that cannot be had."""
     if not (tensor_conv.takes(op, ends, b.arithmetic) and halves(pool)):
         raise ValueError(f"{op.label()}: the tuning's max-pool in one kernel with it cannot be had")
     behind = (pool, *kept(b, pool, ends["y"].layout))
-    return conv_of(b, op, ends, chosen, behind=behind)
+    return _ours(b, op, ends, chosen, behind=behind)
 
 
 def _with_pool(
     b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, make: Callable[..., Candidates]
 ) -> Candidates:
     """The candidates for that."""
-    return make(b, op, ends, "forward", behind=(pool, *kept(b, pool, ends["y"].layout)))
+    return make(b, op, ends, behind=(pool, *kept(b, pool, ends["y"].layout)))
 
 
 def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
@@ -215,6 +217,50 @@ def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
     )
 
 
+def _ours(
+    b: Binder, op: Convolution, ends: Mapping[str, Buffer], chosen: choices.Choice, **more: Any
+) -> TensorCores[Any]:
+    """The kernel of ours with the tiling chosen. Raises ValueError where that cannot be had."""
+    filters = isinstance(op, Conv2dBackwardFilter)
+    every: Sequence[type[Any]] = FILTERS if filters else CONVS
+    make = every[isinstance(chosen, choices.Warpgroups | choices.WarpgroupsThrough)]
+    kernel: TensorCores[Any] = make(b, op, ends, chosen.numbers, **more)
+    return kernel
+
+
+def _by_ours(
+    b: Binder,
+    op: Conv2dBackwardData | Conv2dBackwardFilter,
+    ends: Mapping[str, Buffer],
+    key: str,
+    spread: Spread | None,
+) -> bool:
+    """Whether a kernel of ours is chosen for a gradient, whose launch is appended then; if not, a
+    search may try them. ``spread``: what some of them can compute dy from."""
+    chosen, filters = b.chosen(key), isinstance(op, Conv2dBackwardFilter)
+    if tensor_conv.takes(op, ends, b.arithmetic):
+        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
+            _ours(b, op, ends, chosen).add()
+            return True
+        every: Sequence[Any] = (
+            filter_ways(b, ends)
+            if isinstance(op, Conv2dBackwardFilter)
+            else tensor_conv.ways(b, op, ends)
+        )
+        for way in every:
+            b.offer(key, way.alone, partial(way, b, op, ends))
+            if spread is not None and (way.slopes or not sloped(spread)):
+                b.offer(key, way.through, partial(way, b, op, ends, spread=spread))
+    wide = strided(b, op, ends)
+    if wide is not None:
+        if isinstance(chosen, choices.Tiled):
+            _ours(b, op, wide[0], chosen, spread=wide[1]).add()
+            return True
+        make: Callable[..., Candidates] = TensorFilter if filters else TensorConv
+        b.offer(key, choices.Tiled, partial(make, b, op, wide[0], spread=wide[1]))
+    return False
+
+
 @binds(Conv2dBackwardData)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     key = b.choice(op, "data")
@@ -227,26 +273,14 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     dx = b.output(op.dx, _picture(b, op, op.dx))
     if spread is not None and isinstance(chosen, choices.Through):
         ends = {"y": Buffer(None, _picture(b, op, op.dy)), "w": w, "x": dx}
-        return conv_of(b, op, ends, chosen, spread).add()
+        return _ours(b, op, ends, chosen, spread=spread).add()
     dy = b.want(op.dy, _picture(b, op, op.dy))
     if isinstance(chosen, choices.AsForward):
         ends = {"x": dy, "w": turned, "y": dx}
         return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen)
     ends = {"y": dy, "w": w, "x": dx}
-    if tensor_conv.takes(op, ends, b.arithmetic):
-        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
-            return conv_of(b, op, ends, chosen).add()
-        for way in tensor_conv.ways(b, op, ends):
-            b.offer(key, way.alone, partial(way, b, op, ends, "data"))
-            if spread is not None:
-                through = partial(way, b, op, ends, "data", None, spread)
-                b.offer(key, way.through, through)
-    wide = strided(b, op, ends)
-    if wide is not None:
-        make = partial(TensorConv, b, op, wide[0], "data", spread=wide[1])
-        if isinstance(chosen, choices.Tiled):
-            return make(chosen=chosen.numbers).add()
-        b.offer(key, choices.Tiled, make)
+    if _by_ours(b, op, ends, key, spread):
+        return None
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
@@ -265,23 +299,11 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     dw, spread = b.output(op.dw, planned), spread_of(b, op.dy)
     if spread is not None and isinstance(chosen, choices.Through):
         ends = {"x": x, "y": Buffer(None, _picture(b, op, op.dy)), "w": dw}
-        return filter_of(b, op, ends, chosen, spread).add(op)
+        return _ours(b, op, ends, chosen, spread=spread).add()
     dy = b.want(op.dy, _picture(b, op, op.dy))
     own = {"x": x, "y": dy, "w": dw}
-    if tensor_conv.takes(op, own, b.arithmetic):
-        if isinstance(chosen, choices.Tiled | choices.Warpgroups):
-            return filter_of(b, op, own, chosen).add(op)
-        for way in filter_ways(b, own):
-            b.offer(key, way.alone, partial(way, b, op, own))
-            if spread is not None and (way.slopes or not sloped(spread)):
-                through = partial(way, b, op, own, None, spread)
-                b.offer(key, way.through, through)
-    wide = strided(b, op, own)
-    if wide is not None:
-        make = partial(TensorFilter, b, op, wide[0], spread=wide[1])
-        if isinstance(chosen, choices.Tiled):
-            return make(chosen=chosen.numbers).add(op)
-        b.offer(key, choices.Tiled, make)
+    if _by_ours(b, op, own, key, spread):
+        return None
     window = op.window
     if window.is_lopsided:
         x, window = _bordered(b, op, x)
