@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..configs import RunConfig
     from ..training.alone import Company
     from ..training.ranks.team import Team
-    from ..training.share import Share
+    from ..training.share import RankShare
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = "dnnstack.gpus"
@@ -189,12 +189,12 @@ def company(
 
 
 @contextmanager
-def explaining(team: Team | None) -> Iterator[tuple[Share, Callable[[int], int]]]:
+def explaining(team: Team | None) -> Iterator[tuple[RankShare, Callable[[int], int]]]:
     """What this process explains, and a function that gives the first one's number to all."""
     import numpy as np
 
     from ..backends.collectives import join
-    from ..training.share import ALONE, Share
+    from ..training.share import ALONE, RankShare
 
     if team is None:
         yield ALONE, lambda number: number
@@ -208,7 +208,7 @@ def explaining(team: Team | None) -> Iterator[tuple[Share, Callable[[int], int]]
 
     join(team)
     with team.together():
-        yield Share(team.rank, team.size), agreed
+        yield RankShare(team.rank, team.size), agreed
     team.parted = True
 
 
