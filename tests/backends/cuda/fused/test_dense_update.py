@@ -36,12 +36,12 @@ def geometry(depth=64, dtype=FLOAT):
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_tilings_fit_and_differ(dtype):
-    for depth in (1, 16, 64, 1000):
+    for depth in (1, 16, 64, 320, 1000):
         g = geometry(depth, dtype)
         found = update_tilings(g, 8, H200)
         assert 1 <= len(found) <= 8
         assert len(set(found)) == len(found)
-        assert all(each.sound and each.shared <= MOST_SHARED for each in found)
+        assert all(each.sound and each.shared <= MOST_SHARED - (20 << 10) for each in found)
         assert all(UpdateTiling.named(g, [*each.numbers.values()]) == each for each in found)
         assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
 
