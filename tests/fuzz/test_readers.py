@@ -44,7 +44,7 @@ READERS = {
     "configs/find.py": "config-changed",
     "configs/stages.py": "stages",
     "configs/load.py": "search",
-    "datasets/archive.py": "archive",
+    "datasets/archive.py": "one file alone, of a known hash",
     "datasets/cifar.py": "cifar",
     "datasets/decoded.py": "decoded",
     "datasets/download.py": "data_files.py has what the downloaded files contain",
