@@ -53,6 +53,7 @@ READERS = {
     "datasets/picture_kinds.py": "picture",
     "datasets/picture_files.py": "picture",
     "datasets/single_pictures.py": "archive",
+    "datasets/strokes_tables.py": SYSTEM,
     "datasets/transfer.py": "writes alone",
     "plugins/loading.py": "code, which runs if the user allows it",
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
