@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import ConfigError
-from ..common.options import is_number, is_whole
+from ..common.options import is_whole
 from ..common.records import dataclass
 from .block_reader import BlockReader
 from .conditions import Known, read_conditions
@@ -22,14 +21,10 @@ from .load import LoadedConfig, load_beside
 from .overrides import exclude_each_other
 from .plugins import NONE, Plugins
 from .sampler import read_sampler
+from .schema.search import OBJECTIVE, PRUNE, RANGE, SEARCH_SCHEMA, VALUES
 from .validate import SEARCH, raise_problems
 
 BLOCK = SEARCH
-OBJECTIVES = ("accuracy", "loss", "seconds")
-_KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)
-PRUNE = ("after_trials", "after_validations")
-_RANGE = ("low", "high", "log", "step", "when")
-_LIST = ("values", "when")
 # What the sweep sets itself, or what is no setting of a trial.
 _OWN = ("name", "run.dir", "plugins")
 # What all trials share.
@@ -75,7 +70,7 @@ class Search:
         for each in self.dimensions:
             each.check()
         keys, names = [each.key for each in self.dimensions], self.objective
-        known = 0 < len(names) < 3 and len({*names} & {*OBJECTIVES}) == len(names)
+        known = 0 < len(names) < 3 and len({*names} & {*OBJECTIVE["enum"]}) == len(names)
         if not known or len({*keys}) < len(keys):
             raise ValueError("a key appears twice, or its objective is none of a search")
 
@@ -185,16 +180,15 @@ class _Reader(BlockReader):
 
     def search(self, node: Node, seed: int) -> Search:
         """The search; problems are noted."""
-        block = self.mapping(node, "", _KEYS)
+        known = SEARCH_SCHEMA["properties"]
+        given = self.mapping(node, "", known)
         if not isinstance(node.value, dict):
             return Search(())
-        given = {key: block[key] for key in block if key in _KEYS}
         if "keys" not in given:
             self.at(node.place, "keys", "is missing: the keys to search, each with its values")
-        budget = [key for key in ("trials", "seconds", "epochs") if key in given]
         draws = read_sampler(given.get("sampler"), self)
         sampler = draws.pop("sampler", "tpe")
-        if not budget and sampler != "grid":
+        if not {"trials", "seconds", "epochs"} & given.keys() and sampler != "grid":
             self.at(node.place, "trials", "is missing: give a budget of trials, seconds or epochs")
         dimensions = tuple(self._dimensions(given.get("keys"), sampler))
         prune = self._prune(given.get("prune"))
@@ -203,19 +197,9 @@ class _Reader(BlockReader):
             self.at(given["prune"].place, "prune", "compares trials by one objective, not by two")
         if prune is not None and objective == ("seconds",):
             self.at(given["prune"].place, "prune", "needs the objective accuracy or loss")
-        whole = self.number(given.get("seed"), "seed", 0, True)
-        trials = self.number(given.get("trials"), "trials", 1, True)
-        return Search(
-            dimensions,
-            objective,
-            sampler,
-            seed if whole is None else int(whole),
-            None if trials is None else int(trials),
-            self.number(given.get("seconds"), "seconds", 0),
-            self.number(given.get("epochs"), "epochs", 0),
-            prune,
-            **draws,
-        )
+        plain = {key: each for key, each in known.items() if "type" in each and key != "keys"}
+        numbers = {"seed": seed, **self.values(given, "", plain)}
+        return Search(dimensions, objective, sampler, prune=prune, **numbers, **draws)
 
     def try_values(self, node: Node, search: Search, fits: Callable[[Sequence[str]], None]) -> None:
         """Note every value that the config does not take, alone or with what it depends on.
@@ -290,7 +274,7 @@ class _Reader(BlockReader):
             self.at(node.place, path, f"{expected} (got {node.described()})")
             return None
         listed = "values" in node.value
-        options = self.mapping(node, path, _LIST if listed else _RANGE)
+        options = self.mapping(node, path, (VALUES if listed else RANGE)["properties"])
         when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self.at)
         if listed:
             return self._listed(key, options["values"], f"{path}.values", when)
@@ -318,23 +302,14 @@ class _Reader(BlockReader):
         when: Mapping[str, tuple[Any, ...]],
         sampler: str,
     ) -> Dimension | None:
-        numbers: dict[str, Any] = {}
         before = len(self.problems)
-        for name in ("low", "high", "step"):
-            value = options.get(name)
-            if value is None:
-                if name != "step":
-                    self.at(node.place, f"{path}.{name}", "is missing; a range has low and high")
-                continue
-            number: Any = value.value
-            if not is_number(number) or not math.isfinite(number):
-                got, kind = value.described(), "finite " * is_number(number)
-                self.at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
-            else:
-                numbers[name] = number
-        log = self.flag(options.get("log"), f"{path}.log") is True
+        for name in {"low", "high"} - options.keys():
+            self.at(node.place, f"{path}.{name}", "is missing; a range has low and high")
+        own = {key: each for key, each in RANGE["properties"].items() if key != "when"}
+        numbers = self.values(options, path, own)
         if len(self.problems) > before:
             return None
+        log = numbers.pop("log", False)
         low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
         whole = all(is_whole(number) for number in numbers.values())
         if low >= high:
@@ -344,9 +319,7 @@ class _Reader(BlockReader):
             self.at(
                 options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
             )
-        elif "step" in numbers and step <= 0:
-            self.at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
-        elif log and "step" in numbers:
+        elif log and step:
             self.at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
         elif step > high - low:
             text = f"a step of {step} is larger than the range, {low} to {high}"
@@ -367,7 +340,7 @@ class _Reader(BlockReader):
         if node is None:
             return ("accuracy",)
         items = node.items if isinstance(node.value, list) else [node]
-        found = [self.word(item, "objective", OBJECTIVES) for item in items]
+        found = [self.value(item, "objective", OBJECTIVE) for item in items]
         names = tuple(word for word in found if word)
         if not items or len(items) > 2 or len(set(names)) < len(names):
             self.at(node.place, "objective", "expected one objective, or two different ones")
@@ -378,14 +351,12 @@ class _Reader(BlockReader):
             return None
         if node.value is True:
             return 5, 1
-        options = self.mapping(node, "prune", PRUNE)
-        numbers = [
-            self.number(options.get(name), f"prune.{name}", least, True)
-            for name, least in zip(PRUNE, (1, 0), strict=True)
-        ]
-        first, second = numbers
-        return 5 if first is None else int(first), 1 if second is None else int(second)
+        numbers = self.values(self.mapping(node, "prune", PRUNE), "prune", PRUNE)
+        return numbers.get("after_trials", 5), numbers.get("after_validations", 1)
 
 
 def _is_range(node: Node) -> bool:
-    return isinstance(node.value, dict) and {"low", "high"} <= node.value.keys() <= {*_RANGE}
+    return (
+        isinstance(node.value, dict)
+        and {"low", "high"} <= node.value.keys() <= RANGE["properties"].keys()
+    )
