@@ -122,7 +122,7 @@ def load_search(
     """
 
     def mistakes(node: Node) -> list[Problem]:
-        alone = _Reader()
+        alone = _Reader(BLOCK)
         alone.search(node, 0)
         return alone.problems
 
@@ -135,7 +135,7 @@ def load_search(
             f"{loaded.title}: has no block 'search'; it names the keys to search, as in "
             "search: {keys: {optimizer.lr: {low: 0.001, high: 0.1, log: true}}, trials: 50}"
         )
-    reader = _Reader()
+    reader = _Reader(BLOCK)
     search = reader.search(node, loaded.config.seed)
 
     def fits(settings: Sequence[str]) -> None:
@@ -166,17 +166,11 @@ def load_search(
 class _Reader(BlockReader):
     """Turns the nodes of a block into a search, and notes every problem."""
 
-    def __init__(self) -> None:
-        super().__init__(BLOCK)
-        self.names: tuple[str, ...] = ()
-
     def note(self, node: Node, path: str, message: str) -> None:
         """A problem of the value at ``path`` in the block, which is ``node``."""
-        found: Node | None = node
         for part in path.split(".", 1) if path.startswith("keys.") else [path]:
-            found = found.child(part) if found is not None and found.child(part) else found
-        assert found is not None
-        self.at(found.key_place or found.place, path, message)
+            node = node.child(part) or node
+        self.at(node.key_place or node.place, path, message)
 
     def search(self, node: Node, seed: int) -> Search:
         """The search; problems are noted."""
@@ -215,7 +209,7 @@ class _Reader(BlockReader):
             ):
                 continue
             sound.add(each.key)
-            own = keys.child(each.key) if keys is not None else None
+            own = (keys and keys.child(each.key)) or node
             before = [assignment(*pair) for pair in search.needed(each).items()]
             for value in each.ends():
                 setting = assignment(each.key, value)
@@ -224,10 +218,9 @@ class _Reader(BlockReader):
                 except ConfigError as error:
                     reason = str(error).splitlines()[-1].strip()
                     reason = reason.removeprefix(f"--set {setting}: ").removeprefix(f"{each.key}: ")
-                    place = own.key_place if own is not None and own.key_place else node.place
                     end = "values" if each.values else "low" if value == each.ends()[0] else "high"
-                    changed = own.place_with(end) if own is not None else place
-                    place = changed if changed.rank else place
+                    place = own.place_with(end)
+                    place = place if place.rank else own.key_place or own.place
                     of_key = "unknown key" in reason or "is not a key" in reason
                     text = reason if of_key else f"{value!r} does not fit: {reason}"
                     if each.step and not each.whole and "whole number" in reason:
@@ -251,7 +244,6 @@ class _Reader(BlockReader):
             self.at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
             return
         known: dict[str, Dimension | None] = {}
-        self.names = tuple(node.value)
         for key, value in node.value.items():
             path, found = f"keys.{key}", None
             place = value.key_place or value.place
@@ -260,55 +252,53 @@ class _Reader(BlockReader):
             elif key in _SHARED:
                 text = "all trials share the device and its threads; search other keys of run"
                 self.at(place, path, text)
-            elif (found := self._dimension(key, value, path, known, sampler)) is not None:
+            elif fields := self._fields(value, path, known, [*node.value], sampler):
+                found = Dimension(key, **fields)
                 yield found
             known[key] = found
 
-    def _dimension(
-        self, key: str, node: Node, path: str, known: Known, sampler: str
-    ) -> Dimension | None:
+    def _fields(
+        self, node: Node, path: str, known: Known, names: Sequence[str], sampler: str
+    ) -> dict[str, Any]:
+        """What a key may be, as fields of a dimension; none if it is wrong."""
         if isinstance(node.value, list):
-            return self._listed(key, node, path, {})
+            return self._listed(node, path)
         if not isinstance(node.value, dict):
             expected = "expected a list of values or a range {low, high}"
             self.at(node.place, path, f"{expected} (got {node.described()})")
-            return None
+            return {}
         listed = "values" in node.value
         options = self.mapping(node, path, (VALUES if listed else RANGE)["properties"])
-        when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self.at)
+        when = read_conditions(options.get("when"), f"{path}.when", known, names, self.at)
         if listed:
-            return self._listed(key, options["values"], f"{path}.values", when)
-        return self._range(key, node, options, path, when, sampler)
+            found = self._listed(options["values"], f"{path}.values")
+        else:
+            found = self._range(node, options, path, sampler)
+        return found and {**found, "when": when}
 
-    def _listed(
-        self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
-    ) -> Dimension | None:
+    def _listed(self, node: Node, path: str) -> dict[str, Any]:
         if any(map(_is_range, [node, *node.items])):
             self.at(node.place, path, "write a range directly under its key, without a list")
-            return None
-        if not node.items:
-            self.at(
-                node.place, path, f"expected a list of at least one value (got {node.described()})"
-            )
-            return None
-        return Dimension(key, values=tuple(node.plain()), when=when)
+        elif not node.items:
+            text = f"expected a list of at least one value (got {node.described()})"
+            self.at(node.place, path, text)
+        else:
+            return {"values": tuple(node.plain())}
+        return {}
 
     def _range(
-        self,
-        key: str,
-        node: Node,
-        options: Mapping[str, Node],
-        path: str,
-        when: Mapping[str, tuple[Any, ...]],
-        sampler: str,
-    ) -> Dimension | None:
+        self, node: Node, options: Mapping[str, Node], path: str, sampler: str
+    ) -> dict[str, Any]:
+        def wrong(name: str, text: str) -> None:
+            self.at(options.get(name, node).place, f"{path}.{name}", text)
+
         before = len(self.problems)
         for name in {"low", "high"} - options.keys():
-            self.at(node.place, f"{path}.{name}", "is missing; a range has low and high")
+            wrong(name, "is missing; a range has low and high")
         own = {key: each for key, each in RANGE["properties"].items() if key != "when"}
         numbers = self.values(options, path, own)
         if len(self.problems) > before:
-            return None
+            return {}
         log = numbers.pop("log", False)
         low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
         whole = all(is_whole(number) for number in numbers.values())
@@ -316,25 +306,21 @@ class _Reader(BlockReader):
             place = node.place_with("low", "high")
             self.at(place, path, f"the range is empty: low {low} is not below high {high}")
         elif log and low <= 0:
-            self.at(
-                options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
-            )
+            wrong("low", f"log: true needs a low above 0 (got {low})")
         elif log and step:
-            self.at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
+            wrong("step", "cannot be combined with log: true")
         elif step > high - low:
-            text = f"a step of {step} is larger than the range, {low} to {high}"
-            self.at(options["step"].place, f"{path}.step", text)
-        elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
+            wrong("step", f"a step of {step} is larger than the range, {low} to {high}")
+        elif sampler == "grid" and (log or not (step or whole)):
             self.at(node.place, path, "a grid needs a list of values, or a range with a step")
         elif (step or sampler == "grid") and (high - low) / (step or 1) > MOST_STEPS:
-            place = options.get("step", node).place
-            self.at(place, f"{path}.step", f"makes more than {MOST_STEPS} values")
+            wrong("step", f"makes more than {MOST_STEPS} values")
         else:
             step = step or (1 if whole else 0)
             last = last_of(low, high, step) if step else high
             high = int(last) if whole else last
-            return Dimension(key, low, high, log, step, whole, when=when)
-        return None
+            return {"low": low, "high": high, "log": log, "step": step, "whole": whole}
+        return {}
 
     def _objective(self, node: Node | None) -> tuple[str, ...]:
         if node is None:
