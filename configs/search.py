@@ -25,10 +25,14 @@ from .schema.search import OBJECTIVE, PRUNE, RANGE, SEARCH_SCHEMA, VALUES
 from .validate import SEARCH, raise_problems
 
 BLOCK = SEARCH
-# What the sweep sets itself, or what is no setting of a trial.
-_OWN = ("name", "run.dir", "plugins")
-# What all trials share.
-_SHARED = ("run", "run.device", "run.threads")
+_REFUSED = {
+    **dict.fromkeys(("name", "run.dir", "plugins"), "the sweep sets it itself"),
+    **dict.fromkeys(
+        ("run", "run.device", "run.threads"),
+        "all trials share the device and its threads; search other keys of run",
+    ),
+}
+"""Why a key cannot be searched."""
 LARGEST_GRID = 100_000
 
 
@@ -246,12 +250,8 @@ class _Reader(BlockReader):
         known: dict[str, Dimension | None] = {}
         for key, value in node.value.items():
             path, found = f"keys.{key}", None
-            place = value.key_place or value.place
-            if key in _OWN:
-                self.at(place, path, "the sweep sets it itself")
-            elif key in _SHARED:
-                text = "all trials share the device and its threads; search other keys of run"
-                self.at(place, path, text)
+            if key in _REFUSED:
+                self.at(value.key_place or value.place, path, _REFUSED[key])
             elif fields := self._fields(value, path, known, [*node.value], sampler):
                 found = Dimension(key, **fields)
                 yield found

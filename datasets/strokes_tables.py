@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,27 +45,15 @@ class Tables:
     pen: Floats
 
 
-class _Digit(NamedTuple):
-    """One digit; variants: pairs of share and skeleton."""
-
-    width: float
-    lean: float
-    pen: float
-    variants: tuple[tuple[float, str], ...]
-
-
-def _digit(lines: str) -> _Digit:
-    sizes, *rows = lines.splitlines()
-    width, lean, pen = map(float, sizes.split())
-    variants = (row.split(" ", 1) for row in rows)
-    return _Digit(width, lean, pen, tuple((float(share), points) for share, points in variants))
-
-
 @cache
 def tables() -> Tables:
     """All variants of all digits, computed at the first call."""
-    digits = [_digit(text) for text in _SKELETONS.read_text("ascii").split("\ndigit ")[1:]]
-    variants = [_variant(text) for digit in digits for _, text in digit.variants]
+    _, *texts = _SKELETONS.read_text("ascii").split("\ndigit ")
+    blocks = [text.splitlines() for text in texts]
+    sizes = [[float(size) for size in block[0].split()] for block in blocks]
+    # For each variant of each digit its share and its skeleton.
+    digits = [[row.split(" ", 1) for row in rows] for _, *rows in blocks]
+    variants = [_variant(text) for digit in digits for _, text in digit]
     most = max(len(points) for points, *_ in variants)
     control = np.zeros((len(variants), most, 2), np.float32)
     loose = np.ones((len(variants), most), np.float32)
@@ -76,11 +63,11 @@ def tables() -> Tables:
         stroke[row, : len(points)] = strokes
         ends = np.flatnonzero(np.diff(strokes))
         loose[row, np.concatenate([[0], ends, ends + 1, [len(points) - 1]])] = _LOOSE_END
-    counts = [len(digit.variants) for digit in digits]
+    counts = [len(digit) for digit in digits]
     # No random number selects an index beyond a digit's last variant.
     bounds = np.full((len(digits), max(counts)), 2.0, np.float32)
     for row, digit in enumerate(digits):
-        shares = np.array([share for share, _ in digit.variants])
+        shares = np.array([float(share) for share, _ in digit])
         bounds[row, : counts[row] - 1] = (np.cumsum(shares) / shares.sum())[:-1]
     return Tables(
         control,
@@ -90,9 +77,7 @@ def tables() -> Tables:
         np.stack([weights for *_, weights in variants]).astype(np.float32),
         np.cumsum([0, *counts[:-1]]),
         bounds,
-        np.array([digit.width for digit in digits], np.float32),
-        np.array([digit.lean for digit in digits], np.float32),
-        np.array([digit.pen for digit in digits], np.float32),
+        *np.array(sizes, np.float32).T,
     )
 
 
