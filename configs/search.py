@@ -133,7 +133,6 @@ def load_search(
     loaded, node = load_beside(
         reference, BLOCK, overrides, plugins(), mistakes, packaged_searches()
     )
-    label = str(loaded.path)
     if node is None:
         raise ConfigError(
             f"{loaded.title}: has no block 'search'; it names the keys to search, as in "
@@ -163,7 +162,7 @@ def load_search(
         if data.fold is None and 0 in chain.from_iterable(ends):
             reader.note(node, "keys.data.validation", "0 leaves no validation to measure")
     if reader.problems:
-        raise_problems(label, reader.problems)
+        raise_problems(str(loaded.path), reader.problems)
     return loaded, search
 
 
