@@ -24,7 +24,8 @@ from ..common.records import dataclass
 from ..common.typed_json import from_json
 from ..configs import RunConfig, effective_yaml
 from ..configs.sampler import OPTIONS
-from ..configs.search import PRUNE, Search, assignment
+from ..configs.schema.search import PRUNE
+from ..configs.search import Search, assignment
 from ..training.listener import Listener, Passing, Summary
 from ..training.records.formats.state import Metrics
 from ..training.records.group import Group, read_group
