@@ -36,14 +36,14 @@ from .training.signals import StopSignals
 
 _TURN = 0.2
 # As ``program`` does, but what keeps the process from starting is told as well.
-_PROGRAM = f"""
+_PROGRAM = """
 import json, sys
 sys.path[:] = filter(None, sys.path)
 try:
-    from {__name__} import main
+    from dnnstack.several import main
 except Exception as error:
-    text = f"the process of the workers cannot start: {{type(error).__name__}}: {{error}}"
-    print(json.dumps(("error", "TrainingError", (f"{{text}}; mend that, or give workers=1",))))
+    text = f"the process of the workers cannot start: {type(error).__name__}: {error}"
+    print(json.dumps(("error", "TrainingError", (f"{text}; mend that, or give workers=1",))))
     sys.exit(1)
 sys.exit(main())
 """
@@ -115,8 +115,8 @@ def train_apart(call: Call, say: Callable[[str], None], stop: Callable[[], bool]
         try:
             assert process.stdin is not None
             # One that is gone already says why, or its status does.
-            with suppress(BrokenPipeError), process.stdin as asked:
-                asked.write(json.dumps(job).encode())
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(json.dumps(job).encode())
             for kind, *said in _lines(process, stop):
                 if kind == "line":
                     say(Warned(said[0]) if said[1] else said[0])
