@@ -14,7 +14,7 @@ from ..datasets import ImageSet
 from ..training.inference.evaluate import Evaluation, Part
 from ..training.inference.intervals import mcnemar, paired, probability_text
 from ..training.inference.trained import Trained
-from .answers import Answers, answers
+from .answers import answers
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,11 +106,6 @@ def compare(
     first, second = (
         answers(each, backend, images, index, part, progress, tta) for each in networks
     )
-    return compared(first, second)
-
-
-def compared(first: Answers, second: Answers) -> Comparison:
-    """The comparison of two networks' answers to the same pictures."""
     a, b = first.right, second.right
     counts = (int(np.count_nonzero(each)) for each in (a & b, a & ~b, ~a & b, ~a & ~b))
     return Comparison(first.evaluation, second.evaluation, *counts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import dnnstack
 import pytest
-from dnnstack.common.errors import CheckpointError, ConfigError, UsageError
+from dnnstack.common.errors import CheckpointError, ConfigError, DnnstackError, UsageError
 from dnnstack.many import shelf
 from dnnstack.reports.sweep_report import SweepReport
 
@@ -109,6 +109,31 @@ def test_an_error_of_the_process_of_workers_is_raised_here(search: Path) -> None
             _searched(search, workers=workers)
     with pytest.raises(UsageError, match="callbacks: expected none with workers"):
         dnnstack.train_group(search / "tiny.yaml", seeds=2, workers=2, callbacks=[print])
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["a short job", "a job that fills a pipe"])
+def test_a_process_of_workers_that_cannot_start_says_why(
+    search: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], long: bool
+) -> None:
+    (search / "strange").mkdir()
+    (search / "strange" / "pydantic.py").write_text("raise OSError('no such thing')\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(search / "strange"))
+    changes = ["train.epochs=2"] * (6000 if long else 1)
+    with pytest.raises(DnnstackError) as raised:
+        _searched(search, workers=2, overrides=changes)
+    said = str(raised.value)
+    assert said.startswith("the process of the workers cannot start: OSError: no such thing; ")
+    assert "workers=1" in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_of_workers_that_was_ended_is_told(
+    search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (search / "sitecustomize.py").write_text("import os\nos.kill(os.getpid(), 9)\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(search))
+    with pytest.raises(DnnstackError, match="process of the workers has ended with status -9"):
+        _searched(search, workers=2)
 
 
 _INTERRUPTED = """
