@@ -22,6 +22,7 @@ from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.op_cases import CASES
+from ....support.rows import rows
 
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))
 LAYOUTS = (
@@ -132,7 +133,7 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_all_memory_of_an_operation_is_counted(bound, fake_cuda, no_collection, name, precision):
     graphs = {"one": CASES[name](np.random.default_rng(1), "normal").graph}
     executable, taken = bound(graphs, precision, LAYOUTS[1])

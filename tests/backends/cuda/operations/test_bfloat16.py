@@ -17,6 +17,7 @@ from ....support.op_cases import CASES
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
 from ....support.opened import opened
+from ....support.rows import rows
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
 KINDS = (*KINDS, "Lrn")
@@ -32,7 +33,7 @@ def backend():
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("rounded", ROUNDING)
-@pytest.mark.parametrize("name", NAMES)
+@rows("name", NAMES)
 def test_operation_by_kernels_of_ours(backend, name, rounded):
     draft = CASES[name](np.random.default_rng(3), "ties")
     values = {}

@@ -83,18 +83,6 @@ class Drawn:
         )
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """Gives the kernels for a geometry, and how many channels a thread has of it."""
-
-    @cache
-    def kernels(drawn):
-        fixed = drawn.defines() | {"BFLOAT": int(drawn.dtype == BFLOAT)}
-        return library("disjoint_pool", tmp_path_factory.mktemp("pool"), fixed), fixed["EACH"]
-
-    return kernels
-
-
 # The shortcut of a residual network, a global average, and anything odd: gaps between windows,
 # pixels beyond the last, one window of any stride, channels in fours but not in eights.
 CASES = {
@@ -116,6 +104,36 @@ CASES = {
     "global_large": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27))),
     "global_large_eights": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27)), BFLOAT),
 }
+PIXEL = {dtype: Drawn(1, 8, 8, (2, 3), Window((1, 1), (1, 1)), dtype) for dtype in (FLOAT, BFLOAT)}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Gives the kernels for a geometry, and how many channels a thread has of it."""
+
+    @cache
+    def kernels(dtype):
+        """One compilation for all geometries, of which each is a namespace."""
+        folder, lines, fixed = tmp_path_factory.mktemp("pool"), [], {}
+        for drawn in (*CASES.values(), *PIXEL.values()):
+            if drawn.dtype == dtype and drawn not in fixed:
+                number, fixed[drawn] = len(fixed), drawn.defines()
+                lines += [f"#define {key} {value}" for key, value in fixed[drawn].items()]
+                lines += [f"namespace geometry_{number} {{", '#include "groups.cuh"']
+                lines += ['#include "disjoint_pool.cu"', "}", f"LAUNCHERS({number})"]
+                lines += [f"#undef {key}" for key in fixed[drawn]]
+        (folder / "geometries.hpp").write_text("\n".join(lines), "utf-8")
+        found = library("disjoint_pool", folder, {"BFLOAT": int(dtype == BFLOAT)})
+        ways = [
+            SimpleNamespace(forward=found[f"forward_{at}"], backward=found[f"backward_{at}"])
+            for at in range(len(fixed))
+        ]
+        return {
+            drawn: (way, defines["EACH"])
+            for way, (drawn, defines) in zip(ways, fixed.items(), strict=True)
+        }
+
+    return lambda drawn: kernels(drawn.dtype)[drawn]
 
 
 @emulated
@@ -167,8 +185,7 @@ def test_small_windows_are_added_up_in_order(compiled, name):
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_a_window_of_one_pixel_is_that_pixel(compiled, dtype):
     """Whatever it holds: then the maximum is the average."""
-    drawn = Drawn(1, 8, 8, (2, 3), Window((1, 1), (1, 1)), dtype)
-    kernels, each = compiled(drawn)
+    kernels, each = compiled(PIXEL[dtype])
     values = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
     x = stored(np.repeat(values, 8), dtype == BFLOAT)
     y = np.ones_like(x)

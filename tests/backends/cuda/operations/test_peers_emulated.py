@@ -13,7 +13,7 @@ from dnnstack.backends.collectives import added_in_pairs
 from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.cuda.operations.peers import THREADS
 
-from ....support.emulated_build import COMPILER, HERE, SOURCES
+from ....support.emulated_build import COMPILER, HERE, SOURCES, USUAL, machine
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 CALLS = 5
@@ -32,8 +32,8 @@ def compiled(ranks, blocks, folder, workers=None):
     values["SIZE"] = peers.LEAST
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
     options += [f"-D{name}={value}" for name, value in values.items()]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / "peers.cpp"), "-o", str(path)]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
+    source = [f"-I{SOURCES / 'sources'}", str(HERE / "peers.cpp"), str(machine(USUAL))]
+    subprocess.run([str(COMPILER), *options, *source, "-o", str(path)], check=True)
     found = ctypes.CDLL(str(path))
     found.bytes.restype = ctypes.c_longlong
     return found

@@ -13,7 +13,7 @@ from dnnstack.backends.cuda.binding.store import TILE
 from dnnstack.backends.cuda.libraries.layout import _to_bfloat
 from dnnstack.graph.graph import Tensor
 
-from ....support.emulated_build import COMPILER, HERE, SOURCES
+from ....support.emulated_build import COMPILER, HERE, SOURCES, USUAL, machine
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 RATE, STEPS = np.float32(0.3), 5
@@ -30,8 +30,8 @@ FROZEN = (4, len(PARAMETERS) - 2)
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("sgd") / "sgd.so"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-DBFLOAT=0"]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / "sgd.cpp"), "-o", str(path)]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
+    source = [f"-I{SOURCES / 'sources'}", str(HERE / "sgd.cpp"), str(machine(USUAL))]
+    subprocess.run([str(COMPILER), *options, *source, "-o", str(path)], check=True)
     return ctypes.CDLL(str(path))
 
 
