@@ -13,7 +13,7 @@ from typing import Any
 import dnnstack
 import pytest
 from dnnstack.common.errors import CheckpointError, ConfigError, DnnstackError, UsageError
-from dnnstack.many import shelf
+from dnnstack.many import trainings
 from dnnstack.reports.sweep_report import SweepReport
 
 from ..support.training_fixtures import TINY
@@ -181,8 +181,8 @@ def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):
         read.append(given[1])
         return load_data(*given)  # type: ignore[arg-type]
 
-    load_data = shelf.load_data
-    monkeypatch.setattr(shelf, "load_data", counted)
+    load_data = trainings.load_data
+    monkeypatch.setattr(trainings, "load_data", counted)
     dnnstack.train_group(
         tmp_path / "tiny.yaml", seeds=2, device="numpy", runs_dir=tmp_path / "runs"
     )
