@@ -10,16 +10,39 @@ std::vector<int> hidden;
 static std::vector<Warp> warps;
 static std::vector<std::unique_ptr<Thread>> threads;
 Thread* current;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static long arrived = 0, generation = 0;
 static std::function<void()> body;
 
-void pause() { swapcontext(&current->context, &scheduler); }
+// Jumps leave the mask of signals alone, for which swapcontext calls the kernel twice.
+void pause() {
+    if (!_setjmp(current->place)) _longjmp(scheduler, 1);
+}
 
+static void go_on(Thread& thread) {
+    if (_setjmp(scheduler)) return;
+    if (thread.begun) _longjmp(thread.place, 1);
+    thread.begun = true;
+    setcontext(&thread.context);
+}
+
+// The same thread in one block after the other.
 static void begin() {
-    body();
-    current->done = true;
-    pause();
+    for (;;) {
+        body();
+        current->done = true;
+        pause();
+    }
+}
+
+static Thread* created() {
+    Thread* thread = new Thread;
+    getcontext(&thread->context);
+    thread->context.uc_stack.ss_sp = thread->stack.get();
+    thread->context.uc_stack.ss_size = STACK;
+    thread->context.uc_link = nullptr;
+    makecontext(&thread->context, begin, 0);
+    return thread;
 }
 
 char* at(u32 where, int size) {
@@ -49,7 +72,7 @@ u32 (*exchange(const u32* mine, int count))[WORDS] {
 void launch(int threads_of_block, size_t shared_bytes, std::function<void()> kernel) {
     body = std::move(kernel);
     blockDim.x = threads_of_block;
-    while (threads.size() < size_t(threads_of_block)) threads.emplace_back(new Thread);
+    while (threads.size() < size_t(threads_of_block)) threads.emplace_back(created());
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
@@ -62,11 +85,6 @@ void launch(int threads_of_block, size_t shared_bytes, std::function<void()> ker
                     Thread& thread = *threads[i];
                     thread.index = i, thread.rounds = 0, thread.done = false;
                     thread.hiding.clear(), thread.coming.assign(1, {});
-                    getcontext(&thread.context);
-                    thread.context.uc_stack.ss_sp = thread.stack.get();
-                    thread.context.uc_stack.ss_size = STACK;
-                    thread.context.uc_link = nullptr;
-                    makecontext(&thread.context, begin, 0);
                 }
                 // A warp goes on as long as none of it waits for another: as far ahead as it can be.
                 for (int left = threads_of_block; left;)
@@ -78,7 +96,7 @@ void launch(int threads_of_block, size_t shared_bytes, std::function<void()> ker
                                 rounds += threads[i]->rounds;
                                 if (threads[i]->done) continue;
                                 current = threads[i].get(), threadIdx.x = i;
-                                swapcontext(&scheduler, &current->context);
+                                go_on(*current);
                                 left -= current->done;
                             }
                         }

@@ -1,6 +1,7 @@
 // Blocks of threads on the processor, as far as it depends on no kernel: compiled once as
 // machine.cpp, of which each library of kernels has its own.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -31,11 +32,13 @@ struct Warp {
     u32 words[2][32][WORDS];
 };
 struct Thread {
+    // Where it begins, and where it goes on.
     ucontext_t context;
+    jmp_buf place;
     std::unique_ptr<char[]> stack{new char[STACK]};
     int index = 0;
     long rounds = 0;
-    bool done = false;
+    bool begun = false, done = false;
     // Units of 16 bytes that it has written to shared memory and not shown to products of a warpgroup.
     std::vector<u32> hiding;
     // Those that are on their way there, by groups, the last of which is open.
