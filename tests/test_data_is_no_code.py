@@ -36,6 +36,7 @@ EXCEPTIONS = {
     ("datasets/transfer.py", "socket"),
     ("datasets/transfer.py", "urllib"),
     ("reports/doctor_gpu.py", "subprocess"),  # nvidia-smi
+    ("api/several.py", "subprocess"),  # itself, by this Python
     ("reports/drawings.py", "subprocess"),  # itself, by this Python
     ("backends/cuda/libraries/compilers.py", "subprocess"),  # nvrtc.py beside it, by this Python
 }
