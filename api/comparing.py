@@ -10,7 +10,7 @@ from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads
-from .many import comparison
+from .many.answers import answers
 from .many.comparison import Comparison
 from .many.ensemble import check_members
 from .many.members import check_parts, find_network
@@ -64,11 +64,13 @@ def compare_networks(
 ) -> Comparison:
     """See ``compare``; ``progress`` gets the number of pictures, and gives what is told of each
     batch."""
-    first, second = networks = tuple(find_network(name, runs_dir, notice) for name in names)
+    networks = [find_network(name, runs_dir, notice) for name in names]
     check_members(networks)
     backend = open_backend(device, threads, notice, capture)
-    with Classifier(first, backend, notice) as one:
+    with Classifier(networks[0], backend, notice) as one:
         images, index = one.load_part(split, dataset, data_dir, downloads)
     check_parts(networks, split, images)
     advance = progress(2 * len(index))
-    return comparison.compare((first, second), backend, images, index, split, advance, tta)
+    return Comparison.of(
+        *(answers(each, backend, images, index, split, advance, tta) for each in networks)
+    )
