@@ -117,7 +117,7 @@ def early_reads(code, body):
     if waits:
         return {one or other for one, other in INDEXED.findall(body[: waits.start()])}
     found = set()
-    for name in re.findall(r"\b([a-z]\w+)\(", body):
+    for name in re.findall(r"\b([a-z]\w+)(?:<\w+>)?\(", body):
         for function in re.finditer(rf"INLINE void {name}\([^{{;]*\{{(.*?)^}}", code, re.S | re.M):
             assert WAITS.search(function[1]), name
             found |= early_reads(code, function[1]) | {"waits"}
