@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.graph import ops
+from dnnstack.graph.graph import Tensor
 
 from ..support.opened import opened
 from ..support.operations import OPERATIONS
-from ..support.precision.hard import MOST, errors, exact, floor, results
+from ..support.precision.hard import MOST, Hard, errors, exact, floor, results
 from ..support.precision.precision_cases import CASES, mnist
 
 FOLDER = Path(__file__).parents[1] / "support" / "precision"
@@ -81,20 +83,23 @@ LIBRARIES = {
 }
 
 
+@lru_cache(maxsize=1)
+def drafted(name: str) -> tuple[Hard, dict[Tensor, Array]]:
+    """A case, which takes longer to draw than to compute, and its right values."""
+    draft = CASES[name]()
+    return draft, exact(draft)
+
+
 # By the name of the backend and the number of its threads.
 BACKENDS = ["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
-@pytest.fixture(params=BACKENDS, scope="module")
-def backend(request):
-    name, _, threads = request.param.partition("-")
-    return opened(name, int(threads or 1))
-
-
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
 def test_error(name, backend):
     """At most MOST times PyTorch's, or half a unit in the last place, row by row."""
-    check(name, backend, fusion=False)
+    kind, _, threads = backend.partition("-")
+    check(name, opened(kind, int(threads or 1)), fusion=False)
 
 
 @pytest.mark.cuda
@@ -109,8 +114,7 @@ def test_error_of_kernels_that_fusion_takes(name):
 def check(name: str, backend: Backend, fusion: bool) -> None:
     if name == "batch_norm-mnist" and not mnist().exists():
         pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
-    draft = CASES[name]()
-    want = exact(draft)
+    draft, want = drafted(name)
     options = Options("fp32", fusion=fusion, tune=False)
     executable = backend.compile({draft.graph.name: draft.graph}, options)
     got = results(executable, draft)
