@@ -262,7 +262,11 @@ def lines(seed: int) -> list[str]:
     except (ConfigError, ShapeError) as error:
         return [f"{type(error).__name__}: {error}"]
     found = [
-        *(f"{each.first} {each.parts} {each.share} {each.own}" for each in sections.stretches),
+        *(
+            f"{each.first} {each.parts} Share(rank={each.share.rank}, ranks={each.share.ranks}) "
+            f"{each.own}"
+            for each in sections.stretches
+        ),
         *(line for graph in sections.graphs().values() for line in listed(graph)),
         *_measured(sections),
         *sorted(map(str, saved_tensors(setup.config, setup.network))),
