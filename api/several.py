@@ -35,10 +35,12 @@ from .reports.live_curves import LiveCurves
 from .training.signals import StopSignals
 
 _TURN = 0.2
-# As ``program`` does, but what keeps the process from starting is told as well.
+# As ``program`` does, but what keeps the process from starting is told as well. Only ``sys``, which
+# is no file, comes before the current folder is left out.
 _PROGRAM = """
-import json, sys
+import sys
 sys.path[:] = filter(None, sys.path)
+import json
 try:
     from dnnstack.several import main
 except Exception as error:
