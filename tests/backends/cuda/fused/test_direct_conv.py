@@ -27,6 +27,7 @@ from ....support import composed
 from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
 from ....support.specs import layers_of
+from ....support.timed import Timed
 
 NCHW = {"layout": "nchw"}
 ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))
@@ -158,39 +159,6 @@ def test_it_takes_what_fits(geometry, fits):
     assert not direct_conv.takes(replace(op, groups=picture[1]), Layout(y.shape, y.shape, True))
 
 
-class Timed:
-    """Candidates with these times, in milliseconds."""
-
-    sums = False
-
-    def __init__(self, *times):
-        self.times, self.plan = times, -1
-
-    def plans(self):
-        return len(self.times)
-
-    def order(self):
-        return range(self.plans())
-
-    def build(self, index):
-        return True
-
-    def name(self, index):
-        return str(index)
-
-    def seconds(self, index, workspace, repeats):
-        return self.times[index] / 1e3
-
-    def verified(self, index, workspace):
-        return True
-
-    def preparations(self):
-        return ()
-
-    def choice(self, index):
-        return str(index)
-
-
 @pytest.mark.parametrize(
     ("tail", "others", "wanted"),
     [
@@ -206,7 +174,7 @@ def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(searched, tail, 
     section = {
         "convolutions": {"c": Timed(7.0, 5.0)},
         "variants": {"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
-        "tails": {} if tail is None else {"c": lambda repeats: tail / 1e3},
+        "tails": {} if tail is None else {"c": lambda repeats: tail},
     }
     assert searched(section) == {"c": wanted}
 

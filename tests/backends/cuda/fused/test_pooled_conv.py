@@ -27,6 +27,7 @@ from dnnstack.graph.geometry import Window
 
 from ....support.op_draft import Draft
 from ....support.tensor_convs import computed, draw
+from ....support.timed import Timed
 
 HALVES = Window((2, 2), (2, 2))
 
@@ -94,39 +95,6 @@ def section(drawn, relu, bias, whole=False):
             value[...] = np.clip(np.rint(value), -1, 1)
         value.view(np.uint32)[...] &= 0xFFFF0000
     return draft, [p, dx, dw, *([db] if bias else [])]
-
-
-class Timed:
-    """A candidate of these seconds; ``sums``: which leaves those of a batch norm."""
-
-    plan = 0
-
-    def __init__(self, seconds, sums=False):
-        self._seconds, self.sums = seconds, sums
-
-    def plans(self):
-        return 1
-
-    def order(self):
-        return range(self.plans())
-
-    def build(self, index):
-        return True
-
-    def preparations(self):
-        return ()
-
-    def name(self, index):
-        return "one"
-
-    def choice(self, index):
-        return str(index)
-
-    def seconds(self, index, workspace, repeats):
-        return self._seconds
-
-    def verified(self, index, workspace):
-        return True
 
 
 def variants(**times):
