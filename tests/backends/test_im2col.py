@@ -9,11 +9,9 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Col2im, Conv2d, Im2col, MatMul
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import LayerSpec
 from dnnstack.layers.conv import Conv2dLayer
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from hypothesis import strategies as st
 from ..support import composed
 from ..support.nets import conv2d_options, pictures
 from ..support.opened import opened
+from ..support.specs import network_of
 
 
 def computed(
@@ -105,7 +104,7 @@ def test_trains_to_the_same_weights(device):
             LayerSpec("dense", options={"units": 3}),
         ]
         shape = (2, 6, 6)
-        net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
+        net = network_of(specs, shape, 3)
         rule = Sgd(momentum=0.9, weight_decay=0.01)
         scaling = Preprocessing((0.01,) * 2, (-1.0,) * 2)
         graph = composed.train_graph(net, 4, "t", 8, 2, 10, scaling, rule)

@@ -11,17 +11,14 @@ from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition
 
 from ...support import composed
 from ...support.feeding import feed, losses_of
-from ...support.specs import layers_of
+from ...support.specs import layers_of, network_of
 
 pytestmark = pytest.mark.cuda
 
@@ -36,7 +33,7 @@ CONV_NET = layers_of(
 def train(backend, options, steps=STEPS, rule=None, total=50):
     """Train a small network; returns losses, parameters and the executable."""
     shape = (3, 12, 12)
-    network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(CONV_NET, shape)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = rule or Composition(Sgd(momentum=0.9, nesterov=True, weight_decay=0.01), clip_norm=2.0)
     graph = composed.train_graph(

@@ -17,16 +17,13 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
-from ....support.specs import layers_of
+from ....support.specs import layers_of, network_of
 from ....support.timed import Timed
 
 NCHW = {"layout": "nchw"}
@@ -250,7 +247,7 @@ NET = layers_of(
 def losses(backend, options):
     """Of four steps of a small network; and the executable's choices and notices."""
     shape, count = (3, 9, 9), 16
-    network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(NET, shape)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     graph = composed.train_graph(network, 8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, options)

@@ -17,19 +17,13 @@ from dnnstack.graph.ops import (
     Fused,
 )
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
+from ....support.specs import network_of, spec
 
 BATCH, COUNT, CLASSES, STEPS = 6, 24, 5, 3
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def conv(filters, **options):
@@ -78,7 +72,7 @@ CASES = {
 
 def network(specs):
     shape = (3, 8, 8)
-    return Network(build_layers([*specs, *END], shape), CrossEntropyLoss(), shape, CLASSES)
+    return network_of([*specs, *END], shape, CLASSES)
 
 
 def train_graph(net):

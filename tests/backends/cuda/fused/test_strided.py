@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -12,13 +14,18 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 
+from ....support.described_cuda import described, drawn_choices
+from ....support.goldens import compare
 from ....support.op_draft import Draft
 from ....support.tensor_convs import computed
+from ..taped import bind, tape
+
+__all__ = ["tape"]
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 KERNELS = {"data": "tensor_conv", "filter": "tensor_filter"}
 RESNET = Window((3, 3), (2, 2), padding=(1, 1, 1, 1))
-# Pictures (C, H, W), filters and window of convolutions whose gradients they compute.
+# Pictures (C, H, W), filters, window and groups of convolutions whose gradients they compute.
 SERVED = {
     "resnet": ((16, 32, 32), 32, RESNET),
     "odd channels": ((13, 12, 8), 21, RESNET),
@@ -35,12 +42,13 @@ LEFT = {
     "stride 4": ((16, 16, 16), 32, Window((3, 3), (4, 4), padding=(1, 1, 1, 1))),
     "dilated": ((16, 16, 16), 32, Window((3, 3), (2, 2), (2, 2, 2, 2), (2, 2))),
     "many channels": ((72, 16, 16), 80, RESNET),
+    "groups": ((16, 32, 32), 32, RESNET, 2),
 }
 
 
-def section(case, kind, n=6, bias=True, groups=1):
+def section(case, kind, n=6, bias=True):
     """One gradient alone, on values that bfloat16 holds, and what it gives."""
-    x, filters, window = case
+    x, filters, window, groups = (*case, 1)[:4]
     draft = Draft(np.random.default_rng(n), "normal")
     weights, y = (filters, x[0] // groups, *window.kernel), (filters, *window.output(*x[1:]))
     dy, rest = draft.floats("dy", n, *y), {"window": window, "groups": groups}
@@ -64,45 +72,19 @@ def offered(executable):
     }
 
 
-@pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize("name", [*SERVED, *LEFT])
-def test_where_they_are_offered(bound, kind, name):
-    graphs = {"one": section((SERVED | LEFT)[name], kind)[0].graph}
-    for precision in ("tf32", "bf16", "fp32"):
-        executable, _ = bound(graphs, precision, CHOICES)
-        expected = {"t"} if name in SERVED and precision != "fp32" else set()
-        assert set(offered(executable)) == expected
-        executable.close()
+def test_goldens_of_where_they_are_offered_and_launched(tape):
+    def every():
+        cases = SERVED | LEFT
+        for name, kind, precision in product(cases, KERNELS, ("tf32", "bf16", "fp32")):
+            yield f"# {kind} of {name}"
+            graphs, choices = {"one": section(cases[name], kind)[0].graph}, CHOICES
+            for _ in range(2):
+                executable = bind(graphs, precision, choices)
+                yield from described(tape, executable)
+                choices = drawn_choices(executable, f"{name} {precision}", choices)
+                executable.close()
 
-
-@pytest.mark.parametrize("kind", KERNELS)
-def test_groups_are_left_to_cudnn(bound, kind):
-    executable, _ = bound({"one": section(SERVED["resnet"], kind, groups=2)[0].graph}, "bf16")
-    assert not offered(executable)
-
-
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize("name", SERVED)
-def test_a_choice_of_them_is_a_launch_of_ours(bound, kind, precision, name):
-    graphs = {"one": section(SERVED[name], kind)[0].graph}
-    executable, _ = bound(graphs, precision, CHOICES)
-    (make,) = offered(executable).values()
-    choice = f"t{make().choice(1)}"
-    executable.close()
-    executable, _ = bound(graphs, precision, CHOICES | {f"one//{kind}": choice})
-    calls = {call.function: call for call in executable.calls("one")}
-    assert not {"cudnnBackendExecute", "column_sums"} & {*calls}
-    shown = calls[KERNELS[kind]].arguments
-    assert shown["stride"] == "2x2 spread"
-    assert (shown["FROM_POOL"], shown["STRIDED"]) == ("1", "1")
-    # Of what stride 1 would give.
-    (_, *size), filters, window = SERVED[name]
-    rows, columns = window.output(*size)
-    ends = ("HEIGHT", "WIDTH", "CHANNELS") if kind == "data" else ("ROWS", "COLUMNS", "FILTERS")
-    stored = str(-(-filters // 8) * 8)
-    assert [shown[end] for end in ends] == [str(2 * rows), str(2 * columns), stored]
-    assert shown["POOLED"] == stored
+    compare("cuda/strided convolutions", every())
 
 
 @pytest.mark.parametrize("kind", KERNELS)

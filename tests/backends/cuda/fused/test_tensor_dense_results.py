@@ -11,15 +11,12 @@ from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
-from ....support.specs import layers_of
+from ....support.specs import layers_of, network_of
 from ....support.tensor_convs import computed
 from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
@@ -56,7 +53,7 @@ SHAPE, COUNT, BATCH = (1, 12, 12), 64, 32
 
 
 def network():
-    found = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    found = network_of(NET, SHAPE)
     scaling = Preprocessing.standardize([0.5], [0.25])
     rule = Sgd(momentum=0.9)
     return found, composed.train_graph(found, BATCH, "train", COUNT, 2, 500, scaling, rule)

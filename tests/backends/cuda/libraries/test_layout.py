@@ -8,15 +8,14 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.layouts import Geometry, plan_layouts
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ....support import composed
+from ....support.specs import network_of
 
 SIZES = st.integers(1, 7)
 RULES = Geometry({"layout": "nhwc", "pad": "8"}, "bfloat16")
@@ -102,7 +101,7 @@ def test_dense_weights_behind_a_picture_take_its_order():
         LayerSpec("dense", options={"units": 10}),
     ]
     shape = (3, 6, 6)
-    graph = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
+    graph = network_of(specs, shape).infer_graph(2)
     layouts = plan_layouts({"infer": graph}, RULES)
     by_name = {tensor.name: layout for tensor, layout in layouts.items()}
     assert by_name["conv2d_1.weight"].stored == (24, 3, 3, 3)
@@ -122,7 +121,7 @@ def test_dense_weights_lie_alike_in_training_and_in_evaluation():
         LayerSpec("dense", options={"units": 10}),
     ]
     shape = (3, 6, 6)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(specs, shape)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     train = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd())
     for graph in (train, network.evaluate_graph(4, "data", 8, 2, scaling)):
@@ -134,10 +133,7 @@ def test_dense_weights_lie_alike_in_training_and_in_evaluation():
 def test_of_two_layouts_of_a_weight_the_first_is_taken():
     specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10})]
     shapes = ((3, 4, 4), (48, 1, 1))
-    first, second = (
-        Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
-        for shape in shapes
-    )
+    first, second = (network_of(specs, shape).infer_graph(2) for shape in shapes)
     rules = Geometry({"layout": "nhwc", "pad": "8"}, "float32")
     for graphs, picture in (((first, second), shapes[0]), ((second, first), shapes[1])):
         layouts = plan_layouts(dict(zip("ab", graphs, strict=True)), rules)
@@ -155,7 +151,7 @@ def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
         LayerSpec("dense", options={"units": 10}),
     ]
     shape = (1, 5, 4)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(specs, shape)
     scaling = Preprocessing.standardize([0.5], [0.25])
     graph = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
     graph = rewritten(graph, CudaBackend.rewrites if fusion else {})

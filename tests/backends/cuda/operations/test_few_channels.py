@@ -16,20 +16,14 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Pool2d
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
+from ....support.specs import network_of, spec
 
 COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def train_graph(filters, stride):
@@ -39,7 +33,7 @@ def train_graph(filters, stride):
         *(spec("max_pool2d", stride=stride), spec("conv2d", filters=5, kernel_size=3)),
         *(spec("flatten"), spec("dense", units=10), spec("softmax")),
     )
-    network = Network(build_layers(specs, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    network = network_of(specs, SHAPE)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     rule = Sgd(momentum=0.9)
     return network, composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, rule)
