@@ -194,6 +194,15 @@ def fake_cuda(monkeypatch):
 
 
 @pytest.fixture
+def stand_in(fake_cuda, monkeypatch):
+    """CudaBackend needs no device and no library but what makes an executable."""
+    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
+    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
+
+
+@pytest.fixture
 def searched(fake_cuda):
     """What a search chooses among the candidates of sections, each given as a binder's tables."""
     fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))

@@ -187,15 +187,6 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cud
         timing.captured_seconds(launch, stream, 1)
 
 
-@pytest.fixture
-def stand_in(fake_cuda, monkeypatch):
-    """CudaBackend needs no device and no library but what makes an executable."""
-    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
-    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
-    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
-
-
 def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
     stand_in, sections, monkeypatch
 ):

@@ -43,21 +43,6 @@ def bfloat16(onednn):
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
 
 
-@pytest.fixture
-def poison(monkeypatch):
-    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows."""
-    from dnnstack.backends.onednn import memory
-
-    zeroed = memory.aligned
-
-    def filled(nbytes):
-        buffer = zeroed(nbytes)
-        buffer[...] = 0xFF
-        return buffer
-
-    monkeypatch.setattr(memory, "aligned", filled)
-
-
 def rounded(array):
     """The nearest numbers that bfloat16 has, halves to even."""
     bits = np.ascontiguousarray(array).view(np.uint32)
