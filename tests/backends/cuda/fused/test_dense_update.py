@@ -13,13 +13,19 @@ from dnnstack.backends.cuda.fused.update_tilings import UpdateTiling
 from dnnstack.backends.cuda.libraries.layout import FLOAT
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec
+from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.sections import Composition
 
 from ....support import composed
+from ....support.described_cuda import described
+from ....support.goldens import compare
 from ....support.specs import network_of
 from ....support.timed import Timed
+from ..taped import bind, tape
 
+__all__ = ["tape"]
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 KEY, SECOND = "train/dense_1/filter/gemm", "train/dense_2/filter/gemm"
 
@@ -47,6 +53,22 @@ def mlp(*units, rule=Sgd(momentum=0.9)):  # noqa: B008
     scaling = Preprocessing.standardize([0.5], [0.2])
     graph = composed.train_graph(network, 64, "data", 640, 10, 20, scaling, rule)
     return {"train": rewritten(graph, CudaBackend.rewrites)}
+
+
+def test_goldens_of_two_updates(tape):
+    """Of which the last takes along what may go along."""
+    slow = Group(names=("dense_[23].*",), rates="slow")
+    graphs = mlp(72, 64, rule=Composition(Sgd(momentum=0.9), (slow,)))
+
+    def every():
+        for ending in ("", "tail", "batch", "tail,batch"):
+            choices = CHOICES | {"ending": ending, SECOND: "e2-2-2-2"}
+            executable = bind(graphs, "tf32", choices)
+            yield f"# {ending}"
+            yield from described(tape, executable)
+            executable.close()
+
+    compare("cuda/two updates", every())
 
 
 @pytest.mark.parametrize("choice", ["u2-2-2-2", "x", "-1"])
