@@ -104,20 +104,6 @@ def test_less_precision_stays_near_and_repeats_bit_by_bit(cuda, wanted, precisio
         np.testing.assert_array_equal(others[name], value, err_msg=name)
 
 
-def test_an_operation_without_a_kernel_is_the_hosts(bound, monkeypatch):
-    from dnnstack.backends.cuda.binding import bind
-    from dnnstack.graph.ops import BatchNorm
-
-    network = network_of(NET, SHAPE)
-    monkeypatch.delitem(bind.KERNELS, BatchNorm)
-    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    graph = composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, Sgd())
-    executable, _ = bound({"train": graph})
-    calls = [each for each in executable.calls("train") if isinstance(each.op, BatchNorm)]
-    assert {each.library for each in calls} == {"numpy"}
-    assert {each.arguments["reason"] for each in calls} == {"the GPU has no kernel for it"}
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("streams", ["1", "2"])
 @pytest.mark.parametrize("overlap", ["chains", "joins"])

@@ -20,13 +20,12 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
 )
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200, device
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed, draw
+from ....support.tensor_convs import close_to_the_reference, draw, right_in_every_way
 from ....support.timed import Timed
 
 HALVES = Window((2, 2), (2, 2))
@@ -152,17 +151,9 @@ def test_they_compute_what_the_reference_does(cuda, seed, warpgroups):
     precision = "bf16" if drawn.bf16 else "tf32"
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
     options = Options(precision, tuning=Tuning("cuda", choices=table))
-    got, names, notices = computed(cuda, draft, found, options)
-    assert not notices
-    assert "max_pool" not in names
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    again, _, _ = computed(cuda, draft, found, options)
-    for tensor, mine, right, second in zip(found, got, want, again, strict=True):
-        # Operands lose nothing: only sums are rounded, and a result in bfloat16.
-        rounded = drawn.bf16 and tensor.role != "gradient"
-        limit = 2.0**-8 if rounded else 2e-5
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
-        np.testing.assert_array_equal(mine, second)
+    # Operands lose nothing: only sums are rounded, and a result in bfloat16.
+    limit = 2.0**-8 if drawn.bf16 else 2e-5
+    assert "max_pool" not in close_to_the_reference(cuda, draft, found, options, limit, 2e-5)
 
 
 @pytest.mark.cuda
@@ -179,9 +170,6 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     made = [make() for mark, make in found if mark in ("p", "pw")]
     assert len(made) >= 3
     for candidates in made:
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     assert all(0.0 < each.spared(5) < 1.0 for each in binder.together)
     executable.close()

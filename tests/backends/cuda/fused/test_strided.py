@@ -9,7 +9,6 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
@@ -17,7 +16,7 @@ from dnnstack.graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 from ....support.described_cuda import described, drawn_choices
 from ....support.goldens import compare
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed
+from ....support.tensor_convs import close_to_the_reference, right_in_every_way
 from ..taped import bind, tape
 
 __all__ = ["tape"]
@@ -112,17 +111,6 @@ def test_a_choice_that_cannot_be_had_is_an_error(bound, kind, choice):
 # ---------------------------------------------------------------- on a device
 
 
-def close_to_the_reference(cuda, draft, found, options, limit):
-    got, functions, notices = computed(cuda, draft, found, options)
-    again, _, _ = computed(cuda, draft, found, options)
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    for tensor, mine, second, right in zip(found, got, again, want, strict=True):
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
-        np.testing.assert_array_equal(mine, second)
-    assert not notices
-    return functions
-
-
 def as_timed(precision, **choices):
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
     return Options(precision, tuning=Tuning("cuda", choices=table))
@@ -137,12 +125,8 @@ def test_every_way_is_right(cuda, kind, precision, name):
     draft, found = section(SERVED[name], kind, bias=name != "no padding")
     executable = cuda.compile({"one": draft.graph}, as_timed(precision))
     candidates = offered(executable)["t"]()
-    count = candidates.plans()
+    count = right_in_every_way(candidates)
     assert count
-    for index in range(count):
-        assert candidates.build(index)
-        assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-        assert candidates.verified(index, 0)
     choices = [f"t{candidates.choice(index)}" for index in range(count)]
     executable.close()
     # Operands lose nothing: only sums, and a result in bfloat16, are rounded.

@@ -16,14 +16,13 @@ from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, device
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed, draw
+from ....support.tensor_convs import close_to_the_reference, draw, right_in_every_way
 
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
@@ -207,16 +206,9 @@ def test_they_compute_what_the_reference_does(cuda, kind, warpgroups, seed):
     choice, kernel = choice_of(drawn)
     choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": choice}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
-    got, functions, notices = computed(cuda, draft, found, options)
-    assert not notices
-    assert kernel in functions
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    again, _, _ = computed(cuda, draft, found, options)
-    for mine, right, second in zip(got, want, again, strict=True):
-        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
-        limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
-        np.testing.assert_array_equal(mine, second)
+    # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
+    limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
+    assert kernel in close_to_the_reference(cuda, draft, found, options, limit)
 
 
 @pytest.mark.cuda
@@ -231,8 +223,5 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     executable = cuda.compile({"one": draft.graph}, options)
     for candidates in (*offered(executable).values(), *offered(executable, "w").values()):
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     executable.close()

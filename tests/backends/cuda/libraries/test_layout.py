@@ -8,14 +8,13 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.layouts import Geometry, plan_layouts
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ....support import composed
-from ....support.specs import network_of
+from ....support.specs import layers_of, network_of
 
 SIZES = st.integers(1, 7)
 RULES = Geometry({"layout": "nhwc", "pad": "8"}, "bfloat16")
@@ -94,12 +93,9 @@ def test_layouts_are_the_same_where_the_bytes_are():
 
 
 def test_dense_weights_behind_a_picture_take_its_order():
-    specs = [
-        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 50}),
-        LayerSpec("dense", options={"units": 10}),
-    ]
+    specs = layers_of(
+        "[conv2d: {filters: 20, kernel_size: 3}, flatten, dense: {units: 50}, dense: {units: 10}]"
+    )
     shape = (3, 6, 6)
     graph = network_of(specs, shape).infer_graph(2)
     layouts = plan_layouts({"infer": graph}, RULES)
@@ -112,14 +108,10 @@ def test_dense_weights_behind_a_picture_take_its_order():
 
 def test_dense_weights_lie_alike_in_training_and_in_evaluation():
     """Which has no dropout between the picture and its dense layer."""
-    specs = [
-        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-        LayerSpec("flatten"),
-        LayerSpec("dropout"),
-        LayerSpec("relu"),
-        LayerSpec("scale", options={"factor": 0.5}),
-        LayerSpec("dense", options={"units": 10}),
-    ]
+    specs = layers_of(
+        "[conv2d: {filters: 20, kernel_size: 3}, flatten, dropout, relu, scale: {factor: 0.5}, "
+        "dense: {units: 10}]"
+    )
     shape = (3, 6, 6)
     network = network_of(specs, shape)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
@@ -131,7 +123,7 @@ def test_dense_weights_lie_alike_in_training_and_in_evaluation():
 
 
 def test_of_two_layouts_of_a_weight_the_first_is_taken():
-    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10})]
+    specs = layers_of("[flatten, dense: {units: 10}]")
     shapes = ((3, 4, 4), (48, 1, 1))
     first, second = (network_of(specs, shape).infer_graph(2) for shape in shapes)
     rules = Geometry({"layout": "nhwc", "pad": "8"}, "float32")
@@ -144,12 +136,7 @@ def test_of_two_layouts_of_a_weight_the_first_is_taken():
 @pytest.mark.parametrize("fusion", [True, False])
 def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
     """Else a kernel that writes the gradient of a stored row would write into the next one's."""
-    specs = [
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 84}),
-        LayerSpec("relu"),
-        LayerSpec("dense", options={"units": 10}),
-    ]
+    specs = layers_of("[flatten, dense: {units: 84}, relu, dense: {units: 10}]")
     shape = (1, 5, 4)
     network = network_of(specs, shape)
     scaling = Preprocessing.standardize([0.5], [0.25])

@@ -7,12 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.layouts import Geometry
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.operations.pool import indexed
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Pool2d
@@ -65,12 +63,8 @@ def test_pictures_of_more_fours_than_an_index_counts_are_pooled_otherwise(batch,
 @pytest.mark.cuda
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("filters", [1, 3])
-def test_training_follows_the_reference(filters, stride):
-    try:
-        backend = CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+def test_training_follows_the_reference(cuda, filters, stride):
     wanted = losses(ReferenceBackend(1), Options("fp64"), filters, stride)
     for precision, tolerance in (("fp32", 1e-5), ("bf16", 0.05)):
-        got = losses(backend, Options(precision, tune=False), filters, stride)
+        got = losses(cuda, Options(precision, tune=False), filters, stride)
         np.testing.assert_allclose(got, wanted, rtol=tolerance)
