@@ -106,8 +106,6 @@ def test_what_broke_a_capture_is_not_hidden_by_the_broken_capture(
     def end():
         raise error("cudaErrorStreamCaptureInvalidated")
 
-    from dnnstack.backends.cuda import executable as module
-
     here = module.device().stream
     for each in (stream, here):
         monkeypatch.setattr(each, "begin_capture", lambda: None, raising=False)
@@ -130,8 +128,6 @@ def test_running_out_of_memory_while_binding_says_for_what(bound, sections, monk
 
 
 def test_closing_after_an_error_hides_nothing(bound, sections, fake_cuda, monkeypatch):
-    from dnnstack.backends.cuda import executable as module
-
     made, _ = bound(sections("lenet"))
 
     def broken():
