@@ -6,8 +6,6 @@ gradients, statistics, losses and what enters or leaves are float32.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -20,7 +18,7 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import BatchNorm, BatchNormBackward, Reshape
+from dnnstack.graph.ops import BatchNorm, BatchNormBackward
 
 from ...support.feeding import losses_of
 from ...support.op_cases import CASES
@@ -168,61 +166,6 @@ def test_going_on_gives_equal_bits(make, layout):
 def types(call):
     """The type of every argument that is a memory: src=bf16 and the like."""
     return {name: text.split()[0] for name, text in call.arguments.items()}
-
-
-def test_what_is_bfloat16_and_what_is_not(make):
-    network, _, executable = make(NET, options=Options("bf16", tune=False))
-    wide = {"bias", "mean", "variance", "scale", "shift"}
-    wide |= {f"diff_{name}" for name in ("weights", "bias", "scale", "shift")}
-    rounded = {"src", "weights", "diff_src", "diff_dst"}
-    seen = set()
-    for call in executable.calls("train"):
-        kind = call.function.removeprefix("dnnl_")
-        if call.library != "oneDNN" or kind == "reorder":
-            continue
-        if call.op.origin[0].layer not in {layer.name for layer in network.layers}:
-            assert "bf16" not in types(call).values(), kind
-            continue
-        assert not call.implementation.startswith("ref")
-        # A kernel for AMX tiles is named by the instruction set alone: brgemm:avx512_core_amx.
-        if not kind.startswith("pooling"):
-            assert re.search("bf16|amx", call.implementation), (kind, call.implementation)
-        for name, dtype in types(call).items():
-            if name in wide:
-                assert dtype == "f32", (kind, name)
-            elif name in rounded:
-                assert dtype == "bf16", (kind, name)
-                seen.add(kind)
-    assert len(seen) == 12, seen
-    outputs = {c.op.label(): types(c)["dst"] for c in executable.calls("train") if is_product(c)}
-    # The scores go into the loss, which takes nothing but float32.
-    assert list(outputs.values()) == ["bf16", "f32"]
-
-
-def test_gradients_and_scores_are_never_rounded(make, onednn):
-    """Not on their way through a change of shape either: filters of im2col, scores of a flatten."""
-    specs = layers_of(
-        "[conv2d: {filters: 16, kernel_size: 3, algorithm: im2col}, tanh, "
-        "conv2d: {filters: 10, kernel_size: 10}, flatten]"
-    )
-    network, _, executable = make(specs, options=Options("bf16", tune=False))
-    shapes = 0
-    for call in executable.calls("train"):
-        if any(t.role == "gradient" for t in call.op.tensors(call.op.outputs)):
-            shapes += isinstance(call.op, Reshape)
-            if call.function == "dnnl_reorder" and isinstance(call.op, Reshape):
-                assert "bf16" not in types(call).values()
-    assert shapes
-    infer = network.infer_graph(4)
-    tried = onednn.compile({infer.name: infer}, Options("bf16"))
-    for calls in (executable.calls("train"), tried.calls(infer.name)):
-        (scores,) = (c for c in calls if c.function == "dnnl_convolution_forward")
-        assert types(scores)["src"] == "bf16"
-        assert types(scores)["dst"] == "f32"
-
-
-def is_product(call):
-    return call.function == "dnnl_inner_product_forward"
 
 
 def test_layouts_are_timed_in_the_precision_asked_for(make, monkeypatch):

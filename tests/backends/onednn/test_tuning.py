@@ -78,20 +78,6 @@ def test_unwritable_cache_is_no_error(make, tmp_path, monkeypatch):
     assert executable.tuning.choices
 
 
-def test_search_takes_what_is_faster(make):
-    """With a made-up clock the search finds the fastest choice of every convolution."""
-    _, graphs, _ = make()
-    blocked, plain = candidate_layouts()
-    best = {"conv2d_1": plain, "conv2d_2": blocked, "conv2d_2/data": plain}
-
-    def seconds(graph, choices, repeats):
-        return 1.0 + sum(choices[name] != layout for name, layout in best.items())
-
-    train = graphs["train"]
-    found = tuner.search(train, tuner.default_choices([train]), seconds)
-    assert {name: found[name] for name in best} == best
-
-
 @pytest.mark.parametrize("trials", [0, 1, 2, 4])
 def test_search_keeps_within_its_budget(trials, make, monkeypatch):
     """No trial begins after it, whichever part of the search it belongs to."""
