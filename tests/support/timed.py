@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 
 class Timed:
-    """Those of these seconds; right: whether they compute what they should; sums: whether they
-    leave those of a batch norm."""
+    """Those of these seconds; right: whether they compute what they should."""
 
-    def __init__(self, *times: float, right: bool = True, sums: bool = False) -> None:
-        self.times, self.right, self.sums, self.plan = times, right, sums, 0
+    sums = False
+
+    def __init__(self, *times: float, right: bool = True) -> None:
+        self.times, self.right, self.plan = times, right, 0
 
     def plans(self) -> int:
         return len(self.times)

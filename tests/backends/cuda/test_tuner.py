@@ -56,7 +56,39 @@ def test_a_driver_that_refuses_joins_may_take_chains(monkeypatch):
     assert search(monkeypatch, seconds)[0]["overlap"] == "chains"
 
 
-PRODUCT, FORWARD = "train/dense_1/filter/gemm", "train/dense_1/forward/gemm"
+PRODUCT, OTHER, FORWARD = (
+    "train/dense_1/filter/gemm",
+    "train/dense_2/filter/gemm",
+    "train/dense_1/forward/gemm",
+)
+
+
+def uniting(lists):
+    """Plans whose rivals are these."""
+
+    def plans(_, choices, options, budget, rivals):
+        rivals |= lists
+        return {}
+
+    return plans
+
+
+def test_what_no_launch_takes_along_is_tried_once(monkeypatch):
+    """With overlap and without."""
+    _, tried = search(monkeypatch, lambda c: 1.0, names=["sgd_update"])
+    assert sum("ending" in choices for choices in tried) == 2
+
+
+def test_the_update_makes_one_product_at_most(monkeypatch):
+    def seconds(choices):
+        ends = [name for name in (PRODUCT, OTHER) if choices.get(name, "").startswith("e")]
+        assert len(ends) <= 1
+        return 1.0 - 0.1 * len(ends) - 0.1 * (OTHER in ends)
+
+    lists = {PRODUCT: ["3", "e2"], OTHER: ["5", "e4"]}
+    monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
+    found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
+    assert found[OTHER] == "e4"
 
 
 def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
@@ -71,11 +103,8 @@ def test_fewest_launches_are_tried_together_where_each_alone_loses(monkeypatch):
             return 1.0 + 0.1 * ends + 0.1 * taken - 0.1 * (not one)
         return 0.8 if choices.get(FORWARD) == "t1" else 0.95
 
-    def plans(_, choices, options, budget, rivals):
-        rivals |= {PRODUCT: ["3", "e2", "e3"], FORWARD: ["2", "t1"]}
-        return {}
-
-    monkeypatch.setattr(tuner, "timed_plans", plans)
+    lists = {PRODUCT: ["3", "e2", "e3"], FORWARD: ["2", "t1"]}
+    monkeypatch.setattr(tuner, "timed_plans", uniting(lists))
     found, _ = search(monkeypatch, seconds, plans=None, names=["step_end"])
     assert (found[PRODUCT], found["ending"], found[FORWARD]) == ("e2", "tail,batch", "t1")
     assert found["streams"] == "1"

@@ -156,26 +156,6 @@ def test_it_takes_what_fits(geometry, fits):
     assert not direct_conv.takes(replace(op, groups=picture[1]), Layout(y.shape, y.shape, True))
 
 
-@pytest.mark.parametrize(
-    ("tail", "others", "wanted"),
-    [
-        (None, {"d": (9.0, 5.5)}, "1"),
-        (1.0, {"d": (9.0, 5.5)}, "d1"),
-        (1.0, {"d": (9.0, 5.9)}, "1"),
-        (None, {"d": (9.0, 4.5), "b": (4.0,)}, "b0"),
-        (None, {"d": (9.0, 3.5), "b": (4.0,)}, "d1"),
-        (1.0, {"b": (4.0,), "d": (3.0,)}, "d0"),
-    ],
-)
-def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(searched, tail, others, wanted):
-    section = {
-        "convolutions": {"c": Timed(7.0, 5.0)},
-        "variants": {"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
-        "tails": {} if tail is None else {"c": lambda repeats: tail},
-    }
-    assert searched(section) == {"c": wanted}
-
-
 @pytest.mark.parametrize("asked", [8.0, None])
 def test_every_section_has_its_share_of_a_search(searched, monkeypatch, asked):
     """The last plan is the fastest, and each costs a second."""
@@ -195,14 +175,6 @@ def test_every_section_has_its_share_of_a_search(searched, monkeypatch, asked):
     # Half of the seconds asked for, or of those for two convolutions.
     timed = 4 if asked else 20
     assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
-
-
-def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(searched):
-    names = ("one/a/forward", "one/a/data")
-    timed = {name: Timed(7.0, 5.0) for name in names}
-    variants = {name: [("d", lambda: Timed(1.0))] for name in names}
-    found = searched({"convolutions": timed, "variants": variants})
-    assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
 
 
 @pytest.mark.parametrize("choice", ["d7", "dx", "t1-2", "tx", "p", "9", "b3"])

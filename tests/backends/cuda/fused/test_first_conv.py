@@ -25,11 +25,6 @@ def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
     assert not [c for c in executable.calls("one") if c.function.startswith("tensor_first")]
 
 
-def test_a_search_takes_the_faster_kernel(searched):
-    either = {"a": {"p": lambda _: 2.0, "t": lambda _: 1.0}, "b": {"p": lambda _: 3.0}}
-    assert searched({"either": either}) == {"a": "t", "b": "p"}
-
-
 @pytest.mark.parametrize(
     ("n", "most", "blocks"), [(1024, 396, 342), (64, 396, 64), (397, 396, 199)]
 )

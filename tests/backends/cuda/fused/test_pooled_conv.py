@@ -123,22 +123,6 @@ def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(searched):
     assert searched(section, options=Options("bf16")) == {"a": "pw0"}
 
 
-@pytest.mark.parametrize(
-    ("spared", "wanted"), [(3.0, {"a": "t0"}), (0.5, {"a": "0"}), (1.9, {"a": "d0"})]
-)
-def test_a_search_counts_the_moments_that_sums_spare(searched, spared, wanted):
-    """cuDNN's 5 and a direct kernel's 3 or 4.5 are in front of a pass for moments, 5.4 are not."""
-    ways = {"t": Timed(5.4, sums=True), "d": Timed(3.0 if spared < 3.0 else 4.5)}
-    if spared < 1.0:
-        del ways["d"]
-    section = {
-        "convolutions": {"a": Timed(5.0)},
-        "variants": {"a": [(mark, lambda way=way: way) for mark, way in ways.items()]},
-        "spared": {"a": lambda repeats: spared},
-    }
-    assert searched(section, options=Options("bf16")) == wanted
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
