@@ -44,24 +44,6 @@ def backend(request):
     return opened(request.param)
 
 
-@pytest.fixture
-def poison(monkeypatch):
-    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows.
-
-    The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
-    """
-    from dnnstack.backends.onednn import memory
-
-    zeroed = memory.aligned
-
-    def filled(nbytes: int) -> Array:
-        buffer = zeroed(nbytes)
-        buffer[...] = 0xFF
-        return buffer
-
-    monkeypatch.setattr(memory, "aligned", filled)
-
-
 def compiled(backend: Backend, draft: Draft, precision: str) -> Executable:
     options = Options(precision, fusion=False, tune=False)  # type: ignore[arg-type]
     return backend.compile({draft.graph.name: draft.graph}, options)

@@ -10,12 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.operations.pool import _apart
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import BatchNormInference, Pool2d, Pool2dBackward
@@ -24,6 +22,7 @@ from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
+from ....support.outcomes import outcome
 from ....support.tensor_convs import numbers
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -274,22 +273,12 @@ def behind_norms(case, kind="avg", law="normal"):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", ["avg", "max"])
 @pytest.mark.parametrize("name", POOLS)
-def test_as_in_the_reference(name, kind, precision):
-    try:
-        backend = CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+def test_as_in_the_reference(cuda, name, kind, precision):
     draft = behind_norms(POOLS[name], kind, "ties")
-    found = []
-    for each, computed in ((backend, precision), (ReferenceBackend(1), "fp64")):
-        options = Options(computed, tune=False)
-        executable = each.compile({"one": draft.graph}, options)
-        for tensor, value in draft.values.items():
-            executable.write(tensor, value)
-        executable.run("one")
-        results = ((key, draft.graph.results[key]) for key in ("y", "dx"))
-        found.append({key: executable.read(tensor) for key, tensor in results})
-        executable.close()
+    wanted, found = [draft.graph.results[key] for key in ("y", "dx")], []
+    for each, computed in ((cuda, precision), (ReferenceBackend(1), "fp64")):
+        executable = each.compile({"one": draft.graph}, Options(computed, tune=False))
+        found.append(outcome(executable, draft.values, wanted))
     for key, want in found[1].items():
         error = 2.0**-8 if precision == "bf16" else 2.0**-21
         np.testing.assert_allclose(found[0][key], want, rtol=error, atol=4 * error, err_msg=key)
