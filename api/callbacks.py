@@ -101,14 +101,10 @@ class Told(Listener):
         self._steps_per_epoch = plan.steps_per_epoch
         for line in training_text.beginning(started):
             self._say(line)
-        logs = {
-            "run": started.run,
-            "step": started.state.step,
-            "total_steps": plan.total_steps,
-            "steps_per_epoch": plan.steps_per_epoch,
-        }
         for each in self._callbacks:
-            each.on_train_begin(dict(logs))
+            logs = {"run": started.run, "step": started.state.step}
+            counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
+            each.on_train_begin(logs | counts)
 
     def logged(self, progress: Progress) -> None:
         if progress.metrics is None:

@@ -76,7 +76,8 @@ class Classifier:
 
     Pictures are given as an array, a picture of Pillow's, the path of a file, or a list of these;
     see ``inputs.as_inputs`` for the shapes. The result always has one row for each picture. Threads
-    may share a classifier; they take turns.
+    may share a classifier; they take turns. ``trained`` is the network with its checkpoint,
+    ``backend`` the device that computes.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class Classifier:
         notice: Callable[[str], None] = lambda text: None,
         tta: str = "none",
     ) -> None:
-        self._trained = trained
-        self._backend = backend
+        self.trained = trained
+        self.backend = backend
         self._notice = notice
         self._tta = tta
         self._forward = Forward(trained, backend, tta)
@@ -97,32 +98,22 @@ class Classifier:
     @cached_property
     def classes_(self) -> NDArray[np.str_]:
         """The names of the classes, (K,); column k of ``predict_proba`` is that of classes_[k]."""
-        return np.array(self._trained.classes)
+        return np.array(self.trained.classes)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """(C, H, W) of a picture."""
-        return self._trained.input_shape
+        return self.trained.input_shape
 
     @property
     def checkpoint(self) -> Path:
         """The checkpoint file."""
-        return self._trained.path
+        return self.trained.path
 
     @property
     def config(self) -> RunConfig:
         """The config that it was trained with, as stored in the checkpoint."""
-        return self._trained.config
-
-    @property
-    def trained(self) -> Trained:
-        """The network with its checkpoint, for the commands."""
-        return self._trained
-
-    @property
-    def backend(self) -> Backend:
-        """The device that computes."""
-        return self._backend
+        return self.trained.config
 
     @in_python
     def predict(
@@ -149,7 +140,7 @@ class Classifier:
         ):
             # As it is to be: looking at it further takes longer than a small network.
             return self._forward(pictures)
-        return self._forward(as_inputs(pictures, self._trained, invert=invert, raw=raw))
+        return self._forward(as_inputs(pictures, self.trained, invert=invert, raw=raw))
 
     def predict_each(
         self,
@@ -230,8 +221,8 @@ class Classifier:
         downloads: Downloads | None = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
-        root = data_root_of(self._trained, data_dir, self._notice)
-        return evaluation.load_part(self._trained, part, root, dataset, downloads, self._notice)
+        root = data_root_of(self.trained, data_dir, self._notice)
+        return evaluation.load_part(self.trained, part, root, dataset, downloads, self._notice)
 
     def evaluate_part(
         self,
@@ -242,10 +233,10 @@ class Classifier:
         tta: str | None = None,
     ) -> Evaluation:
         """See ``training.inference.evaluate.evaluate``."""
-        return evaluation.evaluate(self._trained, self._backend, images, index, part, progress, tta)
+        return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
-        inputs = as_inputs(pictures, self._trained)
+        inputs = as_inputs(pictures, self.trained)
         if inputs.dtype != np.uint8:
             raise DatasetError(
                 "a network that was trained on a table is evaluated on the table itself: call "
@@ -253,7 +244,7 @@ class Classifier:
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
-        classes = self._trained.classes
+        classes = self.trained.classes
         found = as_labels(labels, classes, len(inputs))
         pixels: NDArray[Any] = inputs
         return ImageSet("given", pixels, found, classes)
@@ -272,5 +263,5 @@ class Classifier:
         channels, height, width = self.input_shape
         return (
             f"<dnnstack.Classifier {str(self.checkpoint)!r}: {channels}x{height}x{width} -> "
-            f"{len(self.classes_)} classes, on {self._backend.name}>"
+            f"{len(self.classes_)} classes, on {self.backend.name}>"
         )

@@ -10,12 +10,11 @@ from .arguments import machine, path_or_none, path_text, views
 from .backends.select import Device, open_backend
 from .classifier import Classifier
 from .datasets import Downloads
-from .many import comparison
+from .many.answers import answers
 from .many.comparison import Comparison
 from .many.ensemble import check_members
 from .many.members import check_parts, find_network
 from .training.inference.evaluate import Part
-from .training.inference.trained import Trained
 from .wording import in_python, log_notice
 
 
@@ -41,26 +40,17 @@ def compare(
     views(tta)
     names = path_text("first", first), path_text("second", second)
     folder = path_or_none("data_dir", data_dir)
-    networks = find_networks(names, Path(path_text("runs_dir", runs_dir)), log_notice)
     return compare_networks(
-        networks, split, dataset, tta, *machine(device, threads), True,
-        folder,
+        names, Path(path_text("runs_dir", runs_dir)), split, dataset, tta,
+        *machine(device, threads), True, folder,
         Downloads(offline=True) if offline else None,
         log_notice,
     )  # fmt: skip
 
 
-def find_networks(
-    names: tuple[str, str], runs_dir: Path, notice: Callable[[str], None]
-) -> tuple[Trained, Trained]:
-    """The networks of two runs or checkpoint files. Raises CheckpointError."""
-    first, second = (find_network(name, runs_dir, notice) for name in names)
-    check_members((first, second))
-    return first, second
-
-
 def compare_networks(
-    networks: tuple[Trained, Trained],
+    names: tuple[str, str],
+    runs_dir: Path,
     split: Part,
     dataset: str | None,
     tta: str | None,
@@ -74,9 +64,13 @@ def compare_networks(
 ) -> Comparison:
     """See ``compare``; ``progress`` gets the number of pictures, and gives what is told of each
     batch."""
+    networks = [find_network(name, runs_dir, notice) for name in names]
+    check_members(networks)
     backend = open_backend(device, threads, notice, capture)
     with Classifier(networks[0], backend, notice) as one:
         images, index = one.load_part(split, dataset, data_dir, downloads)
     check_parts(networks, split, images)
     advance = progress(2 * len(index))
-    return comparison.compare(networks, backend, images, index, split, advance, tta)
+    return Comparison.of(
+        *(answers(each, backend, images, index, split, advance, tta) for each in networks)
+    )

@@ -12,13 +12,13 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .common import errors
 from .common.errors import DnnstackError, TrainingError, Warned, told
 from .common.records import dataclass
-from .common.surroundings import program
 from .configs import LoadedConfig
 from .configs.load import load_beside
 from .configs.plugins import loaded
@@ -35,6 +35,20 @@ from .reports.live_curves import LiveCurves
 from .training.signals import StopSignals
 
 _TURN = 0.2
+# As ``program`` does, but what keeps the process from starting is told as well. Only ``sys``, which
+# is no file, comes before the current folder is left out.
+_PROGRAM = """
+import sys
+sys.path[:] = filter(None, sys.path)
+import json
+try:
+    from dnnstack.several import main
+except Exception as error:
+    text = f"the process of the workers cannot start: {type(error).__name__}: {error}"
+    print(json.dumps(("error", "TrainingError", (f"{text}; mend that, or give workers=1",))))
+    sys.exit(1)
+sys.exit(main())
+"""
 
 
 @dataclass(frozen=True)
@@ -95,15 +109,16 @@ def train_apart(call: Call, say: Callable[[str], None], stop: Callable[[], bool]
     """Do ``call.train`` in a new process. Raises DnnstackError."""
     given = {**vars(call), "config": plain(call.config)}
     job = {"call": given, "plugins": [str(plugin.path) for plugin in loaded()]}
-    command = [sys.executable, "-c", program(__name__, "main")]
+    command = [sys.executable, "-c", _PROGRAM]
     path = None
     pipe = subprocess.PIPE
     # A Ctrl-C is for this process, which passes it on.
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(job).encode())
-            process.stdin.close()
+            # One that is gone already says why, or its status does.
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(json.dumps(job).encode())
             for kind, *said in _lines(process, stop):
                 if kind == "line":
                     say(Warned(said[0]) if said[1] else said[0])

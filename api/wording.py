@@ -18,27 +18,15 @@ LOG.addHandler(logging.NullHandler())
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_SAME = (
+    "combine config data_dir device folds invert min_probability raw resume run runs_dir seeds "
+    "split threads tta weights workers"
+)
 ARGUMENTS = {
     "--checkpoint": "run",
-    "--combine": "combine",
-    "--config": "config",
     "--data": "dataset",
-    "--data-dir": "data_dir",
-    "--device": "device",
     "--ensemble": "runs",
-    "--folds": "folds",
-    "--invert": "invert",
-    "--min-probability": "min_probability",
-    "--raw": "raw",
-    "--resume": "resume",
-    "--run": "run",
-    "--runs-dir": "runs_dir",
-    "--seeds": "seeds",
-    "--split": "split",
-    "--threads": "threads",
-    "--tta": "tta",
-    "--weights": "weights",
-    "--workers": "workers",
+    **{f"--{name.replace('_', '-')}": name for name in _SAME.split()},
 }
 """The options that functions have as arguments, with the names that they have there."""
 

@@ -17,7 +17,7 @@ Sections = Mapping[str, Graph]
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Compiled:
     """``how``: it was compiled; ``settled``: no tuning was given."""
 
     executable: Executable
@@ -27,7 +27,7 @@ class _Kept:
 
     def lent(
         self, sections: Sections, options: Options, rewrites: Mapping[str, Rewrite]
-    ) -> tuple[_Kept, dict[Tensor, Tensor]] | None:
+    ) -> tuple[_Compiled, dict[Tensor, Tensor]] | None:
         """What it is once it computes with the numbers of these sections; None if it cannot.
 
         With its own tables, by those of the sections that are of another length.
@@ -73,7 +73,7 @@ class Keeping:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._kept: _Kept | None = None
+        self._kept: _Compiled | None = None
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Keeping:
             kept.executable.close()
         del kept
         made = self._backend.compile(sections, options)
-        now = _Kept(made, dict(sections), _how(options), options.tuning is None)
+        now = _Compiled(made, dict(sections), _how(options), options.tuning is None)
         return Lent(made, partial(self._keep, now), {})
 
     def precision(self, wanted: Precision) -> Precision:
@@ -121,7 +121,7 @@ class Keeping:
         if kept is not None:
             kept.executable.close()
 
-    def _keep(self, made: _Kept) -> None:
+    def _keep(self, made: _Compiled) -> None:
         self.close()
         self._kept = made
 

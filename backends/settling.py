@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from .tuning import UNEQUAL, Tuning
-from .tuning_cache import Kept, Turn, cached, kept, publish, store, turn
+from .tuning_cache import CachedTuning, Turn, cached, kept, publish, store, turn
 
 _LOG = logging.getLogger("dnnstack.layers")
 DISTURBED = (
@@ -90,9 +90,9 @@ def _settled(
     thorough: bool,
     quiet: Callable[[], bool],
     mine: Turn,
-    before: Kept | None,
+    before: CachedTuning | None,
     notice: Callable[[str], None],
-) -> tuple[Kept, tuple[str, ...]]:
+) -> tuple[CachedTuning, tuple[str, ...]]:
     """The table that is stored by now, or that of a search; and what to tell about it.
 
     ``before``: what was stored when this process came.
@@ -121,7 +121,7 @@ def _settled(
     return found, (CHOSEN_AGAIN,) if changed else _told(found)
 
 
-def _told(found: Kept) -> tuple[str, ...]:
+def _told(found: CachedTuning) -> tuple[str, ...]:
     return (DISTURBED,) if found.wants_another_search(found.thorough) else ()
 
 

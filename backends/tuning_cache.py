@@ -48,7 +48,7 @@ _MOST_DISTURBED = 3
 
 
 @dataclass(frozen=True)
-class Kept(Tuning):
+class CachedTuning(Tuning):
     """A stored table. ``disturbed``: the searches so far, if other programs disturbed all of them.
 
     ``thorough``: the search had no time limit.
@@ -66,20 +66,20 @@ class Kept(Tuning):
         return 0 < self.disturbed < _MOST_DISTURBED and self.thorough == thorough
 
 
-def kept(tuning: Tuning, thorough: bool = False, disturbed: int = 0) -> Kept:
+def kept(tuning: Tuning, thorough: bool = False, disturbed: int = 0) -> CachedTuning:
     """A table as it is stored."""
     fields = (tuning.backend, tuning.environment, tuning.graph, tuning.choices)
-    return Kept(*fields, disturbed=disturbed, thorough=thorough)
+    return CachedTuning(*fields, disturbed=disturbed, thorough=thorough)
 
 
-def cached(wanted: Tuning, thorough: bool = False) -> Kept | None:
+def cached(wanted: Tuning, thorough: bool = False) -> CachedTuning | None:
     """The stored table for the same backend, environment and graph; None if missing or damaged.
 
     The table of a thorough search is preferred; ``thorough``: only such a table is used.
     """
     for kind in (True,) if thorough else (True, False):
         try:
-            found = from_json(read_regular(_path(wanted, kind), _LONGEST), Kept)
+            found = from_json(read_regular(_path(wanted, kind), _LONGEST), CachedTuning)
         except (OSError, ValueError):
             continue
         if not found.misfit(wanted):
@@ -87,7 +87,7 @@ def cached(wanted: Tuning, thorough: bool = False) -> Kept | None:
     return None
 
 
-def store(table: Kept) -> None:
+def store(table: CachedTuning) -> None:
     """Store a table in place of another; a cache that cannot be written is not an error."""
     path = _path(table, table.thorough)
     with suppress(OSError):
@@ -95,7 +95,7 @@ def store(table: Kept) -> None:
         atomic_write(path, _text(table))
 
 
-def publish(table: Kept) -> Kept:
+def publish(table: CachedTuning) -> CachedTuning:
     """Store a table if there is none yet; returns the one that is there afterwards.
 
     That is ``table`` itself where nothing can be written.
@@ -170,7 +170,7 @@ def turn(
         yield Turn(held, waited)
 
 
-def _text(table: Kept) -> bytes:
+def _text(table: CachedTuning) -> bytes:
     return json.dumps(table.to_json(), indent=1).encode()
 
 

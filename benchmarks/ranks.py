@@ -37,7 +37,7 @@ from dnnstack.training.ranks import world
 from dnnstack.training.ranks.team import Team
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import ALONE, Share, shared_out
+from dnnstack.training.share import ALONE, RankShare, shared_out
 
 # Steps of an epoch, unless their pictures take more bytes; and at least.
 STEPS, LARGE, FEW = 1024, 1_700_000_000, 64
@@ -68,7 +68,7 @@ def say(team: Team, text: str) -> None:
 
 
 def compiled(
-    given: argparse.Namespace, share: Share, batch: int, threads: int, tuning: Tuning | None
+    given: argparse.Namespace, share: RankShare, batch: int, threads: int, tuning: Tuning | None
 ) -> Session:
     """A training of this process's share of batches of pictures that are made up."""
     changes = [f"data.batch_size={batch}", "data.validation=0", "train.epochs=null"]
@@ -93,7 +93,7 @@ def compiled(
 
 
 def together(
-    team: Team, given: argparse.Namespace, batch: int, share: Share, threads: int
+    team: Team, given: argparse.Namespace, batch: int, share: RankShare, threads: int
 ) -> Session:
     """The same on all ranks, with the choices of the first."""
     session, told = None, ""
@@ -143,7 +143,7 @@ def measured(team: Team, given: argparse.Namespace) -> None:
     batch = given.batch or load_config(given.config, given.set).config.data.batch_size
     name = f"{given.config} {batch} {' '.join(given.set)}{' by NCCL' * given.nccl}".strip()
     cores, on_gpus, first = available_threads(), given.device == "cuda", team.rank == 0
-    share, each = Share(team.rank, team.size), max(1, cores // team.node_size)
+    share, each = RankShare(team.rank, team.size), max(1, cores // team.node_size)
     begin = perf_counter()
     weak = together(team, given, batch * team.size, share, each)
     strong = together(team, given, batch, share, each)

@@ -51,16 +51,16 @@ def compare(
     pictures that only one of the two networks gets right: if they were equally good, each would get
     half of them. p is the probability of a division at least as uneven as the one found.
     """
-    from ..comparing import compare_networks, find_networks
+    from ..comparing import compare_networks
     from ..reports.compare_text import as_text
     from ..reports.evaluate_text import WIDTH
     from . import downloading
 
     plugins.load(plugin)
-    networks = find_networks((first, second), runs_dir or Path("runs"), console.note)
     with ExitStack() as stack:
         result = compare_networks(
-            networks, part, dataset, tta, device or "auto", threads, not no_graph, data_dir,
+            (first, second), runs_dir or Path("runs"), part, dataset, tta,
+            device or "auto", threads, not no_graph, data_dir,
             downloading.policy(offline), console.note,
             lambda total: stack.enter_context(console.bar(total, "images")),
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,6 @@ from ..common.records import dataclass
 from ..training.signals import ENDING, StopSignals
 from . import completion, console, options, plugins
 from .asked import Asked, line
-from .drawing import draw
-from .sensitivity import show_sensitivity
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -119,7 +118,7 @@ def compress(*, resume: Path | None, **given: Any) -> int:
     )
     root = data_root_of(trained, asked.data_dir, console.note)
     if loaded is None:
-        show_sensitivity(trained, backend, root, asked.as_json, asked.offline)
+        _show_sensitivity(trained, backend, root, asked.as_json, asked.offline)
         return 0
     with StopSignals("" if console.is_quiet() else ENDING) as stop:
         done = _done(asked, trained, loaded.config, backend, root, stop)
@@ -237,7 +236,47 @@ def _tell(
         console.say(f"written     {console.clean((str(found.checkpoint.path),))}")
     before, after = (each.checkpoint.learned() for each in (trained, found))
     folder = found.checkpoint.path.parent
-    draw(folder, asked.as_json, lambda: draw_plots(before, after, folder), margin=12)
+    console.draw(folder, asked.as_json, lambda: draw_plots(before, after, folder), margin=12)
+
+
+def _show_sensitivity(
+    trained: Trained, backend: Backend, root: Path, as_json: bool, offline: bool
+) -> None:
+    """Measure on the validation samples, write data and a picture to the run's folder, and print.
+
+    The files are beside a checkpoint that is in no run. Raises DatasetError, CheckpointError.
+    """
+    from ..common.errors import CheckpointError, DatasetError
+    from ..common.printable import printable
+    from ..reports import sensitivity_report
+    from ..training.compressed.sensitivity import evaluations, measure
+    from ..training.inference.evaluate import load_part
+    from ..training.records.runs import run_of_checkpoint
+    from . import downloading
+
+    data = trained.config.data
+    if not data.validation and data.fold is None:
+        raise DatasetError(
+            f"{trained.path}: was trained without validation samples (data.validation: 0), on "
+            "which sensitivity is measured; train it with some"
+        )
+    downloads = downloading.policy(offline)
+    images, index = load_part(trained, "validation", root, None, downloads, console.note)
+    with console.bar(evaluations(trained), "evaluations") as advance:
+        found = measure(trained, backend, images, index, advance)
+    folder = run_of_checkpoint(trained.path) or trained.path.parent
+    if not trained.path.is_absolute():
+        folder = Path(os.path.relpath(folder))
+    console.show(found, as_json, lambda: sensitivity_report.as_text(found))
+    try:
+        written = sensitivity_report.write(found, folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the curves cannot be written there: {error.strerror}; copy the checkpoint "
+            "to another folder and name it with --checkpoint"
+        ) from None
+    for path in written if not as_json else ():
+        console.say(f"written     {printable(path)}")
 
 
 def _length(stage: RunConfig) -> str:

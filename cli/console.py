@@ -17,14 +17,15 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, ClassVar, TextIO
 
 import click
 
 from ..common.cells import asked_columns, columns, wrapped_lines
-from ..common.errors import Warned
-from ..common.files import cache_dir
+from ..common.errors import DatasetError, Warned
+from ..common.files import cache_dir, remove_abandoned
 from ..common.printable import encodable, printable, printable_lines
 
 _HOUR = 3600.0
@@ -269,16 +270,19 @@ def drop_output() -> None:
 
 def has_true_colours(stream: TextIO) -> bool:
     """Whether ``stream`` is a terminal that says that it has 24-bit colours, and may use them."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
     deep = os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
-    return deep and not plain and stream.isatty()
+    return deep and _has_colours(stream)
 
 
 def coloured(text: str, colour: str, stream: TextIO) -> Coloured:
     """Colour the text if ``stream`` is a terminal, unless NO_COLOR or TERM=dumb is set."""
+    return Coloured(click.style(text, fg=colour) if _has_colours(stream) else text)
+
+
+def _has_colours(stream: TextIO) -> bool:
     # https://no-color.org: any value but the empty one.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
-    return Coloured(text if plain or not stream.isatty() else click.style(text, fg=colour))
+    return not plain and stream.isatty()
 
 
 def clean(parts: Iterable[str]) -> str:
@@ -324,14 +328,31 @@ def bar(total: int, unit: str) -> Iterator[Callable[[int], object]]:
 
     Yields the function that advances it.
     """
-    from tqdm import tqdm
-
-    with tqdm(
-        total=total,
-        unit=unit,
-        file=sys.stderr,
-        disable=True if _quiet else None,
-        leave=False,
-        delay=1.0,
-    ) as shown:
+    with tqdm_bar(sys.stderr, total=total, unit=unit, delay=1.0) as shown:
         yield shown.update
+
+
+def draw(
+    folder: Path,
+    as_json: bool,
+    drawn: Callable[[], Iterable[Path]],
+    *,
+    kind: str = "pictures",
+    margin: int = 10,
+) -> None:
+    """Draw into a folder and print the names, with JSON on stderr; a failure is only noted.
+
+    ``margin``: columns of the word before each name.
+    """
+    try:
+        written = [*drawn()]
+        remove_abandoned(folder)
+    except (OSError, ImportError, DatasetError) as error:
+        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        note(Warned(f"the {kind} were not drawn: {reason}"))
+        return
+    for path in written:
+        if as_json:
+            note(f"drawn: {path}")
+        else:
+            tell(f"{'drawn':{margin}}{printable(path)}")

@@ -47,23 +47,6 @@ def option(*, fitted: bool) -> Decorator:
     )
 
 
-def check(
-    ctx: click.Context,
-    ensemble: tuple[str, ...],
-    combine: str | None,
-    weights: str | None,
-    run: str | None,
-    checkpoint: Path | None,
-) -> None:
-    """Refuse options that do not go together."""
-    for name, value in (("--run", run), ("--checkpoint", checkpoint)):
-        if ensemble and value is not None:
-            raise click.UsageError(f"--ensemble and {name} cannot be used together", ctx)
-    for name, given in (("--combine", combine), ("--weights", weights)):
-        if given is not None and not ensemble:
-            raise click.UsageError(f"{name} needs --ensemble", ctx)
-
-
 def numbers(weights: str | None) -> list[float] | None:
     """The weights as numbers; None for equal ones and those that are to be found."""
     if weights in (None, "equal", VALIDATION):
@@ -98,10 +81,15 @@ def opened(
     from ..common.errors import UsageError
 
     ctx = click.get_current_context()
-    check(ctx, ensemble, combine, weights, run, checkpoint)
-    folder, device = runs_dir or Path("runs"), device or "auto"
+    for name, value in (("--run", run), ("--checkpoint", checkpoint)):
+        if ensemble and value is not None:
+            raise click.UsageError(f"--ensemble and {name} cannot be used together", ctx)
+    for name, word in (("--combine", combine), ("--weights", weights)):
+        if word is not None and not ensemble:
+            raise click.UsageError(f"{name} needs --ensemble", ctx)
+    folder = runs_dir or Path("runs")
+    how = (device or "auto", threads, not no_graph, notice, tta)
     if not ensemble:
-        how = (device, threads, not no_graph, notice, tta)
         return open_classifier(run, checkpoint, folder, *how)
     from ..ensemble import open_ensemble
 
@@ -110,7 +98,6 @@ def opened(
     if weights == VALIDATION and method != "probabilities":
         raise click.UsageError(f"--weights validation: not for {method}; give numbers", ctx)
     try:
-        how = (device, threads, not no_graph, notice, tta)
         return open_ensemble(ensemble, folder, method, given, *how)
     except UsageError as error:
         if len(ensemble) > 1 or "," in ensemble[0] or "at least two" not in str(error):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import completion, console, ensembles, options, plugins
-from .drawing import draw
 
 if TYPE_CHECKING:
     from ..datasets import ImageSet
@@ -113,4 +112,4 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             "name a folder with --plots-dir"
         )
         return
-    draw(folder, as_json, lambda: draw_plots(result, images, folder), kind="plots")
+    console.draw(folder, as_json, lambda: draw_plots(result, images, folder), kind="plots")

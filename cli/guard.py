@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..training.signals import WANTED
+from ..training.signals import WANTED, named
 from . import console
 
 # What a rank tells: that the training begins, and that it has left MPI with the others.
@@ -61,7 +61,7 @@ def guarded(rank: int, hides: bool) -> Callable[[bytes], None]:
         lacking = not last and -status in (signal.SIGSEGV, signal.SIGBUS)
         room = "; /dev/shm may be too small: docker run --shm-size=1g" if lacking else ""
         console.error(
-            f"rank {rank} on {os.uname().nodename} was ended by {_named(-status)}, so all ranks "
+            f"rank {rank} on {os.uname().nodename} was ended by {named(-status)}, so all ranks "
             f"end; resume from the last checkpoint, if there is one{room}"
         )
     code = status if status >= 0 else 128 - status
@@ -123,10 +123,3 @@ def _tell(descriptor: int, what: bytes) -> None:
     # The guard may have been ended; the watchdog then ends this process.
     with suppress(OSError):
         os.write(descriptor, what)
-
-
-def _named(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -145,11 +145,9 @@ def predict(
 
 def _check_one(chosen: Mapping[str, bool]) -> None:
     """Raise UsageError if several options are given of which each decides how answers look."""
-    from ..common.errors import UsageError
-
     if sum(chosen.values()) > 1:
         together = " and ".join(option for option, given in chosen.items() if given)
-        raise UsageError(f"{together} cannot be used together")
+        raise click.UsageError(f"{together} cannot be used together")
 
 
 def _tell(answer: Prediction, short: bool, best_first: bool) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,13 +15,15 @@ import click
 from ..training.signals import WANTED
 from . import console, plugins
 from .guard import BEGUN, LEFT, guarded
+from .options import Decorator, all_of
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..configs import RunConfig
     from ..training.alone import Company
     from ..training.ranks.team import Team
-    from ..training.share import Share
+    from ..training.share import RankShare
+    from .asked import Asked
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = "dnnstack.gpus"
@@ -31,26 +32,6 @@ BACKEND = "the backend"
 # Where a device is chosen automatically, one rank may have a GPU of its own and another none.
 OWN_GPU = "to compute on GPUs, a machine needs one for each of its ranks"
 SPECIAL = {BACKEND: f"--device cpu makes all compute on the CPU; {OWN_GPU}"}
-
-
-def option(command: Callable[..., object]) -> Callable[..., object]:
-    """``--ranks`` and ``--gpus``."""
-    ranks = click.option(
-        "--ranks",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Compute by N processes, each of which has its share of every batch; needs the extra "
-        "[mpi]. A launcher of MPI or Slurm may start them too: mpiexec -n N dnnstack train ...",
-    )
-    gpus = click.option(
-        "--gpus",
-        metavar="LIST",
-        callback=_choose_gpus,
-        expose_value=False,
-        help="The GPUs of this machine that ranks use, one each, such as 0,1; default: the first "
-        "ones that CUDA_VISIBLE_DEVICES lets them see.",
-    )
-    return ranks(gpus(command))
 
 
 def _choose_gpus(ctx: click.Context, option: click.Parameter, given: str | None) -> None:
@@ -62,6 +43,25 @@ def _choose_gpus(ctx: click.Context, option: click.Parameter, given: str | None)
     # The launcher and the ranks inherit it.
     os.environ[VISIBLE] = given
     ctx.meta[_GPUS] = given
+
+
+option: Decorator = all_of(
+    click.option(
+        "--ranks",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Compute by N processes, each of which has its share of every batch; needs the extra "
+        "[mpi]. A launcher of MPI or Slurm may start them too: mpiexec -n N dnnstack train ...",
+    ),
+    click.option(
+        "--gpus",
+        metavar="LIST",
+        callback=_choose_gpus,
+        expose_value=False,
+        help="The GPUs of this machine that ranks use, one each, such as 0,1; default: the first "
+        "ones that CUDA_VISIBLE_DEVICES lets them see.",
+    ),
+)
 
 
 def note_idle_gpus(device: str) -> None:
@@ -189,12 +189,12 @@ def company(
 
 
 @contextmanager
-def explaining(team: Team | None) -> Iterator[tuple[Share, Callable[[int], int]]]:
+def explaining(team: Team | None) -> Iterator[tuple[RankShare, Callable[[int], int]]]:
     """What this process explains, and a function that gives the first one's number to all."""
     import numpy as np
 
     from ..backends.collectives import join
-    from ..training.share import ALONE, Share
+    from ..training.share import ALONE, RankShare
 
     if team is None:
         yield ALONE, lambda number: number
@@ -208,19 +208,11 @@ def explaining(team: Team | None) -> Iterator[tuple[Share, Callable[[int], int]]
 
     join(team)
     with team.together():
-        yield Share(team.rank, team.size), agreed
+        yield RankShare(team.rank, team.size), agreed
     team.parted = True
 
 
-def follow(
-    team: Team,
-    reference: str,
-    overrides: tuple[str, ...],
-    plugin: tuple[Path, ...],
-    no_graph: bool,
-    data_dir: Path | None,
-    offline: bool,
-) -> int:
+def follow(team: Team, asked: Asked) -> int:
     """Train as the first rank says; returns the exit status of this one.
 
     Exits at once, silently, where the first rank says why this one ends.
@@ -233,13 +225,13 @@ def follow(
     from . import downloading
 
     with team.together():
-        config = load_config(reference, overrides, plugins.opened(plugin)).config
+        config = load_config(asked.reference, asked.changes, plugins.opened(asked.plugin)).config
         count = threads(config.run.threads, team)
         try:
-            backend = open_backend(config.run.device, count, capture=not no_graph)
+            backend = open_backend(config.run.device, count, capture=not asked.no_graph)
         except BackendUnavailableError as error:
             raise BackendUnavailableError(f"{error}; {OWN_GPU}") from None
     team.agree(facts(config, backend), ADVICE, SPECIAL)
-    root = data_folder(config, data_dir, config.data.root, team.hear())
-    obey(team, config, backend, root, downloading.policy(offline))
+    root = data_folder(config, asked.data_dir, config.data.root, team.hear())
+    obey(team, config, backend, root, downloading.policy(asked.offline))
     return 0

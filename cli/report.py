@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from . import completion, console, options
-from .drawing import draw
 
 
 @click.command(
@@ -77,7 +76,7 @@ def _of_sweep(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool)
     console.show(found, as_json, lambda: report_text(found, console.width() or 80))
     folder = plots_dir or found.path
     if not no_plots:
-        draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)
+        console.draw(folder, as_json, lambda: draw_sweep(found, folder), margin=12)
 
 
 def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json: bool) -> None:
@@ -87,7 +86,7 @@ def _of_compression(path: Path, plots_dir: Path | None, no_plots: bool, as_json:
     console.show(found, as_json, lambda: found.as_text(console.width()))
     folder = plots_dir or found.folder
     if not no_plots:
-        draw(folder, as_json, lambda: found.draw(folder, console.note), margin=12)
+        console.draw(folder, as_json, lambda: found.draw(folder, console.note), margin=12)
 
 
 def _unknown(target: str, runs: Path) -> str:

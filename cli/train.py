@@ -116,12 +116,9 @@ def train(
     if wanted is not None:
         return many.train(asked, wanted)
     if team is not None and team.rank:
-        where = asked.data_dir, asked.offline
-        return several.follow(
-            team, asked.reference, asked.changes, asked.plugin, asked.no_graph, *where
-        )
+        return several.follow(team, asked)
     words = [*([] if ranks is None else ["--ranks", str(ranks)]), *["--async"] * asynchronous]
-    status = _One(asked, team, asynchronous, asked.words(*words), Others()).train()
+    status = _One(asked, team, asynchronous, words, Others()).train()
     if team is not None and team.status is not None:
         team.status = status
     return status
@@ -129,7 +126,7 @@ def train(
 
 @dataclass(frozen=True)
 class _One:
-    """One training, of this process or as the first of several; ``words``: to give again."""
+    """One training, of this process or the first of several; ``words``: the options of ranks."""
 
     asked: Asked
     team: Team | None
@@ -164,9 +161,8 @@ class _One:
             except Interrupted as error:
                 from . import progress
 
-                words = [*plugins.words(asked.plugin), *self.words]
                 progress.say(str(error))
-                progress.say(again("train", asked.reference, asked.changes, words, asked.resume))
+                progress.say(asked.again("train", self.words, asked.resume))
                 return stop.exit_status
             self._tell(done, loaded)
         missed = done.state == "finished" and done.goal is False
@@ -244,7 +240,9 @@ class _One:
                 config = str(done.run / "config.yaml")
             else:
                 code = plugins.words(asked.plugin)
-            progress.say(again("train", config, (), [*code, *self.words], str(done.run)))
+            progress.say(
+                again("train", config, (), [*code, *asked.words(*self.words)], str(done.run))
+            )
         else:
             run = [] if _is_latest(done.run) else ["--run", str(done.run)]
             # An evaluation uses the data folder of the run, unless the environment names another.

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..common.options import is_number, is_whole
 from .document import Node, Place, Problem
 from .suggest import did_you_mean, expected
 
+Json = Mapping[str, Any]
+
 
 class BlockReader:
-    """Reads mappings, words and numbers of the block with this name; paths begin in it."""
+    """Reads the block with this name by the JSON Schemas of its keys; paths begin in it."""
 
     def __init__(self, block: str) -> None:
         self.problems: list[Problem] = []
         self._block = block
 
-    def mapping(self, node: Node, path: str, keys: Sequence[str]) -> dict[str, Node]:
+    def mapping(self, node: Node, path: str, keys: Collection[str]) -> dict[str, Node]:
         """The keys of a mapping, those that are unknown too; of another value none."""
         if not isinstance(node.value, dict):
             text = f"expected a mapping with the keys {', '.join(keys)} (got {node.described()})"
@@ -30,40 +33,47 @@ class BlockReader:
                 self.at(place, f"{path}.{key}" if path else key, f"unknown key; {text}")
         return node.value
 
-    def word(self, node: Node | None, path: str, known: Sequence[str]) -> str | None:
-        """One of the known words; None if it is missing or wrong."""
-        if node is None:
-            return None
-        if node.value in known:
-            return str(node.value)
-        self.at(node.place, path, expected(known, node.text, node.described()))
-        return None
+    def values(self, given: Mapping[str, Node], path: str, schemas: Json) -> dict[str, Any]:
+        """The values of those keys that ``schemas`` has, without the wrong ones."""
+        start = f"{path}." if path else ""
+        found = {
+            key: self.value(node, start + key, schemas[key])
+            for key, node in given.items()
+            if key in schemas
+        }
+        return {key: value for key, value in found.items() if value is not None}
 
-    def number(self, node: Node | None, path: str, least: int, whole: bool = False) -> float | None:
-        """A number above ``least``, or a whole one of at least that; None if missing or wrong."""
-        if node is None:
-            return None
+    def value(self, node: Node, path: str, schema: Json) -> Any:
+        """A word, true or false, or a number, as its schema says; None if it is wrong."""
         value: Any = node.value
-        right = is_whole(value) if whole else is_number(value)
-        if right and (value >= least if whole else value > least) and value < 2**63:
-            return value  # type: ignore[no-any-return]
-        kind = f"a whole number of at least {least}" if whole else f"a number above {least}"
-        if right and value > least:
-            kind += " and below 2^63"
-        self.at(node.place, path, f"expected {kind} (got {node.described()})")
-        return None
-
-    def flag(self, node: Node | None, path: str) -> bool | None:
-        """True or false; None if it is missing or wrong."""
-        if node is None:
-            return None
-        if isinstance(node.value, bool):
-            return node.value
-        self.at(node.place, path, f"expected true or false (got {node.described()})")
-        return None
+        got = f"(got {node.described()})"
+        if "enum" in schema:
+            wrong = expected(schema["enum"], node.text, node.described())
+            right = value in schema["enum"]
+        elif schema["type"] == "boolean":
+            wrong, right = f"expected true or false {got}", isinstance(value, bool)
+        else:
+            kind, right = _number(value, schema)
+            wrong = f"expected a {kind} {got}"
+        if not right:
+            self.at(node.place, path, wrong)
+        return value if right else None
 
     def at(self, place: Place, path: str, message: str) -> None:
         """Note a problem."""
         self.problems.append(
             Problem(place, f"{self._block}.{path}" if path else self._block, message)
         )
+
+
+def _number(value: Any, schema: Json) -> tuple[str, bool]:
+    """The kind of number that is expected, and whether the value is one."""
+    whole, above = schema["type"] == "integer", schema.get("exclusiveMinimum")
+    kind = "whole number" if whole else "number"
+    right = is_whole(value) if whole else is_number(value)
+    least = schema.get("minimum", above)
+    if least is None:
+        return ("finite number", math.isfinite(value)) if right else (kind, False)
+    kind += f" of at least {least}" if above is None else f" above {least}"
+    right = right and (value >= least if above is None else value > least)
+    return (f"{kind} and below 2^63", value < 2**63) if right else (kind, False)

@@ -32,11 +32,10 @@ def read_conditions(
             note(value.key_place or value.place, f"{path}.{key}", _unknown(key, known, names))
         plain = value.plain()
         found[key] = tuple(plain) if isinstance(plain, list) else (plain,)
-        other = known.get(key)
-        reasons = ((each, other.never(each)) for each in found[key] if other is not None)
-        for each, reason in reasons:
-            if reason:
-                note(value.place, f"{path}.{key}", f"is never {each!r}: {reason}")
+        if (other := known.get(key)) is not None:
+            for each in found[key]:
+                if reason := other.never(each):
+                    note(value.place, f"{path}.{key}", f"is never {each!r}: {reason}")
     return found
 
 

@@ -6,17 +6,11 @@ from typing import Any
 
 from .block_reader import BlockReader
 from .document import Node
+from .schema.search import SAMPLERS
 
-SAMPLERS: dict[str, tuple[str, ...]] = {
-    "tpe": ("startup_trials", "multivariate"),
-    "random": (),
-    "nsga2": ("population",),
-    "grid": (),
-}
-"""The options of each."""
 DEFAULT = "tpe"
 OPTIONS = tuple(option for options in SAMPLERS.values() for option in options)
-_LEAST = {"startup_trials": 1, "population": 2}
+_TYPE = {"enum": [*SAMPLERS]}
 
 
 def read_sampler(node: Node | None, reader: BlockReader) -> dict[str, Any]:
@@ -24,19 +18,17 @@ def read_sampler(node: Node | None, reader: BlockReader) -> dict[str, Any]:
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        word = reader.word(node, "sampler", (*SAMPLERS,))
+        word = reader.value(node, "sampler", _TYPE)
         return {"sampler": word} if word else {}
     given = reader.mapping(node, "sampler", ("type", *OPTIONS))
-    word = reader.word(given["type"], "sampler.type", (*SAMPLERS,)) if "type" in given else DEFAULT
-    found: dict[str, Any] = {"sampler": word}
-    for option in [option for option in given if option in OPTIONS]:
-        value, path = given[option], f"sampler.{option}"
-        owner = next(name for name, options in SAMPLERS.items() if option in options)
-        if word is not None and word != owner:
-            place = value.key_place or value.place
-            reader.at(place, path, f"is an option of {owner}, not of {word}")
-        elif option in _LEAST:
-            found[option] = reader.number(value, path, _LEAST[option], whole=True)
-        else:
-            found[option] = reader.flag(value, path)
-    return {key: value for key, value in found.items() if value is not None}
+    word = reader.value(given["type"], "sampler.type", _TYPE) if "type" in given else DEFAULT
+    found = {"sampler": word} if word else {}
+    for owner, options in SAMPLERS.items():
+        own = {option: given[option] for option in options if option in given}
+        if word in (None, owner):
+            found |= reader.values(own, "sampler", options)
+            continue
+        for option, value in own.items():
+            text = f"is an option of {owner}, not of {word}"
+            reader.at(value.key_place or value.place, f"sampler.{option}", text)
+    return found

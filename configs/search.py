@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import ConfigError
-from ..common.options import is_number, is_whole
+from ..common.options import is_whole
 from ..common.records import dataclass
 from .block_reader import BlockReader
 from .conditions import Known, read_conditions
@@ -22,18 +21,18 @@ from .load import LoadedConfig, load_beside
 from .overrides import exclude_each_other
 from .plugins import NONE, Plugins
 from .sampler import read_sampler
+from .schema.search import OBJECTIVE, PRUNE, RANGE, SEARCH_SCHEMA, VALUES
 from .validate import SEARCH, raise_problems
 
 BLOCK = SEARCH
-OBJECTIVES = ("accuracy", "loss", "seconds")
-_KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)
-PRUNE = ("after_trials", "after_validations")
-_RANGE = ("low", "high", "log", "step", "when")
-_LIST = ("values", "when")
-# What the sweep sets itself, or what is no setting of a trial.
-_OWN = ("name", "run.dir", "plugins")
-# What all trials share.
-_SHARED = ("run", "run.device", "run.threads")
+_REFUSED = {
+    **dict.fromkeys(("name", "run.dir", "plugins"), "the sweep sets it itself"),
+    **dict.fromkeys(
+        ("run", "run.device", "run.threads"),
+        "all trials share the device and its threads; search other keys of run",
+    ),
+}
+"""Why a key cannot be searched."""
 LARGEST_GRID = 100_000
 
 
@@ -75,7 +74,7 @@ class Search:
         for each in self.dimensions:
             each.check()
         keys, names = [each.key for each in self.dimensions], self.objective
-        known = 0 < len(names) < 3 and len({*names} & {*OBJECTIVES}) == len(names)
+        known = 0 < len(names) < 3 and len({*names} & {*OBJECTIVE["enum"]}) == len(names)
         if not known or len({*keys}) < len(keys):
             raise ValueError("a key appears twice, or its objective is none of a search")
 
@@ -127,20 +126,19 @@ def load_search(
     """
 
     def mistakes(node: Node) -> list[Problem]:
-        alone = _Reader()
+        alone = _Reader(BLOCK)
         alone.search(node, 0)
         return alone.problems
 
     loaded, node = load_beside(
         reference, BLOCK, overrides, plugins(), mistakes, packaged_searches()
     )
-    label = str(loaded.path)
     if node is None:
         raise ConfigError(
             f"{loaded.title}: has no block 'search'; it names the keys to search, as in "
             "search: {keys: {optimizer.lr: {low: 0.001, high: 0.1, log: true}}, trials: 50}"
         )
-    reader = _Reader()
+    reader = _Reader(BLOCK)
     search = reader.search(node, loaded.config.seed)
 
     def fits(settings: Sequence[str]) -> None:
@@ -164,37 +162,30 @@ def load_search(
         if data.fold is None and 0 in chain.from_iterable(ends):
             reader.note(node, "keys.data.validation", "0 leaves no validation to measure")
     if reader.problems:
-        raise_problems(label, reader.problems)
+        raise_problems(str(loaded.path), reader.problems)
     return loaded, search
 
 
 class _Reader(BlockReader):
     """Turns the nodes of a block into a search, and notes every problem."""
 
-    def __init__(self) -> None:
-        super().__init__(BLOCK)
-        self.names: tuple[str, ...] = ()
-
     def note(self, node: Node, path: str, message: str) -> None:
         """A problem of the value at ``path`` in the block, which is ``node``."""
-        found: Node | None = node
         for part in path.split(".", 1) if path.startswith("keys.") else [path]:
-            found = found.child(part) if found is not None and found.child(part) else found
-        assert found is not None
-        self.at(found.key_place or found.place, path, message)
+            node = node.child(part) or node
+        self.at(node.key_place or node.place, path, message)
 
     def search(self, node: Node, seed: int) -> Search:
         """The search; problems are noted."""
-        block = self.mapping(node, "", _KEYS)
+        known = SEARCH_SCHEMA["properties"]
+        given = self.mapping(node, "", known)
         if not isinstance(node.value, dict):
             return Search(())
-        given = {key: block[key] for key in block if key in _KEYS}
         if "keys" not in given:
             self.at(node.place, "keys", "is missing: the keys to search, each with its values")
-        budget = [key for key in ("trials", "seconds", "epochs") if key in given]
         draws = read_sampler(given.get("sampler"), self)
         sampler = draws.pop("sampler", "tpe")
-        if not budget and sampler != "grid":
+        if not {"trials", "seconds", "epochs"} & given.keys() and sampler != "grid":
             self.at(node.place, "trials", "is missing: give a budget of trials, seconds or epochs")
         dimensions = tuple(self._dimensions(given.get("keys"), sampler))
         prune = self._prune(given.get("prune"))
@@ -203,19 +194,9 @@ class _Reader(BlockReader):
             self.at(given["prune"].place, "prune", "compares trials by one objective, not by two")
         if prune is not None and objective == ("seconds",):
             self.at(given["prune"].place, "prune", "needs the objective accuracy or loss")
-        whole = self.number(given.get("seed"), "seed", 0, True)
-        trials = self.number(given.get("trials"), "trials", 1, True)
-        return Search(
-            dimensions,
-            objective,
-            sampler,
-            seed if whole is None else int(whole),
-            None if trials is None else int(trials),
-            self.number(given.get("seconds"), "seconds", 0),
-            self.number(given.get("epochs"), "epochs", 0),
-            prune,
-            **draws,
-        )
+        plain = {key: each for key, each in known.items() if "type" in each and key != "keys"}
+        numbers = {"seed": seed, **self.values(given, "", plain)}
+        return Search(dimensions, objective, sampler, prune=prune, **numbers, **draws)
 
     def try_values(self, node: Node, search: Search, fits: Callable[[Sequence[str]], None]) -> None:
         """Note every value that the config does not take, alone or with what it depends on.
@@ -231,7 +212,7 @@ class _Reader(BlockReader):
             ):
                 continue
             sound.add(each.key)
-            own = keys.child(each.key) if keys is not None else None
+            own = (keys and keys.child(each.key)) or node
             before = [assignment(*pair) for pair in search.needed(each).items()]
             for value in each.ends():
                 setting = assignment(each.key, value)
@@ -240,10 +221,9 @@ class _Reader(BlockReader):
                 except ConfigError as error:
                     reason = str(error).splitlines()[-1].strip()
                     reason = reason.removeprefix(f"--set {setting}: ").removeprefix(f"{each.key}: ")
-                    place = own.key_place if own is not None and own.key_place else node.place
                     end = "values" if each.values else "low" if value == each.ends()[0] else "high"
-                    changed = own.place_with(end) if own is not None else place
-                    place = changed if changed.rank else place
+                    place = own.place_with(end)
+                    place = place if place.rank else own.key_place or own.place
                     of_key = "unknown key" in reason or "is not a key" in reason
                     text = reason if of_key else f"{value!r} does not fit: {reason}"
                     if each.step and not each.whole and "whole number" in reason:
@@ -267,107 +247,85 @@ class _Reader(BlockReader):
             self.at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
             return
         known: dict[str, Dimension | None] = {}
-        self.names = tuple(node.value)
         for key, value in node.value.items():
             path, found = f"keys.{key}", None
-            place = value.key_place or value.place
-            if key in _OWN:
-                self.at(place, path, "the sweep sets it itself")
-            elif key in _SHARED:
-                text = "all trials share the device and its threads; search other keys of run"
-                self.at(place, path, text)
-            elif (found := self._dimension(key, value, path, known, sampler)) is not None:
+            if key in _REFUSED:
+                self.at(value.key_place or value.place, path, _REFUSED[key])
+            elif fields := self._fields(value, path, known, [*node.value], sampler):
+                found = Dimension(key, **fields)
                 yield found
             known[key] = found
 
-    def _dimension(
-        self, key: str, node: Node, path: str, known: Known, sampler: str
-    ) -> Dimension | None:
+    def _fields(
+        self, node: Node, path: str, known: Known, names: Sequence[str], sampler: str
+    ) -> dict[str, Any]:
+        """What a key may be, as fields of a dimension; none if it is wrong."""
         if isinstance(node.value, list):
-            return self._listed(key, node, path, {})
+            return self._listed(node, path)
         if not isinstance(node.value, dict):
             expected = "expected a list of values or a range {low, high}"
             self.at(node.place, path, f"{expected} (got {node.described()})")
-            return None
+            return {}
         listed = "values" in node.value
-        options = self.mapping(node, path, _LIST if listed else _RANGE)
-        when = read_conditions(options.get("when"), f"{path}.when", known, self.names, self.at)
+        options = self.mapping(node, path, (VALUES if listed else RANGE)["properties"])
+        when = read_conditions(options.get("when"), f"{path}.when", known, names, self.at)
         if listed:
-            return self._listed(key, options["values"], f"{path}.values", when)
-        return self._range(key, node, options, path, when, sampler)
+            found = self._listed(options["values"], f"{path}.values")
+        else:
+            found = self._range(node, options, path, sampler)
+        return found and {**found, "when": when}
 
-    def _listed(
-        self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
-    ) -> Dimension | None:
+    def _listed(self, node: Node, path: str) -> dict[str, Any]:
         if any(map(_is_range, [node, *node.items])):
             self.at(node.place, path, "write a range directly under its key, without a list")
-            return None
-        if not node.items:
-            self.at(
-                node.place, path, f"expected a list of at least one value (got {node.described()})"
-            )
-            return None
-        return Dimension(key, values=tuple(node.plain()), when=when)
+        elif not node.items:
+            text = f"expected a list of at least one value (got {node.described()})"
+            self.at(node.place, path, text)
+        else:
+            return {"values": tuple(node.plain())}
+        return {}
 
     def _range(
-        self,
-        key: str,
-        node: Node,
-        options: Mapping[str, Node],
-        path: str,
-        when: Mapping[str, tuple[Any, ...]],
-        sampler: str,
-    ) -> Dimension | None:
-        numbers: dict[str, Any] = {}
+        self, node: Node, options: Mapping[str, Node], path: str, sampler: str
+    ) -> dict[str, Any]:
+        def wrong(name: str, text: str) -> None:
+            self.at(options.get(name, node).place, f"{path}.{name}", text)
+
         before = len(self.problems)
-        for name in ("low", "high", "step"):
-            value = options.get(name)
-            if value is None:
-                if name != "step":
-                    self.at(node.place, f"{path}.{name}", "is missing; a range has low and high")
-                continue
-            number: Any = value.value
-            if not is_number(number) or not math.isfinite(number):
-                got, kind = value.described(), "finite " * is_number(number)
-                self.at(value.place, f"{path}.{name}", f"expected a {kind}number (got {got})")
-            else:
-                numbers[name] = number
-        log = self.flag(options.get("log"), f"{path}.log") is True
+        for name in {"low", "high"} - options.keys():
+            wrong(name, "is missing; a range has low and high")
+        own = {key: each for key, each in RANGE["properties"].items() if key != "when"}
+        numbers = self.values(options, path, own)
         if len(self.problems) > before:
-            return None
+            return {}
+        log = numbers.pop("log", False)
         low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
         whole = all(is_whole(number) for number in numbers.values())
         if low >= high:
             place = node.place_with("low", "high")
             self.at(place, path, f"the range is empty: low {low} is not below high {high}")
         elif log and low <= 0:
-            self.at(
-                options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
-            )
-        elif "step" in numbers and step <= 0:
-            self.at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
-        elif log and "step" in numbers:
-            self.at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
+            wrong("low", f"log: true needs a low above 0 (got {low})")
+        elif log and step:
+            wrong("step", "cannot be combined with log: true")
         elif step > high - low:
-            text = f"a step of {step} is larger than the range, {low} to {high}"
-            self.at(options["step"].place, f"{path}.step", text)
-        elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
+            wrong("step", f"a step of {step} is larger than the range, {low} to {high}")
+        elif sampler == "grid" and (log or not (step or whole)):
             self.at(node.place, path, "a grid needs a list of values, or a range with a step")
         elif (step or sampler == "grid") and (high - low) / (step or 1) > MOST_STEPS:
-            place = options.get("step", node).place
-            self.at(place, f"{path}.step", f"makes more than {MOST_STEPS} values")
+            wrong("step", f"makes more than {MOST_STEPS} values")
         else:
             step = step or (1 if whole else 0)
             last = last_of(low, high, step) if step else high
             high = int(last) if whole else last
-            return Dimension(key, low, high, log, step, whole, when=when)
-        return None
+            return {"low": low, "high": high, "log": log, "step": step, "whole": whole}
+        return {}
 
     def _objective(self, node: Node | None) -> tuple[str, ...]:
         if node is None:
             return ("accuracy",)
         items = node.items if isinstance(node.value, list) else [node]
-        found = [self.word(item, "objective", OBJECTIVES) for item in items]
+        found = [self.value(item, "objective", OBJECTIVE) for item in items]
         names = tuple(word for word in found if word)
         if not items or len(items) > 2 or len(set(names)) < len(names):
             self.at(node.place, "objective", "expected one objective, or two different ones")
@@ -378,14 +336,12 @@ class _Reader(BlockReader):
             return None
         if node.value is True:
             return 5, 1
-        options = self.mapping(node, "prune", PRUNE)
-        numbers = [
-            self.number(options.get(name), f"prune.{name}", least, True)
-            for name, least in zip(PRUNE, (1, 0), strict=True)
-        ]
-        first, second = numbers
-        return 5 if first is None else int(first), 1 if second is None else int(second)
+        numbers = self.values(self.mapping(node, "prune", PRUNE), "prune", PRUNE)
+        return numbers.get("after_trials", 5), numbers.get("after_validations", 1)
 
 
 def _is_range(node: Node) -> bool:
-    return isinstance(node.value, dict) and {"low", "high"} <= node.value.keys() <= {*_RANGE}
+    return (
+        isinstance(node.value, dict)
+        and {"low", "high"} <= node.value.keys() <= RANGE["properties"].keys()
+    )

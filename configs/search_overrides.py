@@ -54,13 +54,12 @@ def _expand_word(word: Node | None) -> None:
 
 
 def _inside(node: Node, key: str, place: Place) -> Node:
-    """The node at a key, made a mapping if it is none."""
-    inner = _mapping(node).setdefault(key, Node({}, place, key_place=place))
-    _mapping(inner)
-    return inner
+    """The node at a key."""
+    return _mapping(node).setdefault(key, Node({}, place, key_place=place))
 
 
 def _mapping(node: Node) -> dict[str, Node]:
+    """The keys of a node, made a mapping if it is none."""
     if not isinstance(node.value, dict):
         node.value = {}
     return node.value

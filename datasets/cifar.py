@@ -65,9 +65,9 @@ class Cifar(Dataset):
     def count(self, split: Split) -> int:
         return sum(part.count for part in self.parts[split])
 
-    def sizes(self, *splits: Split) -> dict[str, int]:
-        """The files of the splits with their lengths."""
-        return {p.name: p.count * self.record for split in splits for p in self.parts[split]}
+    def sizes(self, split: Split) -> dict[str, int]:
+        """The files of the split with their lengths."""
+        return {part.name: part.count * self.record for part in self.parts[split]}
 
     def describe(self, root: Path) -> DatasetInfo:
         """Shape, classes and the originals' counts."""
@@ -92,9 +92,7 @@ class Cifar(Dataset):
 
         def read() -> tuple[dict[str, str], Arrays]:
             if missing:
-                check_archive(archive, self.archive)
-                total = sum(self.sizes("train", "test").values())
-                files = read_members(archive, self.folder, sizes, total)
+                files = read_members(archive, self.archive, self.folder, sizes)
             else:
                 files = ((name, _whole(folder / name, size)) for name, size in sizes.items())
             ends = dict(zip(sizes, np.cumsum([part.count for part in parts]), strict=True))

@@ -39,7 +39,7 @@ from ..common.typed_json import from_json
 from .image_set import DataFile
 
 _LOG = logging.getLogger("dnnstack.datasets")
-_ENTRY = "entry.json"
+_ENTRY, _ARRAYS = "entry.json", ("images", "labels")
 # Bytes of an entry, and of what is remembered of a folder of pictures.
 _LONGEST = 1 << 28
 # Seconds between two time stamps of most file systems, at most.
@@ -233,7 +233,7 @@ def _read(folder: Path) -> Arrays | None:
 def _files(folder: Path) -> list[tuple[int, ...]]:
     """What changes when the files of an entry are written anew."""
     with contextlib.suppress(OSError):
-        found = [(folder / f"{name}.npy").lstat() for name in ("images", "labels")]
+        found = [(folder / f"{name}.npy").lstat() for name in _ARRAYS]
         return [(each.st_mode, *file_stamp(each)) for each in found]
     return []
 
@@ -242,14 +242,15 @@ def _compared(folder: Path) -> Arrays | None:
     """The same, compared with its hashes."""
     try:
         entry = from_json(read_regular(folder / _ENTRY, _LONGEST), dict[str, Any])
-        for name in ("images", "labels"):
+        loaded = []
+        for name in _ARRAYS:
             path = folder / f"{name}.npy"
             # Hashed first: NumPy reads the header of any file as Python.
             if path.is_symlink() or sha256_file(path) != entry[name]["sha256"]:
                 _LOG.info("%s is damaged and will be rebuilt", path)
                 return None
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+            loaded.append(np.load(path, mmap_mode="r", allow_pickle=False))
+        images, labels = loaded
     except Exception:
         # Python's parser, to which NumPy gives the header, raises errors of many kinds.
         return None

@@ -35,44 +35,40 @@ class _Members(io.RawIOBase):
         self._file = file
         self._input = b""
         self._count = 0
-        self._member = zlib.decompressobj(_GZIP)
-        self._inside = False
+        self._member: zlib._Decompress | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
         view = memoryview(buffer).cast("B")
-        while self._inside or self._begin():
+        while member := self._member or self._next():
             try:
-                content = self._member.decompress(self._input, len(view))
+                content = member.decompress(self._input, len(view))
             except zlib.error as error:
                 raise GzipError(str(error)) from None
-            self._input = self._member.unconsumed_tail
-            if self._member.eof:
-                self._inside = False
-                self._input = self._member.unused_data
+            self._input = member.unconsumed_tail
+            if member.eof:
+                self._member, self._input = None, member.unused_data
             if content:
                 view[: len(content)] = content
                 return len(content)
-            if self._inside and not self._input and not self._more():
+            if self._member and not self._input and not self._more():
                 raise GzipError("it ends before the end of its compressed data")
         return 0
 
-    def _begin(self) -> bool:
-        """Whether another member follows; zeros between members are padding."""
-        while True:
-            self._input = self._input.lstrip(b"\0") if self._count else self._input
-            if self._input:
-                break
+    def _next(self) -> zlib._Decompress | None:
+        """The member that follows, if there is one; zeros between members are padding."""
+        padding = b"\0" if self._count else b""
+        while not (rest := self._input.lstrip(padding)):
             if not self._more():
-                return False
+                return None
+        self._input = rest
         self._count += 1
         if self._count > _MOST_MEMBERS:
             raise GzipError(f"it has more than {_MOST_MEMBERS} members")
         self._member = zlib.decompressobj(_GZIP)
-        self._inside = True
-        return True
+        return self._member
 
     def _more(self) -> bool:
         self._input = self._file.read(_PIECE)

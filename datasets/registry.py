@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
@@ -44,7 +44,7 @@ def describe(name: str, *, options: Options | None = None, root: Path | None = N
     """Shape, classes and nominal counts of a dataset; no data is read.
 
     root: the data folder, in which the names of an image_folder's classes are looked up. Raises
-    DatasetError for an unknown name or a wrong option.
+    DatasetError for an unknown name or a wrong value.
     """
     return _dataset(name, options).describe(root or _data_root(None, None)[0])
 
@@ -60,18 +60,16 @@ def load(
     """One split of a dataset, ``root`` being the data folder (``data_root``).
 
     Missing files are downloaded into it, unless ``downloads`` (by default, the environment) forbids
-    it. Raises DatasetError for an unknown name, split or option, for damaged files, and for missing
-    ones that cannot be downloaded.
+    it. Raises DatasetError for an unknown name, for damaged files, and for missing ones that cannot
+    be downloaded.
     """
-    if split not in get_args(Split):
-        raise DatasetError(f"split '{split}' does not exist; the splits are train and test")
     return _dataset(name, options).load(split, root, downloads or Downloads())
 
 
 def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFile, ...]:
     """The files of a data set in the data folder ``root``, checked; none if it needs none.
 
-    Nothing is downloaded. Raises DatasetError for an unknown name or a wrong option.
+    Nothing is downloaded. Raises DatasetError for an unknown name.
     """
     return _dataset(name, options).files(root)
 
@@ -122,14 +120,9 @@ def _data_root(
 
 
 def _dataset(name: str, options: Options | None = None) -> Dataset:
-    """The data set with these options, whose values the schema of configs checks."""
+    """The data set with these options, which the schema of configs checks."""
     chosen = DATASETS.get(name)
     if chosen is None:
         known = f"{suggested(name.lower(), names(), 'known')}: {', '.join(names())}"
         raise DatasetError(f"unknown dataset '{name}'; {known}")
-    own = [field.name for field in fields(chosen) if field.default is not MISSING]
-    for option in options or {}:
-        if option not in own:
-            listed = f"its options are {', '.join(own)}" if own else "it has no options"
-            raise DatasetError(f"dataset '{name}' has no option '{option}'; {listed}")
     return replace(chosen, **(options or {}))

@@ -8,9 +8,7 @@ from __future__ import annotations
 import shlex
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -91,7 +89,8 @@ def _members(archive: Path) -> Iterator[str]:
     try:
         with open(archive, "rb") as file:
             content = _unpacked(file.read(_PEEK))
-    except (OSError, ValueError):
+    except Exception:
+        # Of damaged files, errors of many kinds; some Pythons were built without a decompressor.
         return
     place = 0
     while place + tarfile.BLOCKSIZE <= len(content):
@@ -106,26 +105,19 @@ def _members(archive: Path) -> Iterator[str]:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """The beginning of what the beginning of a file is packed from. Raises ValueError."""
+    """The beginning of what the beginning of a file is packed from."""
+    unpacker: Any
     if content.startswith(b"\x1f\x8b"):
-        return _begun(zlib.error, lambda: zlib.decompressobj(16 + zlib.MAX_WBITS), content)
-    # Some Pythons were built without these.
-    with suppress(ImportError):
-        if content.startswith(b"\xfd7zXZ"):
-            import lzma
+        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    elif content.startswith(b"\xfd7zXZ"):
+        import lzma
 
-            limited = partial(lzma.LZMADecompressor, memlimit=_MEMORY)
-            return _begun(lzma.LZMAError, limited, content)
-        if content.startswith(b"BZh"):
-            import bz2
+        unpacker = lzma.LZMADecompressor(memlimit=_MEMORY)
+    elif content.startswith(b"BZh"):
+        import bz2
 
-            return _begun(OSError, bz2.BZ2Decompressor, content)
-    return content
-
-
-def _begun(damage: type[Exception], opened: Callable[[], Any], content: bytes) -> bytes:
-    try:
-        found: bytes = opened().decompress(content, _PEEK)
-    except damage:
-        raise ValueError("it is damaged") from None
+        unpacker = bz2.BZ2Decompressor()
+    else:
+        return content
+    found: bytes = unpacker.decompress(content, _PEEK)
     return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.records import dataclass
-from .strokes_skeletons import DIGITS
 
+# It says itself what is in it.
+_SKELETONS = Path(__file__).with_name("strokes_skeletons.txt")
 # Points along the pen's path: about half a pixel apart for the longest digit in the 20-pixel box.
 PATH_POINTS = 96
 _FEWEST_POINTS = 4
@@ -28,7 +30,7 @@ class Tables:
     control: (V, K, 2) in heights and widths about the middle; loose: (V, K) how much a control
     point varies; stroke: (V, K) the number of its stroke; taps: (V, P, 4) control points of a path
     point and weights: (V, P, 4) their share of it. first: (10,) a digit's first variant; bounds:
-    (10, most) the running sums of its variants' shares; width, lean, pen: (10,) see ``Digit``.
+    (10, most) the running sums of its variants' shares; width, lean, pen: (10,) of each digit.
     """
 
     control: Floats
@@ -45,8 +47,13 @@ class Tables:
 
 @cache
 def tables() -> Tables:
-    """All variants of ``DIGITS``, computed at the first call."""
-    variants = [_variant(text) for digit in DIGITS for _, text in digit.variants]
+    """All variants of all digits, computed at the first call."""
+    _, *texts = _SKELETONS.read_text("ascii").split("\ndigit ")
+    blocks = [text.splitlines() for text in texts]
+    sizes = [[float(size) for size in block[0].split()] for block in blocks]
+    # For each variant of each digit its share and its skeleton.
+    digits = [[row.split(" ", 1) for row in rows] for _, *rows in blocks]
+    variants = [_variant(text) for digit in digits for _, text in digit]
     most = max(len(points) for points, *_ in variants)
     control = np.zeros((len(variants), most, 2), np.float32)
     loose = np.ones((len(variants), most), np.float32)
@@ -56,11 +63,11 @@ def tables() -> Tables:
         stroke[row, : len(points)] = strokes
         ends = np.flatnonzero(np.diff(strokes))
         loose[row, np.concatenate([[0], ends, ends + 1, [len(points) - 1]])] = _LOOSE_END
-    counts = [len(digit.variants) for digit in DIGITS]
+    counts = [len(digit) for digit in digits]
     # No random number selects an index beyond a digit's last variant.
-    bounds = np.full((len(DIGITS), max(counts)), 2.0, np.float32)
-    for row, digit in enumerate(DIGITS):
-        shares = np.array([share for share, _ in digit.variants])
+    bounds = np.full((len(digits), max(counts)), 2.0, np.float32)
+    for row, digit in enumerate(digits):
+        shares = np.array([float(share) for share, _ in digit])
         bounds[row, : counts[row] - 1] = (np.cumsum(shares) / shares.sum())[:-1]
     return Tables(
         control,
@@ -70,9 +77,7 @@ def tables() -> Tables:
         np.stack([weights for *_, weights in variants]).astype(np.float32),
         np.cumsum([0, *counts[:-1]]),
         bounds,
-        np.array([digit.width for digit in DIGITS], np.float32),
-        np.array([digit.lean for digit in DIGITS], np.float32),
-        np.array([digit.pen for digit in DIGITS], np.float32),
+        *np.array(sizes, np.float32).T,
     )
 
 

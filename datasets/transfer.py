@@ -45,8 +45,6 @@ def transfer(
     start = part.stat().st_size if part.exists() else 0
     try:
         response = _open(url, start, timeout)
-    except TransferError:
-        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         if start and isinstance(error, urllib.error.HTTPError) and error.code == _NOT_SATISFIABLE:
             error.close()

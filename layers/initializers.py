@@ -109,7 +109,7 @@ class Initializer:
         return sqrt(3.0 * variance) if law == "uniform" else sqrt(variance)
 
 
-class _Kept:
+class _LastDrawn:
     """What was drawn last, of at most MOST_KEPT bytes, for all threads."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class _Kept:
                 self._bytes -= oldest.nbytes
 
 
-_KEPT = _Kept()
+_KEPT = _LastDrawn()
 GLOROT_UNIFORM = Initializer("glorot_uniform")
 TORCH_UNIFORM = Initializer("torch_uniform")
 ZEROS = Initializer("zeros")

@@ -18,10 +18,9 @@ from ..training.own_samples import in_classes
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a network. index: (N,) samples; probabilities: (N, K); right: (N,) bool."""
+    """The answers of a network. probabilities: (N, K); right: (N,) bool."""
 
     evaluation: Evaluation
-    index: NDArray[np.int32]
     probabilities: NDArray[np.float32]
     right: NDArray[np.bool_]
 
@@ -53,4 +52,4 @@ def answers(
         done = batch.stop
 
     result = evaluate(trained, backend, images, index, part, progress, tta, hear)
-    return Answers(result, index, probabilities, right)
+    return Answers(result, probabilities, right)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..backends.base import Backend
-from ..datasets import ImageSet
-from ..training.inference.evaluate import Evaluation, Part
+from ..training.inference.evaluate import Evaluation
 from ..training.inference.intervals import mcnemar, paired, probability_text
-from ..training.inference.trained import Trained
-from .answers import Answers, answers
+from .answers import Answers
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,6 +31,13 @@ class Comparison:
             f"{first.accuracy:.2%} and {second.accuracy:.2%}, difference {self.difference:+.2%} "
             f"(95%: {low:+.2%} to {high:+.2%}), p {probability_text(self.p)}>"
         )
+
+    @classmethod
+    def of(cls, first: Answers, second: Answers) -> Comparison:
+        """The comparison of two networks' answers to the same pictures."""
+        a, b = first.right, second.right
+        counts = (int(np.count_nonzero(each)) for each in (a & b, a & ~b, ~a & b, ~a & ~b))
+        return cls(first.evaluation, second.evaluation, *counts)
 
     @property
     def count(self) -> int:
@@ -91,26 +93,3 @@ class Comparison:
             "difference_interval": [*self.interval],
             "mcnemar_p": self.p,
         }
-
-
-def compare(
-    networks: tuple[Trained, Trained],
-    backend: Backend,
-    images: ImageSet,
-    index: NDArray[np.int32],
-    part: Part,
-    progress: Callable[[int], object] = lambda count: None,
-    tta: str | None = None,
-) -> Comparison:
-    """Run every picture of ``index`` through both networks once; see ``evaluate``."""
-    first, second = (
-        answers(each, backend, images, index, part, progress, tta) for each in networks
-    )
-    return compared(first, second)
-
-
-def compared(first: Answers, second: Answers) -> Comparison:
-    """The comparison of two networks' answers to the same pictures."""
-    a, b = first.right, second.right
-    counts = (int(np.count_nonzero(each)) for each in (a & b, a & ~b, ~a & b, ~a & ~b))
-    return Comparison(first.evaluation, second.evaluation, *counts)

@@ -19,7 +19,7 @@ from ..training.inference.forward import Forward
 from ..training.inference.intervals import paired
 from ..training.inference.predict import preparation
 from ..training.inference.trained import Trained
-from .answers import Answers, answers
+from .answers import answers
 
 Combine = Literal["probabilities", "logits", "votes"]
 Probabilities = NDArray[np.float64]
@@ -225,15 +225,8 @@ def evaluate_ensemble(
     member.
     """
     found = [answers(member, backend, images, index, part, progress, tta) for member in members]
-    return evaluation_of(found, images, mixture)
-
-
-def evaluation_of(
-    found: Sequence[Answers], images: ImageSet, mixture: Mixture
-) -> EnsembleEvaluation:
-    """The results of the members' answers, combined."""
     alone = [each.evaluation for each in found]
-    index, first = found[0].index, alone[0]
+    first = alone[0]
     labels = images.labels[index]
     scores, probabilities = combined(
         [each.probabilities for each in found], mixture.combine, mixture.weights

@@ -169,6 +169,6 @@ def check_planned(planned: Planned, config: RunConfig) -> None:
             )
 
 
-def settings_of(path: Path, member: Member) -> Sequence[str]:
+def settings_of(path: Path, name: str, settings: Sequence[str]) -> list[str]:
     """The settings of a run of the group in this folder, after those of the user."""
-    return (*member.settings, f"name={member.name}", assignment("run.dir", str(path)))
+    return [*settings, f"name={name}", assignment("run.dir", str(path))]

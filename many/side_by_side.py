@@ -86,7 +86,8 @@ def _side_by_side(
 
             def one(member: Member, resumed: Resume | None) -> Summary:
                 heard = Heard(number, say, screen.notice)
-                return trainings.train(settings_of(path, member), resumed, device, heard, ends)
+                settings = settings_of(path, member.name, member.settings)
+                return trainings.train(settings, resumed, device, heard, ends)
 
             def begins(place: int, count: int, member: Member) -> None:
                 nonlocal number
@@ -126,7 +127,7 @@ def _in_turn(
     screen = trainings.screen
 
     def train(member: Member, resumed: Resume | None) -> Summary:
-        settings = settings_of(path, member)
+        settings = settings_of(path, member.name, member.settings)
         return trainings.train(settings, resumed, backend, screen.listener(), trainings.stop)
 
     def begins(place: int, count: int, member: Member) -> None:

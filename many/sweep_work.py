@@ -10,23 +10,24 @@ from pathlib import Path
 
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
+from ..common.errors import CheckpointError
+from ..common.files import atomic_write
 from ..common.machine import available_threads
-from ..configs import RunConfig
+from ..configs import RunConfig, effective_yaml
 from ..configs.search import Search
 from ..configs.validate import safe_name
 from ..training.listener import Summary
 from ..training.records.resume import Resume
 from .journal import Trial
-from .planned import Planned
+from .planned import Planned, settings_of
 from .screen import Heard, Said, Say
 from .sweeping import (
+    BEST,
     Pruning,
     Sweep,
     best_trials,
     open_sweep,
-    settings_of_trial,
     values_of,
-    write_best,
 )
 from .trainings import Ends, Trainings
 
@@ -64,7 +65,7 @@ def _work(trainings: Trainings, sweep: Sweep, say: Say, ends: Ends, device: Back
         trial: Trial, resumed: Resume | None, decide: Callable[[], bool]
     ) -> tuple[Summary, bool]:
         heard = Pruning(Heard(trial.number, say, notice), decide)
-        settings = settings_of_trial(sweep.path, trial)
+        settings = settings_of(sweep.path, trial.name, values_of(trial))
         done = trainings.train(settings, resumed, device, heard, ends)
         return done, heard.pruned
 
@@ -90,4 +91,9 @@ def _work(trainings: Trainings, sweep: Sweep, say: Say, ends: Ends, device: Back
 def _write_best(trainings: Trainings, sweep: Sweep, trial: Trial) -> None:
     """The config of the best trial, ready to train. Raises CheckpointError."""
     own = f"name={safe_name(trainings.base.config.name + '-best')}"
-    write_best(sweep.path, trainings.loaded([*values_of(trial), own]).config)
+    config = trainings.loaded([*values_of(trial), own]).config
+    path = sweep.path / BEST
+    try:
+        atomic_write(path, effective_yaml(config).encode())
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from None

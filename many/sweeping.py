@@ -18,13 +18,13 @@ from ..common.errors import (
     NonFiniteError,
     ShapeError,
 )
-from ..common.files import atomic_write
 from ..common.locks import Lock
 from ..common.records import dataclass
 from ..common.typed_json import from_json
-from ..configs import RunConfig, effective_yaml
+from ..configs import RunConfig
 from ..configs.sampler import OPTIONS
-from ..configs.search import PRUNE, Search, assignment
+from ..configs.schema.search import PRUNE
+from ..configs.search import Search, assignment
 from ..training.listener import Listener, Passing, Summary
 from ..training.records.formats.state import Metrics
 from ..training.records.group import Group, read_group
@@ -106,19 +106,6 @@ def read_search(path: Path) -> Search:
 def values_of(trial: Trial) -> list[str]:
     """The values of a trial, as ``--set`` takes them."""
     return [assignment(key, value) for key, value in trial.params.items()]
-
-
-def settings_of_trial(path: Path, trial: Trial) -> list[str]:
-    """The values of a trial, and where its run goes."""
-    return [*values_of(trial), f"name={trial.name}", assignment("run.dir", str(path))]
-
-
-def write_best(path: Path, config: RunConfig) -> None:
-    """Write the config of the best trial, ready to train. Raises CheckpointError."""
-    try:
-        atomic_write(path / BEST, effective_yaml(config).encode())
-    except OSError as error:
-        raise CheckpointError(f"{path / BEST}: cannot be written: {error.strerror}") from None
 
 
 class Pruning(Passing):

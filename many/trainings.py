@@ -4,29 +4,59 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..backends.base import Backend
 from ..backends.keeping import Keeping
 from ..common.errors import BackendUnavailableError, DnnstackError
 from ..common.machine import available_threads
-from ..configs import LoadedConfig, placed
-from ..datasets import Downloads
+from ..configs import LoadedConfig, RunConfig, placed
+from ..datasets import Downloads, ImageSet, Split
+from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
 from ..training import fitting
-from ..training.assemble import build_network, data_folder, describe_data
+from ..training.assemble import build_network, data_folder, describe_data, load_data
 from ..training.interrupt import interruptible
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
 from .screen import Say, Screen
-from .shelf import Shelf
 from .together import Together, check_together
 from .workers import Crew
 
 Ends = Callable[[], bool]
+
+
+class Shelf:
+    """Loads a data set as ``load_data`` does, and keeps the last one, for all threads."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[object, ImageSet] | None = None
+        self._loading = threading.Lock()
+
+    def __call__(
+        self,
+        config: RunConfig,
+        split: Split,
+        root: Path,
+        downloads: Downloads | None = None,
+        bits: Depth | None = None,
+    ) -> ImageSet:
+        """Raises DatasetError."""
+        chosen = config.data.dataset
+        name = (chosen.type, repr(chosen.options()), split, root.absolute(), bits)
+        with self._loading:
+            if self._kept is not None and self._kept[0] == name:
+                return self._kept[1]
+            # What is kept needs memory that the next one may need.
+            self._kept = None
+            found = load_data(config, split, root, downloads, bits)
+            # What a person should know of it is told to the first training alone.
+            self._kept = name, replace(found, doubts=()) if found.doubts else found
+            return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from ..common.errors import DnnstackError, Interrupted, TrainingError, Warned, told
 from ..common.records import dataclass
-from ..training.signals import WANTED, StopSignals, held_back
+from ..training.signals import WANTED, StopSignals, held_back, named
 from .screen import Said, Say, Screen
 
 _TURN = 0.2
@@ -139,19 +139,19 @@ class Crew:
     def _replace(self, worker: _Worker, number: int) -> None:
         """Start another worker for one that a signal has ended."""
         deaths = self._deaths[worker.trial] = self._deaths.get(worker.trial, 0) + 1
-        named = _named(number)
+        name = named(number)
         most = _KILLS if number == signal.SIGKILL else _CRASHES
         if deaths < most:
-            text = f"a worker was ended by {named}, pid {worker.pid}; another one goes on"
+            text = f"a worker was ended by {name}, pid {worker.pid}; another one goes on"
             self._screen.notice(text)
         elif worker.trial is None:
             self._fault = TrainingError(
-                f"{deaths} workers were ended by {named} before they had a trial; end other "
+                f"{deaths} workers were ended by {name} before they had a trial; end other "
                 "programs, or use fewer workers: --workers 1"
             )
             return
         else:
-            self._lost(worker.trial, f"its process was ended by {named}, {deaths} times")
+            self._lost(worker.trial, f"its process was ended by {name}, {deaths} times")
             del self._deaths[worker.trial]
         self._start()
 
@@ -217,10 +217,3 @@ def _become(
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)
-
-
-def _named(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

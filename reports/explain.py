@@ -25,7 +25,7 @@ from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
-from ..training.share import ALONE, Share, shared_out
+from ..training.share import ALONE, RankShare, shared_out
 from ..training.splits import divide
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
@@ -211,7 +211,7 @@ def explain(
     backend: Backend,
     measured: bool,
     notice: Callable[[str], None],
-    share: Share = ALONE,
+    share: RankShare = ALONE,
     agreed: Agreed = lambda number: number,
 ) -> Explanation:
     """Compile the config's training step as training would, without its data.

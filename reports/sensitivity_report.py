@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..common.files import atomic_write, read_regular, remove_abandoned
 from ..common.printable import paragraph, printable
 from ..common.text import cut
-from ..training.compressed.sensitivity import Kept, Point, Sensitivity
+from ..training.compressed.sensitivity import Point, PrunedPoint, Sensitivity
 from . import style
 from .plots import drawn, percent
 from .tables import table
@@ -85,7 +85,7 @@ def figure_of(found: Sensitivity) -> Figure:
     for rank, (name, curves) in enumerate(found.parameters.items()):
         colour = colours(0.05 + 0.9 * rank / max(count - 1, 1))
         label = cut(printable(name), _WIDEST) if count <= _LEGEND or rank % 2 == 0 else None
-        whole = [Kept(1.0, found.accuracy, found.loss), *curves.kept]
+        whole = [PrunedPoint(1.0, found.accuracy, found.loss), *curves.kept]
         _line(kept, whole, colour, label)
         _line(bits, curves.bits, colour, label)
     kept.set_xscale("log")

@@ -21,7 +21,7 @@ from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.augmentation import views_of
 from ..training.network import Network
 from ..training.sections import Sections, expected_sections, samples_needed
-from ..training.share import Share, shared_out
+from ..training.share import RankShare, shared_out
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -170,7 +170,7 @@ def summarize(
         info = replace(info, train_count=max(info.train_count, samples_needed(config)))
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
-    sections = expected_sections(config, network, scaling, info, Share(0, ranks))
+    sections = expected_sections(config, network, scaling, info, RankShare(0, ranks))
     first, held = sections.stretches[0], config.data.evaluation_batch_size
     views = views_of(config.evaluate.tta, config.evaluate.tta_share)
     test = network.evaluate_graph(held, "test", held, 1, scaling, views)

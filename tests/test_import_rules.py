@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from .support.rows import rows
 from .support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +77,7 @@ def _violations(source: str, path: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES)
+@rows("path", SOURCES)
 def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path):
     assert _violations((ROOT / path).read_text(encoding="utf-8"), path) == []
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ..common.errors import ConfigError
 from ..configs import RunConfig
 from .session import Session
-from .share import ALONE, Share
+from .share import ALONE, RankShare
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Company:
     """With whom this process trains: here with nobody. Each function returns what the work does."""
 
-    share: Share = ALONE
+    share: RankShare = ALONE
 
     def check(self, config: RunConfig) -> None:
         """Raise ConfigError for a config that these processes do not train."""

@@ -30,7 +30,7 @@ from .network import Network
 from .plan import Plan, make_plan, swa_steps
 from .preprocessing import Preprocessing
 from .renewal import RENEW, Renewal, make_renewal
-from .share import ALONE, Share, check_ranks
+from .share import ALONE, RankShare, check_ranks
 from .stretches import Stretch
 
 SOURCE = "train"
@@ -234,7 +234,7 @@ def make_step(
     return Step(network, *sizes, scaling, chosen, config.seed, augment)
 
 
-def make_sections(config: RunConfig, step: Step, plan: Plan, share: Share = ALONE) -> Sections:
+def make_sections(config: RunConfig, step: Step, plan: Plan, share: RankShare = ALONE) -> Sections:
     """The sections of a training, before rewrites.
 
     Raises ConfigError for a group of parameters that is never trained.
@@ -267,7 +267,7 @@ def expected_sections(
     network: Network,
     scaling: Preprocessing,
     info: DatasetInfo,
-    share: Share = ALONE,
+    share: RankShare = ALONE,
 ) -> Sections:
     """The sections of a training before the data set is read.
 

@@ -23,7 +23,7 @@ from .own_samples import Chosen
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, Step, make_sections, make_step, saved_tensors
-from .share import ALONE, Share
+from .share import ALONE, RankShare
 from .weights.start import Start
 
 
@@ -42,7 +42,7 @@ class Setup:
     plan: Plan
     data: ImageSet
     start: Start | None = None
-    share: Share = ALONE
+    share: RankShare = ALONE
     chosen: Chosen | None = None
 
     def step(self, pieces: int = 1) -> Step:

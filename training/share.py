@@ -12,14 +12,14 @@ _LISTED = 64
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """Of every batch the parts of number ``rank`` of ``ranks`` processes; each has as many."""
 
     rank: int = 0
     ranks: int = 1
 
 
-ALONE = Share()
+ALONE = RankShare()
 
 
 def allowed_ranks(parts: int) -> tuple[int, ...]:

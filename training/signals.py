@@ -19,6 +19,14 @@ BEGINNING = "dnnstack: ends before the first step; Ctrl-C again ends now\n"
 ENDING = "dnnstack: saves and ends after this step; Ctrl-C again ends now, unsaved\n"
 
 
+def named(number: int) -> str:
+    """The name of a signal; those of real time have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Inside this block signals wait; they come at its end, also in a process forked within.

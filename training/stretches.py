@@ -9,7 +9,7 @@ import numpy as np
 from ..backends.base import Executable
 from ..common.records import dataclass
 from ..graph.graph import Graph
-from .share import ALONE, Share
+from .share import ALONE, RankShare
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Stretch:
     train: Graph
     update: Graph | None
     parts: int
-    share: Share = ALONE
+    share: RankShare = ALONE
 
     @property
     def own(self) -> int:

@@ -21,17 +21,13 @@ def _flag(about: str) -> Json:
     return {"type": "boolean", "description": about}
 
 
-def _sampler(name: str, **options: Json) -> Json:
-    return mapping(["type"], type={"const": name}, **options)
-
-
 _LIST: Json = {"type": "array", "minItems": 1, "description": "The values to try."}
 _WHEN = {
     "type": "object",
     "minProperties": 1,
     "description": "Set this key only where these keys, above it, have these values.",
 }
-_RANGE = mapping(
+RANGE = mapping(
     ["low", "high"],
     low=_number("The least number."),
     high=_number("The greatest number."),
@@ -39,21 +35,26 @@ _RANGE = mapping(
     step=_number("Steps of this size only.", exclusiveMinimum=0),
     when=_WHEN,
 )
-_VALUES = mapping(["values"], values=_LIST, when=_WHEN)
-_OBJECTIVE = {"enum": ["accuracy", "loss", "seconds"]}
-_PRUNE = mapping(
-    after_trials=_whole("Complete trials before which none is ended early.", 1),
-    after_validations=_whole("Validations of a trial before which it is not ended early.", 0),
-)
-_TPE = {
-    "startup_trials": _whole(
-        "Trials that are drawn at random before any is learned from.", 1, default=10
-    ),
-    "multivariate": _flag(
-        "Draw keys that occur in the same trials together; default: as Optuna does."
-    ),
+VALUES = mapping(["values"], values=_LIST, when=_WHEN)
+OBJECTIVE = {"enum": ["accuracy", "loss", "seconds"]}
+PRUNE = {
+    "after_trials": _whole("Complete trials before which none is ended early.", 1),
+    "after_validations": _whole("Validations of a trial before which it is not ended early.", 0),
 }
-_POPULATION = _whole("Complete trials of a generation.", 2, default=50)
+SAMPLERS: dict[str, Json] = {
+    "tpe": {
+        "startup_trials": _whole(
+            "Trials that are drawn at random before any is learned from.", 1, default=10
+        ),
+        "multivariate": _flag(
+            "Draw keys that occur in the same trials together; default: as Optuna does."
+        ),
+    },
+    "random": {},
+    "nsga2": {"population": _whole("Complete trials of a generation.", 2, default=50)},
+    "grid": {},
+}
+"""The options of each."""
 SEARCH_SCHEMA = mapping(
     ["keys"],
     "What dnnstack sweep searches; a config with it is for sweep alone.",
@@ -61,16 +62,16 @@ SEARCH_SCHEMA = mapping(
         "description": "The keys to search, written as for --set.",
         "type": "object",
         "minProperties": 1,
-        "additionalProperties": {"anyOf": [_LIST, _RANGE, _VALUES]},
+        "additionalProperties": {"anyOf": [_LIST, RANGE, VALUES]},
     },
     objective={
         "description": "What is best: accuracy or loss on validation, seconds of training, or "
         "two of them.",
         "anyOf": [
-            _OBJECTIVE,
+            OBJECTIVE,
             {
                 "type": "array",
-                "items": _OBJECTIVE,
+                "items": OBJECTIVE,
                 "minItems": 1,
                 "maxItems": 2,
                 "uniqueItems": True,
@@ -81,11 +82,8 @@ SEARCH_SCHEMA = mapping(
     sampler={
         "description": "How values are drawn; a mapping has options, too.",
         "anyOf": [
-            {"enum": ["tpe", "random", "nsga2", "grid"]},
-            _sampler("tpe", **_TPE),
-            _sampler("random"),
-            _sampler("nsga2", population=_POPULATION),
-            _sampler("grid"),
+            {"enum": [*SAMPLERS]},
+            *(mapping(["type"], type={"const": name}, **own) for name, own in SAMPLERS.items()),
         ],
         "default": "tpe",
     },
@@ -95,7 +93,7 @@ SEARCH_SCHEMA = mapping(
     epochs=_number("The budget in epochs.", exclusiveMinimum=0),
     prune={
         "description": "End trials early that are worse than the median.",
-        "anyOf": [{"type": "boolean"}, _PRUNE],
+        "anyOf": [{"type": "boolean"}, mapping(**PRUNE)],
         "default": False,
     },
 )

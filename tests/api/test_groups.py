@@ -12,8 +12,8 @@ from typing import Any
 
 import dnnstack
 import pytest
-from dnnstack.common.errors import CheckpointError, ConfigError, UsageError
-from dnnstack.many import shelf
+from dnnstack.common.errors import CheckpointError, ConfigError, DnnstackError, UsageError
+from dnnstack.many import trainings
 from dnnstack.reports.sweep_report import SweepReport
 
 from ..support.training_fixtures import TINY
@@ -111,6 +111,31 @@ def test_an_error_of_the_process_of_workers_is_raised_here(search: Path) -> None
         dnnstack.train_group(search / "tiny.yaml", seeds=2, workers=2, callbacks=[print])
 
 
+@pytest.mark.parametrize("long", [False, True], ids=["a short job", "a job that fills a pipe"])
+def test_a_process_of_workers_that_cannot_start_says_why(
+    search: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], long: bool
+) -> None:
+    (search / "strange").mkdir()
+    (search / "strange" / "pydantic.py").write_text("raise OSError('no such thing')\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(search / "strange"))
+    changes = ["train.epochs=2"] * (6000 if long else 1)
+    with pytest.raises(DnnstackError) as raised:
+        _searched(search, workers=2, overrides=changes)
+    said = str(raised.value)
+    assert said.startswith("the process of the workers cannot start: OSError: no such thing; ")
+    assert "workers=1" in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_of_workers_that_was_ended_is_told(
+    search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (search / "sitecustomize.py").write_text("import os\nos.kill(os.getpid(), 9)\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(search))
+    with pytest.raises(DnnstackError, match="process of the workers has ended with status -9"):
+        _searched(search, workers=2)
+
+
 _INTERRUPTED = """
 import signal, sys, threading, time
 from pathlib import Path
@@ -156,8 +181,8 @@ def test_the_trainings_of_a_group_read_their_data_once(tmp_path, monkeypatch):
         read.append(given[1])
         return load_data(*given)  # type: ignore[arg-type]
 
-    load_data = shelf.load_data
-    monkeypatch.setattr(shelf, "load_data", counted)
+    load_data = trainings.load_data
+    monkeypatch.setattr(trainings, "load_data", counted)
     dnnstack.train_group(
         tmp_path / "tiny.yaml", seeds=2, device="numpy", runs_dir=tmp_path / "runs"
     )

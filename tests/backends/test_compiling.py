@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends import settling, tuning_cache
 from dnnstack.backends.base import Options
 from dnnstack.backends.compiling import ChoiceError, CompilePlan, compiled
-from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+from dnnstack.backends.settling import DISTURBED
 from dnnstack.backends.tuning import UNEQUAL, Tuning, fingerprint
 from dnnstack.backends.tuning_cache import Turn, store
 from dnnstack.backends.tuning_cache import kept as as_kept
@@ -160,14 +160,6 @@ def test_what_no_table_is_to_blame_for_is_raised(monkeypatch):
     with pytest.raises(ChoiceError):
         backend.compile(TRAIN, Options(tune=False))
     assert len(backend.built) == 1
-
-
-def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet():
-    answers = [({"layout": "1"}, False), ({"layout": "2"}, True)]
-    backend = Recorder(answers=answers, quiet=[False, True])
-    made = [backend.compile(TRAIN) for _ in range(4)]
-    assert [tuning.choices["layout"] for tuning, _ in made] == ["1", "1", "2", "2"]
-    assert [notices for _, notices in made] == [(DISTURBED,), (DISTURBED,), (CHOSEN_AGAIN,), ()]
 
 
 def test_what_another_process_has_just_found_is_not_searched_again(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..support.op_cases import CASES
 from ..support.op_draft import Draft
 from ..support.opened import NAMES, opened
 from ..support.operations import OPERATIONS
+from ..support.rows import AT_ONCE, rows
 
 # What tensor cores compute, and what works on its results in less precision.
 PRODUCTS = (
@@ -37,27 +39,9 @@ def reference() -> Backend:
     return ReferenceBackend(1)
 
 
-@pytest.fixture(params=NAMES, scope="module")
+@pytest.fixture(params=NAMES)
 def backend(request):
     return opened(request.param)
-
-
-@pytest.fixture
-def poison(monkeypatch):
-    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows.
-
-    The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
-    """
-    from dnnstack.backends.onednn import memory
-
-    zeroed = memory.aligned
-
-    def filled(nbytes: int) -> Array:
-        buffer = zeroed(nbytes)
-        buffer[...] = 0xFF
-        return buffer
-
-    monkeypatch.setattr(memory, "aligned", filled)
 
 
 def compiled(backend: Backend, draft: Draft, precision: str) -> Executable:
@@ -85,31 +69,40 @@ def assert_close(got: Array, want: Array, length: int, name: str) -> None:
     np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.usefixtures("poison")
-@pytest.mark.parametrize("name", CASES)
-def test_operation(name, backend):
+@lru_cache(maxsize=AT_ONCE)
+def expected(name: str) -> list[tuple[Draft, dict[Tensor, Array]]]:
+    """Drafts by every law, and what the reference computes of each in float64."""
     rng = np.random.default_rng(len(name))
+    drafts = [CASES[name](rng, law) for law in ("normal", "ties", "zeros")]
+    return [(draft, results(compiled(reference(), draft, "fp64"), draft)) for draft in drafts]
+
+
+def check(name: str, backend: Backend) -> None:
     executable = None
-    for law in ("normal", "ties", "zeros"):
+    for draft, want in expected(name):
         # One executable for all: what a run leaves behind must not show in the next.
-        draft = CASES[name](rng, law)
         executable = executable or compiled(backend, draft, "fp32")
         got = results(executable, draft)
-        want = results(compiled(reference(), draft, "fp64"), draft)
         for tensor in want:
-            assert_close(got[tensor], want[tensor], draft.length, f"{law} {tensor.name}")
+            assert_close(got[tensor], want[tensor], draft.length, f"{draft.law} {tensor.name}")
             assert got[tensor].dtype == tensor.dtype, tensor.name
         for tensor, value in draft.values.items():
             if tensor not in got:
-                kept = executable.read(tensor)
-                np.testing.assert_array_equal(kept, value, f"{law}: '{tensor.name}' was changed")
+                changed = f"{draft.law}: '{tensor.name}' was changed"
+                np.testing.assert_array_equal(executable.read(tensor), value, changed)
+
+
+@pytest.mark.usefixtures("poison")
+@rows("name", CASES)
+def test_operation(name, backend):
+    check(name, backend)
 
 
 @pytest.mark.usefixtures("poison", "norms_by_onednn")
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batch_norm")])
+@rows("name", [name for name in CASES if name.startswith("batch_norm")])
 def test_batch_norm_by_onednn(name):
     """As of many values; otherwise NumPy computes cases this small."""
-    test_operation(name, opened("cpu"))
+    check(name, opened("cpu"))
 
 
 def rounded(values: Array, bits: int) -> Array:

@@ -6,71 +6,24 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.base import Array, Backend, Options
 from dnnstack.graph import ops
+from dnnstack.graph.graph import Tensor
 
 from ..support.opened import opened
 from ..support.operations import OPERATIONS
-from ..support.precision.hard import MOST, errors, exact, floor, results
+from ..support.precision.hard import MOST, Hard, errors, exact, floor, results
 from ..support.precision.precision_cases import CASES, mnist
 
 FOLDER = Path(__file__).parents[1] / "support" / "precision"
 PYTORCH = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["errors"]
 # What only moves or draws numbers, counts, or has no counterpart in PyTorch.
-WITHOUT = {
-    "Accumulate",
-    "AddMetrics",
-    "AllGather",
-    "AllReduce",
-    "AverageViews",
-    "BiasAdd",
-    "ChangePixels",
-    "Col2im",
-    "Concat",
-    "ConnectFilters",
-    "ConnectFiltersBackward",
-    "Dropout",
-    "DropoutBackward",
-    "ExchangeUnits",
-    "ExchangeUnitsBackward",
-    "Fused",
-    "GatherAugmented",
-    "GatherBands",
-    "GatherBatch",
-    "GatherRows",
-    "GatherRowsBackward",
-    "HaloExchange",
-    "HaloExchangeBackward",
-    "Heaviside",
-    "Im2col",
-    "JoinNorms",
-    "KeepMetrics",
-    "KeepStatistics",
-    "LeastSure",
-    "Mask",
-    "Metrics",
-    "MoveStatistics",
-    "MuonUpdate",
-    "Pad2d",
-    "Pad2dBackward",
-    "PadChannels",
-    "Quantize",
-    "QuantizedConv2d",
-    "QuantizedMatMul",
-    "Rbf",
-    "RbfBackward",
-    "Reshape",
-    "ShareWeights",
-    "SkipParts",
-    "Slice",
-    "SumShared",
-    "TakeBand",
-    "Views",
-}
+WITHOUT = set((FOLDER / "without.txt").read_text("utf-8").split())
 
 # Error allowed where a library's own function is taken as it is, in place of MOST: cuDNN raises to
 # a power in local normalisation by its own means.
@@ -81,20 +34,23 @@ LIBRARIES = {
 }
 
 
+@lru_cache(maxsize=1)
+def drafted(name: str) -> tuple[Hard, dict[Tensor, Array]]:
+    """A case, which takes longer to draw than to compute, and its right values."""
+    draft = CASES[name]()
+    return draft, exact(draft)
+
+
 # By the name of the backend and the number of its threads.
 BACKENDS = ["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
-@pytest.fixture(params=BACKENDS, scope="module")
-def backend(request):
-    name, _, threads = request.param.partition("-")
-    return opened(name, int(threads or 1))
-
-
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
 def test_error(name, backend):
     """At most MOST times PyTorch's, or half a unit in the last place, row by row."""
-    check(name, backend, fusion=False)
+    kind, _, threads = backend.partition("-")
+    check(name, opened(kind, int(threads or 1)), fusion=False)
 
 
 @pytest.mark.cuda
@@ -109,8 +65,7 @@ def test_error_of_kernels_that_fusion_takes(name):
 def check(name: str, backend: Backend, fusion: bool) -> None:
     if name == "batch_norm-mnist" and not mnist().exists():
         pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
-    draft = CASES[name]()
-    want = exact(draft)
+    draft, want = drafted(name)
     options = Options("fp32", fusion=fusion, tune=False)
     executable = backend.compile({draft.graph.name: draft.graph}, options)
     got = results(executable, draft)

@@ -11,6 +11,7 @@ from dnnstack.graph.graph import Graph, Tensor
 from dnnstack.graph.ops import Activation, Advance, GatherBatch, SgdUpdate
 
 from ..support.op_cases import CASES
+from ..support.rows import rows
 
 
 def sample() -> Graph:
@@ -186,7 +187,7 @@ def test_limits_and_versions():
     assert backend.versions()["numpy"] == np.__version__
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_float32_stays_float32(name):
     """No kernel slips into float64 on the way: half the speed, and not what the others compute."""
     draft = CASES[name](np.random.default_rng(1), "normal")

@@ -26,6 +26,7 @@ def test_json_and_back():
         {"backend": "x", "graph": "", "environment": {}, "choices": {"a": 1}},
         {"backend": 1, "graph": "", "environment": {}, "choices": {}},
         {"backend": "x", "graph": "", "environment": 3, "choices": {}},
+        {"backend": "x", "graph": "", "environment": [1], "choices": {}},
     ],
 )
 def test_tables_that_are_not_ours(table):
@@ -81,6 +82,7 @@ def test_fingerprint():
     assert plain == fingerprint({"train": section(count=100, origin="b")})
     assert plain != fingerprint({"train": section(kernel=3)})
     assert plain != fingerprint({"train": section()}, "fp64")
+    assert plain != fingerprint({"other": section()})
     assert plain != fingerprint({"train": section(), "evaluate": section(name="evaluate")})
 
 

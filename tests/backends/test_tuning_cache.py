@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from dnnstack.backends import tuning_cache
 from dnnstack.backends.tuning import Tuning
-from dnnstack.backends.tuning_cache import Kept, cached, forget, kept, publish, store, turn
+from dnnstack.backends.tuning_cache import CachedTuning, cached, forget, kept, publish, store, turn
 from dnnstack.common import files
 from dnnstack.common.locks import lock
 
@@ -243,4 +243,4 @@ def test_which_tables_want_another_search():
     ]
     # A short search cannot replace the table of a thorough one.
     assert not kept(TUNING, True, 1).wants_another_search(False)
-    assert isinstance(kept(TUNING), Kept)
+    assert isinstance(kept(TUNING), CachedTuning)

@@ -67,14 +67,20 @@ def start_in(environment, command):
 
 
 @pytest.fixture(scope="session")
-def run_in(environment, tmp_path_factory):
-    """Run the command in a folder, as a child of a process that has imported everything."""
+def commands(environment, tmp_path_factory):
+    """A process that has imported everything, whose children run commands."""
     with closing(Commands(environment, tmp_path_factory.mktemp("commands"))) as commands:
+        yield commands
 
-        def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
-            return ended(commands.run(folder, arguments, environment), status)
 
-        yield run
+@pytest.fixture(scope="session")
+def run_in(environment, commands):
+    """Run the command in a folder, as a child of a process that has imported everything."""
+
+    def run(folder: Path, *arguments: str, status: int | None = None) -> Result:
+        return ended(commands.run(folder, arguments, environment), status)
+
+    return run
 
 
 @pytest.fixture

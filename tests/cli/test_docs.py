@@ -17,6 +17,7 @@ from dnnstack.configs.stages import load_stages
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import forgetting
+from ..support.rows import rows
 from ..support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +72,7 @@ def _command_lines() -> Iterator[str]:
                 yield line[line.index("dnnstack ") :]
 
 
-@pytest.mark.parametrize("line", sorted(set(_command_lines())))
+@rows("line", sorted(set(_command_lines())))
 def test_every_command_line_can_be_typed(line):
     command, *arguments = shlex.split(re.split(r"[|>]", line)[0])[1:]
     parsed = dnnstack.commands[command].make_context(command, arguments)
@@ -150,7 +151,7 @@ def _words(schema: Any) -> Iterator[str]:
             yield from _words(value)
 
 
-@pytest.mark.parametrize("word", sorted(set(_words(json_schema()))))
+@rows("word", sorted(set(_words(json_schema()))))
 def test_every_key_and_kind_is_described(word):
     assert re.search(rf"(?<![\w-])`?{re.escape(word)}\b", _text("docs/config.md"))
     assert re.search(rf"`[^`\n]*\b{re.escape(word)}\b[^`\n]*`", _text("docs/config.md"))

@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import cache
 
 import pytest
 import yaml
 
+from ..support.forking import Commands
 from ..support.picture_folders import paint
 from ..support.stored import beside
 
@@ -25,11 +27,10 @@ SETTINGS = {
 }
 ON_NUMPY = ("--device", "numpy")
 OF_TRAINING = ("--split", "train")
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def flowers(start_in, tmp_path_factory):
+def flowers(run_in, tmp_path_factory):
     """A folder with a config, pictures of three classes, and two runs."""
     folder = tmp_path_factory.mktemp("flowers")
     (folder / "flowers.yaml").write_text(CONFIG, "utf-8")
@@ -37,26 +38,32 @@ def flowers(start_in, tmp_path_factory):
         name = NAMES[number % 3]
         paint(folder / "fl\xfcrs \u7d2b" / name / f"{number // 3}.png", number, (8, 8))
     for _ in range(2):
-        start_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY, status=0)
+        run_in(folder, "train", "--config", "flowers.yaml", *ON_NUMPY, status=0)
     return folder
 
 
-@pytest.fixture
-def printed(command, environment, flowers):
-    """The exit status and what a command prints under such a setting."""
+@pytest.fixture(scope="module")
+def printed(environment, flowers, tmp_path_factory):
+    """The exit status and what a command prints under such a setting, with which Python started."""
+    with ExitStack() as until:
 
-    def run(setting: str, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*command, *words],
-            cwd=flowers,
-            env={**environment, **SETTINGS[setting]},
-            capture_output=True,
-            timeout=60,
-        )
-        encoding = "ascii" if setting == "C" else setting
-        return done.returncode, done.stdout.decode(encoding), done.stderr.decode(encoding)
+        @cache
+        def commands(setting: str) -> Commands:
+            texts = tmp_path_factory.mktemp(setting)
+            return until.enter_context(closing(Commands(environment | SETTINGS[setting], texts)))
 
-    return run
+        def run(setting: str, *words: str, encoding: str = "") -> tuple[int, str, str]:
+            plain = setting == "C"
+            # As Python reads its arguments.
+            taken = [
+                os.fsencode(w).decode("ascii", "surrogateescape") if plain else w for w in words
+            ]
+            encoding = encoding or ("ascii" if plain else setting)
+            own = environment | SETTINGS[setting]
+            done = commands(setting).run(flowers, taken, own, encoding)
+            return done.returncode, done.stdout, done.stderr
+
+        yield run
 
 
 Printed = Callable[..., tuple[int, str, str]]
@@ -111,16 +118,10 @@ def test_what_names_classes(printed, setting, words):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_config_is_utf_8_whatever_the_output_is(command, environment, flowers, setting):
-    done = subprocess.run(
-        [*command, "config", "--config", "flowers.yaml"],
-        cwd=flowers,
-        env={**environment, **SETTINGS[setting]},
-        capture_output=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    options = yaml.safe_load(done.stdout.decode("utf-8"))["data"]["dataset"]["image_folder"]
+def test_a_config_is_utf_8_whatever_the_output_is(printed, setting):
+    status, out, err = printed(setting, "config", "--config", "flowers.yaml", encoding="utf-8")
+    assert status == 0, err
+    options = yaml.safe_load(out)["data"]["dataset"]["image_folder"]
     assert options["train"].endswith("fl\xfcrs \u7d2b")
 
 

@@ -17,9 +17,9 @@ import click
 import numpy as np
 import pytest
 from dnnstack.cli import completion
+from dnnstack.cli.asked import quoted
 from dnnstack.cli.main import dnnstack as main_group
 from dnnstack.cli.main import main
-from dnnstack.cli.train import quoted
 from dnnstack.datasets import picture_files
 from PIL import Image
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dnnstack
 import pytest
 from dnnstack.cli.main import main
 from dnnstack.common import errors
@@ -80,6 +81,14 @@ def test_nor_by_a_process_that_draws(trained, hostile, monkeypatch):
         drawn.draw(Path("run"))
     assert said == []
     assert (run / "curves.png").exists()
+    assert not (hostile / "ran").exists()
+
+
+def test_nor_by_the_process_of_a_programs_workers(hostile, cache, monkeypatch):
+    monkeypatch.chdir(hostile)
+    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
+    done = dnnstack.train_group("tiny.yaml", seeds=2, workers=2, device="numpy", threads=1)
+    assert done.finished == 2
     assert not (hostile / "ran").exists()
 
 

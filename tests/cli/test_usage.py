@@ -110,21 +110,16 @@ def test_the_question_ends_its_line_at_ctrl_c(monkeypatch, capsys):
 
 
 @pytest.fixture
-def complete(command, environment, trained):
+def complete(commands, environment, trained):
     """What bash is offered for the last word, in a folder with ``tiny.yaml`` and its run."""
 
     def offered(*words: str) -> list[str]:
-        given = " ".join(("dnnstack", *words))
-        done = ran(
-            command,
-            cwd=trained,
-            env={
-                **environment,
-                "COMP_WORDS": given,
-                "COMP_CWORD": str(len(words)),
-                "_DNNSTACK_COMPLETE": "bash_complete",
-            },
-        )
+        asked = {
+            "COMP_WORDS": " ".join(("dnnstack", *words)),
+            "COMP_CWORD": str(len(words)),
+            "_DNNSTACK_COMPLETE": "bash_complete",
+        }
+        done = commands.run(trained, (), environment | asked)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()
 

@@ -56,8 +56,10 @@ def test_conditions_that_hold(tmp_path):
     optimizer.momentum: {low: 0.0, high: 0.9, step: 0.1}
     optimizer.lr: {values: [1], when: {data.batch_size: [64, 128], optimizer.momentum: 0.3}}
     optimizer.nesterov: {values: [false], when: {optimizer.momentum: 0}}
+    seed: {low: 1, high: 9, when: {data.batch_size: 64}}
 """
-    *_, rate, nesterov = load(tmp_path, block).dimensions
+    *_, rate, nesterov, seed = load(tmp_path, block).dimensions
+    assert seed == Dimension("seed", 1, 9, step=1, whole=True, when={"data.batch_size": (64,)})
     assert nesterov.holds({"optimizer.momentum": 0.0})
     assert rate.holds({"data.batch_size": 64, "optimizer.momentum": 3 * 0.1})
     assert not rate.holds({"data.batch_size": 96, "optimizer.momentum": 0.3})
@@ -76,6 +78,19 @@ def test_a_range_ends_where_its_steps_do(tmp_path):
 """
     batch, momentum, rate = load(tmp_path, block).dimensions
     assert (batch.high, momentum.high, rate.high) == (128, 0.9, 0.7)
+
+
+def test_the_least_and_the_largest_numbers(tmp_path):
+    block = """\
+  prune: {after_trials: 1, after_validations: 0}
+  seed: 9223372036854775807
+  trials: 1
+  seconds: 1e-9
+  keys: {seed: [0]}
+"""
+    found = load(tmp_path, block)
+    assert (found.prune, found.seed, found.trials) == ((1, 0), 2**63 - 1, 1)
+    assert found.seconds == 1e-9
 
 
 def test_a_grid_with_conditions(tmp_path):

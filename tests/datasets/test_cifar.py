@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, cifar, describe, files, load, registry
+from dnnstack.datasets.archive import read_members
 from dnnstack.datasets.cifar import Cifar, Part
 from dnnstack.datasets.cifar_files import CIFAR_10, CIFAR_100
 from dnnstack.datasets.download import RemoteFile
@@ -154,7 +155,6 @@ def test_folder_and_archive_share_the_cache_and_are_read_once(ten, root, cache, 
         raise AssertionError("the archive was read again")
 
     monkeypatch.setattr(cifar, "read_members", fail)
-    monkeypatch.setattr(cifar, "check_archive", fail)
     assert len(load("cifar10", "train", root=root)) == 15
 
 
@@ -252,70 +252,27 @@ def test_an_archive_that_is_not_the_original_is_refused(ten, root):
     assert (found.state, "SHA-256" in found.note) == ("damaged", True)
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.size, entry.linkname = kind, size, "/etc/passwd"
-    return entry
+def test_nothing_of_another_archive_is_unpacked(ten, root):
+    whole = packed(ten.folder, TEN, *(tarfile.TarInfo(f"x{i}") for i in range(3)))
+    path = root / ten.archive.name
+    path.write_bytes(whole)
+    original = dataclasses.replace(ten.archive, size=1)
+    with pytest.raises(DatasetError, match="is not the original"):
+        next(read_members(path, original, ten.folder, TEN))
 
 
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        ([member("../evil")], "member '../evil' has a path outside its folder"),
-        ([member("/tmp/evil")], "'/tmp/evil' has a path outside"),
-        ([member("cifar-10-batches-bin/../../evil")], "has a path outside"),
-        ([member("elsewhere/data_batch_1.bin")], "has a path outside"),
-        ([member("cifar-10-batches-bin/a", tarfile.SYMTYPE)], "neither a file nor a folder"),
-        ([member("cifar-10-batches-bin/data_batch_1.bin", tarfile.LNKTYPE)], "neither a file"),
-        ([member("cifar-10-batches-bin/pipe", tarfile.FIFOTYPE)], "neither a file"),
-        ([member("cifar-10-batches-bin/data_batch_1.bin", size=7)], "has 7 bytes instead of 9219"),
-        ([member("cifar-10-batches-bin/big", size=50_000_000)], "unpacks to much more"),
-    ],
-)
-def test_tricks_in_the_archive_are_refused_even_under_the_right_hash(
-    monkeypatch, root, others, message
-):
-    archive = packed(CIFAR_10.folder, TEN, *others)
+def test_other_members_of_the_archive_are_passed_over(monkeypatch, root):
+    others = [tarfile.TarInfo(name) for name in ("data_batch_1.bin", "x/test_batch.bin")]
+    folder = tarfile.TarInfo(f"{CIFAR_10.folder}/data_batch_2.bin")
+    folder.type = tarfile.DIRTYPE
+    archive = packed(CIFAR_10.folder, TEN, *others, folder)
     chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
-    (root / chosen.archive.name).write_bytes(archive)
-    with pytest.raises(DatasetError, match=message):
-        load("cifar10", "train", root=root)
+    path = root / chosen.archive.name
+    path.write_bytes(archive)
+    found = list(read_members(path, chosen.archive, chosen.folder, {"data_batch_2.bin"}))
+    assert found == [("data_batch_2.bin", TEN["data_batch_2.bin"])]
+    assert len(load("cifar10", "train", root=root)) == 15
     assert [path.name for path in root.iterdir()] == [chosen.archive.name]
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda a: a[: len(a) // 2], "damaged or truncated archive"),
-        (lambda a: gzip.compress(gzip.decompress(a)[:20_000]), "damaged or truncated archive"),
-        (lambda a: b"<html>not here</html>", "damaged or truncated archive"),
-        (lambda a: gzip.compress(b""), "damaged or truncated|has no"),
-    ],
-)
-def test_a_damaged_archive_is_refused_even_under_the_right_hash(monkeypatch, root, damage, message):
-    archive = damage(packed(CIFAR_10.folder, TEN))
-    chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
-    (root / chosen.archive.name).write_bytes(archive)
-    with pytest.raises(DatasetError, match=message):
-        load("cifar10", "train", root=root)
-
-
-def test_headers_that_promise_much_cost_no_memory(monkeypatch, root):
-    """A pax header of 2 GB of zeros: 2 MB of gzip, which tarfile would read whole."""
-    entry = member("cifar-10-batches-bin/x", tarfile.XHDTYPE, size=1 << 31)
-    archive = root / CIFAR_10.archive.name
-    with gzip.open(archive, "wb", compresslevel=1) as file:
-        file.write(entry.tobuf(tarfile.USTAR_FORMAT))
-        for _ in range(16):
-            file.write(bytes(1 << 20))
-    install(monkeypatch, small(CIFAR_10, TEN), archive.read_bytes())
-    tracemalloc.start()
-    try:
-        with pytest.raises(DatasetError, match="unpacks to much more"):
-            load("cifar10", "train", root=root)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 25
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_files_that_are_there_are_checked(ten, root):

@@ -36,13 +36,6 @@ def test_describe_reads_nothing():
     assert info.classes == tuple("0123456789")
 
 
-def test_an_option_is_refused(root):
-    with pytest.raises(DatasetError, match="'mnist' has no option 'train_count'"):
-        describe("mnist", options={"train_count": 5})
-    with pytest.raises(DatasetError, match="no option"):
-        load("mnist", "train", root=root, options={"seed": 1})
-
-
 @pytest.mark.parametrize("names", cases(__file__, "reads_every_spelling"))
 def test_reads_every_spelling(root, names):
     write(root, names=names)

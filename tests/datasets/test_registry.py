@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import data_root, describe, load, names
+from dnnstack.datasets import data_root, describe, names
 
 from ..support.stored import cases
 
@@ -26,11 +26,6 @@ def test_names_are_those_that_can_be_described():
 def test_an_unknown_dataset_suggests_a_known_one(name, message):
     with pytest.raises(DatasetError, match=message):
         describe(name)
-
-
-def test_an_unknown_split_is_refused(tmp_path):
-    with pytest.raises(DatasetError, match="split 'valid' does not exist"):
-        load("strokes", "valid", root=tmp_path)  # type: ignore[arg-type]
 
 
 def test_data_root_takes_the_first_that_is_set(tmp_path, monkeypatch, cache):

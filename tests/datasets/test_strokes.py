@@ -29,7 +29,6 @@ def test_describe_gives_the_counts_of_the_options():
     [
         ({"train_count": 10_000_001}, "'train_count': expects an integer from 1 to 10000000, got"),
         ({"test_count": 2**31 - 1}, "'test_count': expects an integer from 1 to .* got 2147483647"),
-        ({"count": 5}, "no option 'count'; its options are train_count, test_count, seed"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_drawn(tmp_path, options, message):

@@ -81,7 +81,6 @@ def test_what_cannot_be_kept_exactly_is_refused(column, message):
         ({"targets": (1, 1)}, "needs inputs and targets"),
         ({**NAND, "targets": (0, 1, -1, 0)}, "target -1 of row 3 is not the number of a class"),
         ({**NAND, "classes": ("no",)}, "target 1 of row 1 is not .* 0 to 0"),
-        ({**NAND, "rows": 4}, "no option 'rows'"),
     ],
 )
 def test_a_table_that_is_none_is_refused(options, message):

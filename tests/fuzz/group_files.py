@@ -22,7 +22,7 @@ from dnnstack.reports.compressed_runs import compressed_runs
 from dnnstack.reports.compression import report_compression
 from dnnstack.reports.sweep_report import described, report_sweep
 from dnnstack.training.compressed.place import Measured, Record, StageResult
-from dnnstack.training.compressed.sensitivity import Curves, Kept, Sensitivity, Shared
+from dnnstack.training.compressed.sensitivity import Curves, PrunedPoint, Sensitivity, SharedPoint
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.dnnz import compressed_bytes
 from dnnstack.training.records.formats.run_log import LOG
@@ -170,8 +170,8 @@ def _read_compression(data: bytes, folder: Path) -> None:
 
 @cache
 def _sensitivity() -> bytes:
-    points = (Kept(0.5, 0.9, 0.1), Kept(0.1, 0.5, 0.7))
-    curves = Curves(7840, points, (Shared(8, 0.9, 0.1), Shared(1, 0.1, 2.0)))
+    points = (PrunedPoint(0.5, 0.9, 0.1), PrunedPoint(0.1, 0.5, 0.7))
+    curves = Curves(7840, points, (SharedPoint(8, 0.9, 0.1), SharedPoint(1, 0.1, 2.0)))
     found = Sensitivity(Path("x"), 10, 0.9, 0.1, {"dense_1.weight": curves})
     return json.dumps(found.to_json()).encode()
 

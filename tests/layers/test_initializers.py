@@ -37,7 +37,7 @@ def test_what_was_drawn_is_kept_and_nobody_else_s(monkeypatch):
         return uniform(key, *given)
 
     monkeypatch.setattr(random, "uniform", noted)
-    monkeypatch.setattr(initializers, "_KEPT", initializers._Kept())
+    monkeypatch.setattr(initializers, "_KEPT", initializers._LastDrawn())
     monkeypatch.setattr(initializers, "MOST_KEPT", 2 * 4 * 30)
     keys = [random.key(seed, "kept") for seed in range(3)]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from dnnstack.configs import RunConfig
-from dnnstack.many import shelf
+from dnnstack.many import trainings
 from dnnstack.training.assemble import load_data
 
 Tiny = Callable[..., RunConfig]
@@ -21,8 +21,8 @@ def test_only_the_first_training_is_told(tiny, tmp_path, monkeypatch, doubts):
         loaded.append(replace(load_data(*given), doubts=doubts))
         return loaded[-1]
 
-    monkeypatch.setattr(shelf, "load_data", noted)
-    kept, config = shelf.Shelf(), tiny()
+    monkeypatch.setattr(trainings, "load_data", noted)
+    kept, config = trainings.Shelf(), tiny()
     found = [kept(config, "train", tmp_path) for _ in range(3)]
     assert len(loaded) == 1
     assert [each.doubts for each in found] == [doubts, (), ()]

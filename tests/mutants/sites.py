@@ -37,8 +37,9 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitOr,
 }
-# Arguments of which a test cannot tell anything: the encoding is the platform's own.
-_SILENT = ("encoding", "stacklevel", "slots", "frozen")
+# Arguments of which a test cannot tell anything: the encoding is the platform's own, and what is
+# zipped is equally long.
+_SILENT = ("encoding", "stacklevel", "slots", "frozen", "kw_only", "strict")
 # A statement that begins with one of these is for readers and tools.
 _NOT_RUN = ("__all__", "__slots__", "TYPE_CHECKING")
 
@@ -154,7 +155,8 @@ class _Finder:
         for condition in node.ifs if isinstance(node, ast.comprehension) else ():
             yield from self._negation(condition)
         for child in ast.iter_child_nodes(node):
-            yield from self._expression(child)
+            if not (isinstance(child, ast.keyword) and child.arg in _SILENT):
+                yield from self._expression(child)
 
     def _negation(self, test: ast.expr) -> Iterator[Site]:
         """Unless a change of the condition itself says the same."""

@@ -46,7 +46,7 @@ def test_what_is_left_alone():
                 return 1 < 2
         def f(a: Literal[1], b=c) -> d[2]:
             with open(g, encoding="utf-8"):
-                return a
+                return zip(a, b, strict=True)
         '''
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from dnnstack.training.compressed.sensitivity import Curves, Kept, Sensitivity, Shared
+from dnnstack.training.compressed.sensitivity import Curves, PrunedPoint, Sensitivity, SharedPoint
 from dnnstack.training.inference.evaluate import Evaluation, Mistake
 from numpy.typing import NDArray
 
@@ -34,8 +34,16 @@ def sensitivity(count: int) -> Sensitivity:
     parameters = {
         f"dense_{number}.weight": Curves(
             1000 * (number + 1),
-            (Kept(0.5, 0.9, 0.4), Kept(0.1, 0.895 - number / 1000, 0.4), Kept(0.01, 0.3, 2.0)),
-            (Shared(8, 0.9, 0.4), Shared(2, 0.896 - number / 1000, 0.5), Shared(1, 0.2, 3.0)),
+            (
+                PrunedPoint(0.5, 0.9, 0.4),
+                PrunedPoint(0.1, 0.895 - number / 1000, 0.4),
+                PrunedPoint(0.01, 0.3, 2.0),
+            ),
+            (
+                SharedPoint(8, 0.9, 0.4),
+                SharedPoint(2, 0.896 - number / 1000, 0.5),
+                SharedPoint(1, 0.2, 3.0),
+            ),
         )
         for number in range(count)
     }

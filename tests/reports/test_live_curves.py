@@ -111,6 +111,8 @@ def test_everything_is_passed_on():
         "validating": (3,),
         "validated": (3, FOUND, True, 0.5),
         "saving": (3, Path("y")),
+        "stop_requested": (),
+        "close": (),
     }
     assert set(given) == set(names)
     for name in names:

@@ -32,8 +32,8 @@ def library(
     # The defines come behind the standard library's headers, which use some of these names.
     before = ("-include", str(_headers(kinds)), "-include", str(numbers))
     places = (folder, SOURCES / "sources", SOURCES / "fused")
-    words = [*kinds, *before, *(f"-I{place}" for place in places)]
-    run([*words, "-shared", str(HERE / f"{name}.cpp"), "-o", str(found)])
+    words = [*kinds, *before, *(f"-I{place}" for place in places), "-shared"]
+    run([*words, str(HERE / f"{name}.cpp"), str(machine(kinds)), "-o", str(found)])
     return ctypes.CDLL(str(found))
 
 
@@ -44,18 +44,30 @@ def run(words: list[str]) -> None:
 
 
 @cache
+def machine(options: tuple[str, ...]) -> Path:
+    """What each library needs of emulated/machine.cpp, which takes longer than most kernels."""
+    found = _folder() / "machine.o"
+    run([*options, "-c", str(HERE / "machine.cpp"), "-o", str(found)])
+    return found
+
+
+@cache
 def _headers(options: tuple[str, ...]) -> Path:
     """The standard library's headers that the files of emulated/ need, compiled beforehand.
 
     They take a quarter of a compilation.
     """
-    folder = tempfile.TemporaryDirectory(prefix="dnnstack-headers-")
-    _KEPT.append(folder)
-    header = Path(folder.name) / "standard.hpp"
+    header = _folder() / "standard.hpp"
     lines = {line for file in HERE.glob("*.hpp") for line in file.read_text("utf-8").splitlines()}
     header.write_text("\n".join(sorted(line for line in lines if line.startswith("#include <"))))
     run([*options, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
     return header
+
+
+def _folder() -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="dnnstack-emulated-")
+    _KEPT.append(folder)
+    return Path(folder.name)
 
 
 # Until this process ends.

@@ -11,11 +11,11 @@ from dnnstack.training.network import Network
 def feed(
     executable: Executable, network: Network, graph: Graph, rate: float, shuffled: bool = False
 ) -> None:
-    """Write drawn pictures and labels of ten classes, an order, one rate and fresh parameters."""
+    """Write drawn pictures and labels, an order, one rate and fresh parameters."""
     draw = np.random.default_rng(3)
     shape = graph["images"].shape
     executable.write(graph["images"], draw.integers(0, 256, shape, dtype=np.uint8))
-    executable.write(graph["labels"], draw.integers(0, 10, shape[0]).astype(np.int32))
+    executable.write(graph["labels"], draw.integers(0, network.classes, shape[0]).astype(np.int32))
     order = draw.permutation(shape[0]) if shuffled else np.arange(shape[0])
     executable.write(graph["order"], order.astype(np.int32))
     executable.write(graph["rates"], np.full(graph["rates"].shape, rate, np.float32))

@@ -27,9 +27,16 @@ class Commands:
         )
 
     def run(
-        self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str]
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        encoding: str = "utf-8",
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in this folder, with the words after ``dnnstack``."""
+        """Run a command in this folder, with the words after ``dnnstack``.
+
+        ``encoding``: that of its outputs.
+        """
         files = {"cwd": str(folder), "out": str(self._out), "err": str(self._err)}
         job = {"argv": arguments, "env": dict(environment), **files}
         assert self._server.stdin is not None
@@ -37,7 +44,7 @@ class Commands:
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
         status = int(self._server.stdout.readline())
-        out, err = (path.read_text("utf-8") for path in (self._out, self._err))
+        out, err = (path.read_text(encoding) for path in (self._out, self._err))
         return subprocess.CompletedProcess(arguments, status, out, err)
 
     def close(self) -> None:

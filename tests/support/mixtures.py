@@ -28,7 +28,7 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.ranks.shard import Shard, check
 from dnnstack.training.sections import Sections, saved_tensors
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import Share
+from dnnstack.training.share import RankShare
 
 T = TypeVar("T")
 SHAPE, CLASSES, COUNT = (2, 8, 6), 6, 64
@@ -171,7 +171,7 @@ def _compression(draw: Draw, averaged: bool) -> dict[str, Any]:
     return draw.one(ways[:3] if averaged else ways)
 
 
-def mixture(seed: int) -> tuple[dict[str, Any], Share, int]:
+def mixture(seed: int) -> tuple[dict[str, Any], RankShare, int]:
     """A config as plain data, what a rank computes of it, and the pieces of its sums."""
     draw = Draw(seed)
     way = draw.one(["", "", "units", "space"])
@@ -218,7 +218,7 @@ def mixture(seed: int) -> tuple[dict[str, Any], Share, int]:
         base["parallel"] = {"mode": "async", "servers": draw.one([1, 2])}
     elif draw.happens(40):
         base["parallel"] = {"buckets": draw.one([2, 3])}
-    return base, Share(draw.below(ranks), ranks), draw.one([1, 1, 3])
+    return base, RankShare(draw.below(ranks), ranks), draw.one([1, 1, 3])
 
 
 class _Idle(ReferenceBackend):
@@ -262,7 +262,11 @@ def lines(seed: int) -> list[str]:
     except (ConfigError, ShapeError) as error:
         return [f"{type(error).__name__}: {error}"]
     found = [
-        *(f"{each.first} {each.parts} {each.share} {each.own}" for each in sections.stretches),
+        *(
+            f"{each.first} {each.parts} Share(rank={each.share.rank}, ranks={each.share.ranks}) "
+            f"{each.own}"
+            for each in sections.stretches
+        ),
         *(line for graph in sections.graphs().values() for line in listed(graph)),
         *_measured(sections),
         *sorted(map(str, saved_tensors(setup.config, setup.network))),

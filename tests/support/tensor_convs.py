@@ -22,6 +22,7 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, cuda_api
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 
@@ -281,3 +282,33 @@ def computed(
     notices = list(executable.notices)
     executable.close()
     return values, functions, notices
+
+
+def close_to_the_reference(
+    backend: Any,
+    draft: Draft,
+    found: Sequence[Tensor],
+    options: Options,
+    limit: float,
+    gradients: float | None = None,
+) -> list[str]:
+    """Compare norms of errors with a limit, perhaps another one for gradients, and two runs bit by
+    bit; gives the functions that are called."""
+    got, functions, notices = computed(backend, draft, found, options)
+    assert not notices
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(backend, draft, found, options)
+    for tensor, mine, right, second in zip(found, got, want, again, strict=True):
+        near = limit if gradients is None or tensor.role != "gradient" else gradients
+        assert np.linalg.norm(mine - right) <= near * np.linalg.norm(right), tensor.name
+        np.testing.assert_array_equal(mine, second)
+    return functions
+
+
+def right_in_every_way(candidates: Any) -> int:
+    """Each is timed, and right on operands whose result is known, as a search finds out."""
+    for index in range(candidates.plans()):
+        assert candidates.build(index)
+        assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
+        assert candidates.verified(index, 0)
+    return int(candidates.plans())

@@ -13,7 +13,7 @@ from dnnstack.graph.ops import AllGather, AllReduce
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import Share, allowed_ranks, check_ranks, shared_out
+from dnnstack.training.share import RankShare, allowed_ranks, check_ranks, shared_out
 
 from ..support.stored import cases
 from ..support.trainings import NOWHERE
@@ -45,7 +45,7 @@ def test_ranks_make_parts_where_the_config_has_one(tiny):
         shared_out(tiny(), 3, None)
 
 
-def sections(config: RunConfig, share: Share, pieces: int = 1) -> dict[str, Graph]:
+def sections(config: RunConfig, share: RankShare, pieces: int = 1) -> dict[str, Graph]:
     info = describe_data(config)
     data = load_data(config, "train", NOWHERE)
     network, plan = build_network(config, info), make_plan(config, len(data))
@@ -59,7 +59,7 @@ def test_the_fastest_calls_are_the_same_for_all_ranks(tiny):
     marks = set()
     for ranks in (1, 2, 4, 8):
         for rank in range(ranks):
-            graphs = sections(config, Share(rank, ranks))
+            graphs = sections(config, RankShare(rank, ranks))
             together = (AllReduce, AllGather)
             found = [op for op in graphs["update"].ops if isinstance(op, together)]
             assert len(found) == (0 if ranks == 1 else 3)
@@ -67,14 +67,14 @@ def test_the_fastest_calls_are_the_same_for_all_ranks(tiny):
             assert not any(isinstance(op, together) for g in timed.values() for op in g.ops)
             marks.add(fingerprint(timed))
     assert len(marks) == 1
-    other = sections(tiny("layers.1=batch_norm", "train.accumulate=4"), Share())
+    other = sections(tiny("layers.1=batch_norm", "train.accumulate=4"), RankShare())
     assert fingerprint(training_sections(other)) not in marks
 
 
 def test_the_device_says_how_many_pieces_unless_the_config_does(tiny):
     def found(pieces: int, *more: str) -> int:
         """How many sums there are, of which the section of a part has all but the last."""
-        graphs = sections(tiny("train.accumulate=2", *more), Share(0, 2), pieces)
+        graphs = sections(tiny("train.accumulate=2", *more), RankShare(0, 2), pieces)
         sums = [[op for op in g.ops if isinstance(op, AllReduce)] for g in graphs.values()]
         assert len(sums[1]) == 1
         return len(sums[0]) + 1
@@ -96,7 +96,7 @@ def test_counters_begin_with_the_own_parts(tiny):
     info = describe_data(config)
     data = load_data(config, "train", NOWHERE)
     network, plan = build_network(config, info), make_plan(config, len(data))
-    setup = Setup(config, network, preprocessing(config, info), plan, data, share=Share(3, 4))
+    setup = Setup(config, network, preprocessing(config, info), plan, data, share=RankShare(3, 4))
     stretch = setup.sections().stretches[0]
     assert stretch.own == 2
     assert [graph.name for graph in stretch.runs()] == ["train", "train", "update"]

@@ -29,15 +29,15 @@ from ..records.formats.state import Metrics
 SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 BITS = (8, 7, 6, 5, 4, 3, 2, 1)
 Weights = NDArray[np.float32]
-Share = Annotated[float, Interval(ge=0, le=1)]
+Portion = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
-class Kept:
+class PrunedPoint:
     """A parameter that keeps this share of its weights."""
 
-    share: Share
-    accuracy: Share
+    share: Portion
+    accuracy: Portion
     loss: Finite
 
     @property
@@ -46,11 +46,11 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedPoint:
     """A parameter of which a weight takes so many bits."""
 
     bits: Annotated[int, Interval(ge=1, le=32)]
-    accuracy: Share
+    accuracy: Portion
     loss: Finite
 
     @property
@@ -58,7 +58,7 @@ class Shared:
         return self.bits
 
 
-Point: TypeAlias = "Kept | Shared"
+Point: TypeAlias = "PrunedPoint | SharedPoint"
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Curves:
     """The points of a parameter of ``size`` weights, from much to little."""
 
     size: Count
-    kept: tuple[Kept, ...]
-    bits: tuple[Shared, ...]
+    kept: tuple[PrunedPoint, ...]
+    bits: tuple[SharedPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Sensitivity:
 
     checkpoint: Path
     count: Count
-    accuracy: Share
+    accuracy: Portion
     loss: Finite
     parameters: Annotated[dict[Name, Curves], MinLen(1)]
 
@@ -136,8 +136,8 @@ def measure(
         found = {}
         for tensor in _kernels(trained):
             values = learned[tensor.name]
-            kept = tuple(Kept(share, *seen(tensor, left)) for share, left in _pruned(values))
-            bits = tuple(Shared(few, *seen(tensor, left)) for few, left in _shared(values))
+            kept = tuple(PrunedPoint(share, *seen(tensor, left)) for share, left in _pruned(values))
+            bits = tuple(SharedPoint(few, *seen(tensor, left)) for few, left in _shared(values))
             executable.write(tensor, values)
             found[tensor.name] = Curves(values.size, kept, bits)
     return Sensitivity(trained.path, whole.count, whole.accuracy, whole.loss, found)

@@ -24,7 +24,7 @@ from ..preprocessing import Preprocessing
 from ..records.formats.state import Snapshot
 from ..session import Session
 from ..setup import Setup
-from ..share import ALONE, Share
+from ..share import ALONE, RankShare
 from ..splits import divide
 from .leader import SAME, dealt_out, gathered, marks, put
 from .post import Lost, Post
@@ -42,7 +42,7 @@ def follow(
     data_root: Path,
     downloads: Downloads | None = None,
 ) -> None:
-    """Train as rank 0 says, until it ends. Raises Told where it says why, else RanksError."""
+    """Train as rank 0 says, until it ends: ToldElsewhere if it says why, else RanksError."""
     if not config.is_asynchronous:
         join(team)
     with team.together():
@@ -67,7 +67,7 @@ def follow(
         network = build_network(config, info)
         check_memory(network, backend)
         plan = make_plan(computed, len(data), True, parts)
-        share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
+        share = ALONE if config.is_asynchronous else RankShare(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
         # What rank 0 has told already, such as an operation without a kernel, is no difference.

@@ -23,7 +23,7 @@ from ..records.formats.state import Metrics, Snapshot
 from ..sections import Sections
 from ..session import Session
 from ..setup import Setup
-from ..share import ALONE, Share
+from ..share import ALONE, RankShare
 from .team import Team
 from .world import RanksError
 
@@ -44,7 +44,7 @@ class Lead(Company):
 
     def __init__(self, team: Team) -> None:
         self.team = team
-        self.share = Share(team.rank, team.size)
+        self.share = RankShare(team.rank, team.size)
         join(team)
 
     @property

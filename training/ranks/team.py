@@ -30,7 +30,7 @@ _SPIN = 200
 _ENDED = 5
 
 
-class Told(SystemExit):
+class ToldElsewhere(SystemExit):
     """Rank 0 says what is wrong, here or on another rank; this one ends, and says nothing.
 
     With status 0: a launcher unites the statuses of all ranks, and that of rank 0 is to be seen.
@@ -192,7 +192,7 @@ class Team:
         """All ranks do the block; where one fails, none goes on.
 
         Rank 0 then raises its own error or, if only others failed, a RanksError that names the
-        first of them; the others raise Told.
+        first of them; the others raise ToldElsewhere.
         """
         failed: BaseException | None = None
         try:
@@ -207,7 +207,7 @@ class Team:
         if failed is not None and self.rank == 0:
             raise failed
         if self.rank:
-            raise Told from failed
+            raise ToldElsewhere from failed
         raise RanksError(*_lines(self.named(wrong[0]), told[wrong[0]], len(wrong) - 1))
 
     def agree(
@@ -227,7 +227,7 @@ class Team:
                         f"{printable(str(value))} on {self.named(0)}; "
                         f"{(special or {}).get(name, advice)}"
                     )
-                    raise RanksError(text) if self.rank == 0 else Told()
+                    raise RanksError(text) if self.rank == 0 else ToldElsewhere()
 
     def in_turn(self, work: Callable[[], Any]) -> Any:
         """Do the work on one rank of every node first, and then on the others."""

@@ -20,6 +20,8 @@ from .tilings import RESERVED, few_of_each
 SIDE, SHARE, PADS = 32, 16, {2: 16, 4: 32}
 # Bytes of shared memory of the largest block that any GPU runs.
 MOST_SHARED = 227 << 10
+# Of it, what step_end.cu may hold besides, for its sums and a classifier's end.
+OF_ITS_OWN = 20 << 10
 # Ways to cut a shape of blocks that are timed.
 OF_A_SHAPE = 3
 # Of the model: clocks of a multiprocessor for a warp's share of a stage, by bytes of a number.
@@ -95,7 +97,8 @@ def update_tilings(
     geometry: DenseGeometry, most: int, processors: Processors
 ) -> tuple[UpdateTiling, ...]:
     """The ``most`` promising ways, the best first; none if nothing fits."""
-    fitting = [each for each in _every(geometry) if each.shared + RESERVED <= processors.shared]
+    room = processors.shared - OF_ITS_OWN
+    fitting = [each for each in _every(geometry) if each.shared <= room]
     fitting.sort(key=lambda each: each.clocks(processors))
     # The model says less of how a shape is cut than of the shapes.
     few = OF_A_SHAPE if most <= len(fitting) else most

@@ -20,7 +20,7 @@ from .modules import Module
 from .overlap import overlapping
 
 THREADS = 256
-# Bytes of shared memory that a kernel may have without asking.
+# Bytes of shared memory that a kernel may have without asking, its own ones included.
 UNASKED = 48 << 10
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
@@ -129,8 +129,9 @@ class Kernel:
         self._function(0)
 
     def _function(self, shared: int) -> Any:
-        """The function, which may be launched with so many bytes of shared memory."""
-        return self._module.function(self._name, shared if shared > UNASKED else 0)
+        """The function, which may be launched with so many bytes of shared memory, besides those
+        of its own: these count where a launch needs more than UNASKED."""
+        return self._module.function(self._name, shared)
 
     def launch(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0

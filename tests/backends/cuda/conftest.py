@@ -26,14 +26,11 @@ from dnnstack.backends.cuda.libraries import driver, kernels, modules, runtime
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support import composed
-from ...support.specs import layers_of
+from ...support.specs import layers_of, network_of
 
 LENET = layers_of(
     "[conv2d: {filters: 20, kernel_size: 5}, max_pool2d, conv2d: {filters: 50, kernel_size: 5}, "
@@ -197,6 +194,15 @@ def fake_cuda(monkeypatch):
 
 
 @pytest.fixture
+def stand_in(fake_cuda, monkeypatch):
+    """CudaBackend needs no device and no library but what makes an executable."""
+    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
+    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
+    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
+
+
+@pytest.fixture
 def searched(fake_cuda):
     """What a search chooses among the candidates of sections, each given as a binder's tables."""
     fake_cuda.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
@@ -227,7 +233,7 @@ def _modules():
 
 def _network(name):
     specs, shape = NETS[name]
-    return Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    return network_of(specs, shape)
 
 
 def _sections(name, batch=64, count=640, fusion=True, momentum=0.9, weight_decay=0.01):

@@ -8,14 +8,14 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.countable import MOST_ELEMENTS
 from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition
 
 from ...support import composed
+from ...support.specs import network_of
 
 SCALING = Preprocessing.standardize([0.5], [0.2])
 # 40 channels of 64 x 64, which are padded to 64.
@@ -30,7 +30,7 @@ def network(units: int = 10) -> Network:
         LayerSpec("dense", options={"units": 10}),
         LayerSpec("softmax"),
     ]
-    return Network(build_layers(specs, (1, 64, 64)), CrossEntropyLoss(), (1, 64, 64), 10)
+    return network_of(specs, (1, 64, 64))
 
 
 def train(batch: int, parts: int = 1, units: int = 10):

@@ -9,14 +9,13 @@ from dnnstack.backends.cuda.executable import TOGETHER
 from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support import composed
 from ...support.feeding import feed, losses_of
+from ...support.specs import network_of, spec
 
 COUNT, BATCH, STEPS = 48, 24, 3
 SHAPE = (3, 12, 12)
@@ -25,10 +24,6 @@ SHAPE = (3, 12, 12)
 def conv(filters, stride=1, **options):
     fixed = {"filters": filters, "kernel_size": 3, "stride": stride, "padding": "same"}
     return LayerSpec("conv2d", options={"use_bias": False, **fixed, **options})
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def normed(filters, stride=1):
@@ -54,7 +49,7 @@ NET = (
 def train(backend, options):
     """Losses of a few steps and of an evaluation then, what the network holds afterwards, and the
     executable."""
-    network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    network = network_of(NET, SHAPE)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = Sgd(momentum=0.9, weight_decay=0.01)
     graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
@@ -107,20 +102,6 @@ def test_less_precision_stays_near_and_repeats_bit_by_bit(cuda, wanted, precisio
     assert losses == again
     for name, value in held.items():
         np.testing.assert_array_equal(others[name], value, err_msg=name)
-
-
-def test_an_operation_without_a_kernel_is_the_hosts(bound, monkeypatch):
-    from dnnstack.backends.cuda.binding import bind
-    from dnnstack.graph.ops import BatchNorm
-
-    network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
-    monkeypatch.delitem(bind.KERNELS, BatchNorm)
-    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
-    graph = composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, Sgd())
-    executable, _ = bound({"train": graph})
-    calls = [each for each in executable.calls("train") if isinstance(each.op, BatchNorm)]
-    assert {each.library for each in calls} == {"numpy"}
-    assert {each.arguments["reason"] for each in calls} == {"the GPU has no kernel for it"}
 
 
 @pytest.mark.cuda

@@ -106,8 +106,6 @@ def test_what_broke_a_capture_is_not_hidden_by_the_broken_capture(
     def end():
         raise error("cudaErrorStreamCaptureInvalidated")
 
-    from dnnstack.backends.cuda import executable as module
-
     here = module.device().stream
     for each in (stream, here):
         monkeypatch.setattr(each, "begin_capture", lambda: None, raising=False)
@@ -130,8 +128,6 @@ def test_running_out_of_memory_while_binding_says_for_what(bound, sections, monk
 
 
 def test_closing_after_an_error_hides_nothing(bound, sections, fake_cuda, monkeypatch):
-    from dnnstack.backends.cuda import executable as module
-
     made, _ = bound(sections("lenet"))
 
     def broken():
@@ -187,15 +183,6 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cud
         timing.captured_seconds(launch, stream, 1)
 
 
-@pytest.fixture
-def stand_in(fake_cuda, monkeypatch):
-    """CudaBackend needs no device and no library but what makes an executable."""
-    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
-    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
-    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
-
-
 def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
     stand_in, sections, monkeypatch
 ):
@@ -211,83 +198,40 @@ def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
     assert made[0].choices == {"layout": "nchw", "streams": "2"}
 
 
-def test_a_table_of_other_kernels_is_replaced_and_says_so(stand_in, sections, monkeypatch):
-    """They may sum in another order, and number what there is to choose otherwise."""
+class Bound:
+    """An executable that is nothing but its table, of which one choice cannot be had."""
 
-    class Bound:
-        def __init__(self, graphs, tuning, streams, precision, notices, *_):
-            self.tuning, self.notices = tuning, notices
+    def __init__(self, graphs, tuning, streams, precision, notices, *_):
+        self.tuning, self.notices = tuning, notices
+        if "train/conv2d_2/forward" in tuning.choices:
+            raise CudnnError("cuDNN frontend", "pygraph", "plan 999 cannot be built", {})
 
+
+@pytest.mark.parametrize("wrong", ["choice", "kernels"])
+def test_a_table_that_does_not_serve_here_is_replaced_and_says_so(
+    stand_in, sections, monkeypatch, wrong
+):
+    """One of other kernels, which may sum in another order, or with a choice that there is not."""
     searched = []
-
-    def search(*_):
-        searched.append(1)
-        return {"streams": "2"}, True
-
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
-    monkeypatch.setattr(backend_module, "search", search)
+    found = {"streams": "2"}, True
+    monkeypatch.setattr(backend_module, "search", lambda *_: searched.append(1) or found)
     graphs = sections("lenet")
-    before = CudaBackend().compile(graphs, Options("tf32", tune=True)).tuning
-    again = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=before))
+    table = CudaBackend().compile(graphs, Options("tf32")).tuning
+    again = CudaBackend().compile(graphs, Options("tf32", tuning=table))
     assert (again.notices, len(searched)) == ((), 1)
-    monkeypatch.setattr(backend_module, "_digest", lambda: "changed")
-    changed = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=before))
-    assert len(searched) == 2
-    (notice,) = changed.notices
-    assert notice.endswith(f"dnnstack was {before.environment['dnnstack']}, now it is changed")
-
-
-@pytest.mark.parametrize("kept", ["checkpoint", "cache"])
-def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, monkeypatch, kept):
-    """Stale or damaged, it is never fatal: another is searched for, and kept."""
-    taken, searched = [], []
-
-    class Bound:
-        def __init__(self, graphs, tuning, streams, precision, notices, *_):
-            taken.append(dict(tuning.choices))
-            self.tuning, self.notices = tuning, notices
-            if "train/conv2d_2/forward" in tuning.choices:
-                raise CudnnError("cuDNN frontend", "pygraph", "plan 999 cannot be built", {})
-
-    def search(*_):
-        searched.append(1)
-        stale = kept == "cache" and len(searched) == 1
-        return {"streams": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {}), True
-
-    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
-    monkeypatch.setattr(backend_module, "search", search)
-    graphs = sections("lenet")
-    made = CudaBackend().compile(graphs, Options("tf32", tune=True))
-    given = None
-    if kept == "checkpoint":
-        table = made.tuning
+    if wrong == "choice":
         choices = {**table.choices, "train/conv2d_2/forward": "999"}
-        given = Tuning(table.backend, table.environment, table.graph, choices)
-    again = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=given))
-    assert again.tuning.choices == {"streams": "2"}
-    if kept == "checkpoint":
-        assert any("plan 999" in notice for notice in again.notices)
-        assert taken[-2] == choices
+        table = replace(table, choices=choices)
+    else:
+        monkeypatch.setattr(backend_module, "_digest", lambda: "changed")
+    made = CudaBackend().compile(graphs, Options("tf32", tuning=table))
+    assert made.tuning.choices == {"streams": "2"}
+    (notice,) = made.notices
+    was = table.environment["dnnstack"]
+    told = {"choice": "plan 999", "kernels": f"dnnstack was {was}, now it is changed"}
+    assert told[wrong] in notice
     assert len(searched) == 2
-    CudaBackend().compile(graphs, Options("tf32", tune=True))
-    assert len(searched) == 2
-
-
-def test_what_a_search_short_of_memory_finds_is_searched_again(stand_in, sections, monkeypatch):
-    """Another program may have held the memory: the next quiet start searches again."""
-
-    class Bound:
-        def __init__(self, graphs, tuning, *_):
-            self.tuning = tuning
-
-    crowded = [True, False]
-    monkeypatch.setattr(backend_module, "crowded", lambda: crowded.pop(0))
-    answers = [({"streams": "2"}, False), ({"streams": "3"}, True)]
-    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
-    monkeypatch.setattr(backend_module, "search", lambda *_: answers.pop(0))
-    options, graphs = Options("tf32", tune=True), sections("lenet")
-    found = [CudaBackend().compile(graphs, options).tuning.choices for _ in range(4)]
-    assert [choices["streams"] for choices in found] == ["2", "2", "3", "3"]
 
 
 @pytest.mark.parametrize("work", ["read", "renew", "measure", "patch_sums"])

@@ -5,23 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.executable import TOGETHER
 from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition
 
 from ...support import composed
 from ...support.feeding import feed, losses_of
-from ...support.specs import layers_of
+from ...support.specs import layers_of, network_of
 
 pytestmark = pytest.mark.cuda
 
@@ -36,7 +32,7 @@ CONV_NET = layers_of(
 def train(backend, options, steps=STEPS, rule=None, total=50):
     """Train a small network; returns losses, parameters and the executable."""
     shape = (3, 12, 12)
-    network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(CONV_NET, shape)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = rule or Composition(Sgd(momentum=0.9, nesterov=True, weight_decay=0.01), clip_norm=2.0)
     graph = composed.train_graph(
@@ -60,29 +56,6 @@ def test_training_follows_the_reference(cuda, fusion, layout):
     np.testing.assert_allclose(losses, wanted, rtol=2e-6)
     for mine, theirs in zip(got, values, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
-
-
-def test_tf32_stays_near(cuda):
-    wanted, _, _ = train(ReferenceBackend(2), Options("fp64"))
-    losses, _, _ = train(cuda, Options("tf32", tune=False))
-    np.testing.assert_allclose(losses, wanted, rtol=5e-3)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_two_runs_are_bit_equal(cuda, precision):
-    runs = [train(cuda, Options(precision, tune=False)) for _ in range(2)]
-    assert runs[0][0] == runs[1][0]
-    for first, second in zip(runs[0][1], runs[1][1], strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
-def test_captured_step_is_bit_equal_to_eager_calls(cuda):
-    options = Options("tf32", tune=False)
-    captured, values, _ = train(cuda, options)
-    eager, others, _ = train(CudaBackend(capture=False), options)
-    assert captured == eager
-    for first, second in zip(values, others, strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 RULES = {

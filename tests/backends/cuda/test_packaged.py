@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
@@ -21,9 +23,14 @@ LAYOUTS = (
 )
 
 
+@lru_cache(maxsize=1)
+def sections(name, *overrides):
+    found = packaged_sections(name, *overrides)
+    return {key: rewritten(graph, CudaBackend.rewrites) for key, graph in found.items()}
+
+
 def check(bound, choices, precision, name, *overrides):
-    sections = packaged_sections(name, *overrides)
-    graphs = {key: rewritten(graph, CudaBackend.rewrites) for key, graph in sections.items()}
+    graphs = sections(name, *overrides)
     executable, taken = bound(graphs, precision, choices)
     for key in graphs:
         assert executable.calls(key)

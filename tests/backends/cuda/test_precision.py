@@ -18,14 +18,13 @@ from dnnstack.backends.cuda.libraries.operand import Operand
 from dnnstack.backends.cuda.libraries.runtime import cuda_api, cupy_on, device
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.geometry import Window
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support import composed
 from ...support.feeding import feed, losses_of
+from ...support.specs import network_of
 
 pytestmark = pytest.mark.cuda
 
@@ -59,7 +58,7 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
 def make(backend, name, options):
     """An executable with data and fresh parameters, and its graph."""
     shape, layers = NETS[name]
-    network = Network(build_layers([*layers, dense(10)], shape), CrossEntropyLoss(), shape, 10)
+    network = network_of([*layers, dense(10)], shape)
     scaling = Preprocessing.standardize([0.4] * shape[0], [0.3] * shape[0])
     rule = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights")
     graph = composed.train_graph(network, BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)

@@ -16,12 +16,8 @@ from dnnstack.backends.tuning import UNEQUAL, Tuning
 
 
 @pytest.fixture
-def stand_in(fake_cuda, monkeypatch):
-    """CudaBackend needs no device, and its executables are nothing but their tables."""
-    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
-    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
-    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
+def tables(stand_in, monkeypatch):
+    """Executables are nothing but their tables."""
 
     def bound(graphs, tuning, streams, arithmetic, notices, *_):
         return SimpleNamespace(tuning=tuning, notices=notices)
@@ -29,7 +25,7 @@ def stand_in(fake_cuda, monkeypatch):
     monkeypatch.setattr(backend_module, "CudaExecutable", bound)
 
 
-def test_starts_at_once_take_the_choices_of_one(stand_in, sections, monkeypatch):
+def test_starts_at_once_take_the_choices_of_one(tables, sections, monkeypatch):
     """Each search would find something else; the others wait for the one that began."""
     began, found, searched = threading.Barrier(4), [], []
 
@@ -54,7 +50,7 @@ def test_starts_at_once_take_the_choices_of_one(stand_in, sections, monkeypatch)
     assert len(searched) == 1
 
 
-def test_the_next_quiet_start_searches_again(stand_in, sections, monkeypatch):
+def test_the_next_quiet_start_searches_again(tables, sections, monkeypatch):
     crowded = [True, True, False]
     answers = [({"streams": "2"}, False), ({"streams": "3"}, True)]
     monkeypatch.setattr(backend_module, "crowded", lambda: crowded.pop(0))
@@ -67,7 +63,7 @@ def test_the_next_quiet_start_searches_again(stand_in, sections, monkeypatch):
     assert (crowded, answers) == ([], [])
 
 
-def test_a_checkpoint_may_name_a_choice_that_there_is_no_more(stand_in, sections, monkeypatch):
+def test_a_checkpoint_may_name_a_choice_that_there_is_no_more(tables, sections, monkeypatch):
     """It is told, and others are searched; where nothing trains it does not matter."""
     monkeypatch.setattr(backend_module, "search", lambda *_: ({"streams": "2"}, True))
     graphs, backend = sections("lenet"), CudaBackend()

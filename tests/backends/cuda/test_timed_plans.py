@@ -10,6 +10,8 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.common.errors import CudnnError, LibraryError
 
+from ...support.timed import Timed
+
 
 def pointer(address):
     return SimpleNamespace(data=SimpleNamespace(ptr=address))
@@ -83,30 +85,15 @@ def test_a_device_that_fails_while_plans_are_timed_is_explained(monkeypatch):
         timed_plans.timed_plans(lambda _: trial, {}, Options(), 1.0)
 
 
-class Wrong:
+class Wrong(Timed):
     """A way to compute something, none of whose candidates computes it."""
 
-    plan, stream = -1, None
-
     def __init__(self, there=True):
-        self.there = there
-
-    def order(self):
-        return [0, 1]
+        super().__init__(1e-6, 1e-6, right=False)
+        self.there, self.plan = there, -1
 
     def build(self, index):
         return self.there
-
-    def name(self, index):
-        return str(index)
-
-    choice = name
-
-    def seconds(self, index, workspace, repeats):
-        return 1e-6
-
-    def verified(self, index, workspace):
-        return False
 
     def choose(self):
         if not self.there:

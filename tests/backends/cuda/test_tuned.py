@@ -103,12 +103,9 @@ class Plan:
 
 
 @pytest.fixture
-def start(fake_cuda, monkeypatch, sections):
+def start(stand_in, monkeypatch, sections):
     """Starts a training; gives its choices, its notices, and how many searches there were."""
-    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
     monkeypatch.setattr(CudaBackend, "versions", lambda self: VERSIONS)
-    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
     state = SimpleNamespace(plan=Plan("engine 3"), searches=0, closed=0, sought=[], table=TABLE)
 
     def bound(graphs, tuning, streams, arithmetic, notices, *_):

@@ -6,8 +6,6 @@ gradients, statistics, losses and what enters or leaves are float32.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
@@ -20,11 +18,13 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import BatchNorm, BatchNormBackward, Reshape
-from dnnstack.layers.build import LayerSpec
+from dnnstack.graph.ops import BatchNorm, BatchNormBackward
 
+from ...support.feeding import losses_of
 from ...support.op_cases import CASES
-from ...support.specs import layers_of
+from ...support.outcomes import outcome
+from ...support.rows import rows
+from ...support.specs import layers_of, spec
 
 FP32 = float(np.finfo(np.float32).eps)
 # Half a unit in the last place of eight digits.
@@ -42,21 +42,6 @@ def bfloat16(onednn):
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
 
 
-@pytest.fixture
-def poison(monkeypatch):
-    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows."""
-    from dnnstack.backends.onednn import memory
-
-    zeroed = memory.aligned
-
-    def filled(nbytes):
-        buffer = zeroed(nbytes)
-        buffer[...] = 0xFF
-        return buffer
-
-    monkeypatch.setattr(memory, "aligned", filled)
-
-
 def rounded(array):
     """The nearest numbers that bfloat16 has, halves to even."""
     bits = np.ascontiguousarray(array).view(np.uint32)
@@ -64,15 +49,12 @@ def rounded(array):
     return ((bits + up.astype(np.uint32)) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def drafted(rng, name, law, inside):
+def drafted(rng, name, law):
     draft = CASES[name](rng, law)
     if any(type(op) in BFLOAT16 for op in draft.graph.ops):
         for tensor, value in draft.values.items():
             if value.dtype == np.float32:
                 draft.values[tensor] = rounded(value)
-    if inside:
-        # Nobody outside asks for what it computes, as in the middle of a network.
-        draft.graph.results.clear()
     return draft
 
 
@@ -86,37 +68,47 @@ def outcomes(executable, draft, inside):
     return {tensor: executable.read(tensor) for tensor in kept}
 
 
+def expected(draft):
+    sections = {draft.graph.name: draft.graph}
+    exactly = ReferenceBackend(1).compile(sections, Options("fp64", fusion=False))
+    return outcomes(exactly, draft, False)
+
+
 @pytest.mark.usefixtures("poison")
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("name", CASES)
-def test_operation(onednn, name, inside):
+@rows("name", CASES)
+def test_operation(onednn, name):
     """Against the reference in float64, on values that bfloat16 holds exactly.
 
     An operation without a kernel for bfloat16 has no more error than in float32.
     """
     rng = np.random.default_rng(len(name))
+    drafts = [drafted(rng, name, law) for law in ("normal", "ties", "zeros")]
+    wanted = [expected(draft) for draft in drafts]
+    check(onednn, drafts, wanted, inside=False)
+    for draft in drafts:
+        # Nobody outside asks for what it computes, as in the middle of a network.
+        draft.graph.results.clear()
+    check(onednn, drafts, wanted, inside=True)
+
+
+def check(onednn, drafts, wanted, inside):
     executable = None
-    for law in ("normal", "ties", "zeros"):
-        draft = drafted(rng, name, law, inside)
+    for draft, want in zip(drafts, wanted, strict=True):
         sections = {draft.graph.name: draft.graph}
         bf16 = Options("bf16", fusion=False, tune=False)
         executable = executable or onednn.compile(sections, bf16)
-        got = outcomes(executable, draft, inside)
-        exactly = ReferenceBackend(1).compile(sections, Options("fp64", fusion=False))
-        want = outcomes(exactly, draft, inside)
         rounded = any(type(op) in BFLOAT16 for op in draft.graph.ops)
         step = ROUNDING * (2.0 + 2.0 * np.sqrt(draft.length))
         exact = FP32 * (16.0 + 4.0 * np.sqrt(draft.length))
-        for tensor, value in want.items():
-            assert got[tensor].dtype == tensor.dtype
+        for tensor, got in outcomes(executable, draft, inside).items():
+            value, where = want[tensor], f"{draft.law} {tensor.name}, inside: {inside}"
+            assert got.dtype == tensor.dtype, where
             if value.dtype.kind != "f":
-                np.testing.assert_array_equal(got[tensor], value, tensor.name)
+                np.testing.assert_array_equal(got, value, where)
                 continue
             size = max(1.0, float(np.abs(value).max(initial=0.0)))
             tolerance = (step if rounded else exact) * size
-            np.testing.assert_allclose(
-                got[tensor], value, rtol=0.0, atol=tolerance, err_msg=f"{law} {tensor.name}"
-            )
+            np.testing.assert_allclose(got, value, rtol=0.0, atol=tolerance, err_msg=where)
 
 
 def table(make, precision, layout, specs=NET):
@@ -124,15 +116,6 @@ def table(make, precision, layout, specs=NET):
     _, _, trial = make(specs, options=Options(precision, tune=False))
     choices = dict.fromkeys(trial.tuning.choices, layout)
     return Tuning("onednn", trial.tuning.environment, trial.tuning.graph, choices)
-
-
-def losses(executable, graph, steps):
-    """The loss of every step."""
-    found = []
-    for _ in range(steps):
-        executable.run("train")
-        found.append(float(executable.read(graph["loss"])[0]))
-    return np.array(found)
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
@@ -146,7 +129,7 @@ def test_losses_follow_those_of_fp32(make, layout):
         tuning = table(make, precision, layout)
         _, graphs, executable = make(NET, options=Options(precision, tuning=tuning))
         assert not executable.notices
-        curves[precision] = losses(executable, graphs["train"], 40)
+        curves[precision] = np.array(losses_of(executable, graphs["train"], 40))
     exact, rounded = curves["fp32"], curves["bf16"]
     epochs = exact.reshape(10, 4).mean(1)
     assert epochs[-1] < 0.1 * epochs[0]
@@ -185,65 +168,6 @@ def types(call):
     return {name: text.split()[0] for name, text in call.arguments.items()}
 
 
-def test_what_is_bfloat16_and_what_is_not(make):
-    network, _, executable = make(NET, options=Options("bf16", tune=False))
-    wide = {"bias", "mean", "variance", "scale", "shift"}
-    wide |= {f"diff_{name}" for name in ("weights", "bias", "scale", "shift")}
-    rounded = {"src", "weights", "diff_src", "diff_dst"}
-    seen = set()
-    for call in executable.calls("train"):
-        kind = call.function.removeprefix("dnnl_")
-        if call.library != "oneDNN" or kind == "reorder":
-            continue
-        if call.op.origin[0].layer not in {layer.name for layer in network.layers}:
-            assert "bf16" not in types(call).values(), kind
-            continue
-        assert not call.implementation.startswith("ref")
-        # A kernel for AMX tiles is named by the instruction set alone: brgemm:avx512_core_amx.
-        if not kind.startswith("pooling"):
-            assert re.search("bf16|amx", call.implementation), (kind, call.implementation)
-        for name, dtype in types(call).items():
-            if name in wide:
-                assert dtype == "f32", (kind, name)
-            elif name in rounded:
-                assert dtype == "bf16", (kind, name)
-                seen.add(kind)
-    assert len(seen) == 12, seen
-    outputs = {c.op.label(): types(c)["dst"] for c in executable.calls("train") if is_product(c)}
-    # The scores go into the loss, which takes nothing but float32.
-    assert list(outputs.values()) == ["bf16", "f32"]
-
-
-def test_gradients_and_scores_are_never_rounded(make, onednn):
-    """Not on their way through a change of shape either: filters of im2col, scores of a flatten."""
-    unrolled = {"filters": 16, "kernel_size": 3, "algorithm": "im2col"}
-    whole = {"filters": 10, "kernel_size": 10}
-    specs = (
-        LayerSpec("conv2d", options=unrolled),
-        LayerSpec("tanh"),
-        LayerSpec("conv2d", options=whole),
-        LayerSpec("flatten"),
-    )
-    network, _, executable = make(specs, options=Options("bf16", tune=False))
-    shapes = 0
-    for call in executable.calls("train"):
-        if any(t.role == "gradient" for t in call.op.tensors(call.op.outputs)):
-            shapes += isinstance(call.op, Reshape)
-            if call.function == "dnnl_reorder" and isinstance(call.op, Reshape):
-                assert "bf16" not in types(call).values()
-    assert shapes
-    infer = network.infer_graph(4)
-    tried = onednn.compile({infer.name: infer}, Options("bf16"))
-    for calls in (executable.calls("train"), tried.calls(infer.name)):
-        (scores,) = (c for c in calls if c.function == "dnnl_convolution_forward")
-        assert types(scores)["src"] == "bf16"
-        assert types(scores)["dst"] == "f32"
-
-
-def is_product(call):
-    return call.function == "dnnl_inner_product_forward"
-
-
 def test_layouts_are_timed_in_the_precision_asked_for(make, monkeypatch):
     timed = []
 
@@ -270,14 +194,11 @@ def test_a_copy_of_another_type_keeps_the_layout(name):
 
 def test_memory_is_not_overwritten_while_somebody_needs_it(make):
     """A sum is read as it is by one branch, and by a cast of it by the other."""
-    inner = [LayerSpec("tanh"), LayerSpec("conv2d", options={"filters": 16, "kernel_size": 1})]
+    inner = [spec("tanh"), spec("conv2d", filters=16, kernel_size=1)]
     specs = (
-        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
-        LayerSpec("residual", options={"body": [LayerSpec("scaled_tanh")]}),
-        LayerSpec("tanh"),
-        LayerSpec("residual", options={"body": [LayerSpec("scaled_tanh"), *inner]}),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 10}),
+        *(spec("conv2d", filters=16, kernel_size=3), spec("residual", body=[spec("scaled_tanh")])),
+        *(spec("tanh"), spec("residual", body=[spec("scaled_tanh"), *inner])),
+        *(spec("flatten"), spec("dense", units=10)),
     )
     values = []
     for precision in ("fp32", "bf16"):
@@ -332,12 +253,8 @@ def test_batch_norm_of_few_values_with_a_large_eps(forward):
     graph.results.update({tensor.name: tensor for tensor in wanted})
     tried = OneDnnExecutable({"one": graph}, Tuning("onednn"), 1, activations="bfloat16")
     exact = ReferenceBackend(1).compile({"one": graph}, Options("fp64"))
-    for executable in (tried, exact):
-        for tensor, value in given.items():
-            executable.write(tensor, value)
-        executable.run("one")
     assert any(call.library == "oneDNN" for call in tried.calls("one"))
-    for tensor in wanted:
-        want, got = exact.read(tensor), tried.read(tensor)
-        coarse = tensor in (dx, graph.results.get("y"))
-        np.testing.assert_allclose(got, want, rtol=0, atol=0.01 if coarse else 1e-5)
+    got, want = (outcome(each, given, wanted) for each in (tried, exact))
+    for name, value in want.items():
+        limit = 0.01 if name in ("dx", "y") else 1e-5
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=limit)

@@ -3,10 +3,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from pathlib import Path
 
 import pytest
-from dnnstack.backends import select
 from dnnstack.backends.onednn import library as module
 from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.memory import Descriptor, Memory
@@ -53,18 +51,6 @@ def test_threads_do_not_wait_for_long(chosen, count):
         check=True,
     )
     assert f"GOMP_SPINCOUNT = '{count}'" in done.stderr
-
-
-def test_without_onednn_numpy_takes_over_with_one_notice(monkeypatch):
-    def refuse():
-        raise BackendUnavailableError("oneDNN 3 was not found; install it")
-
-    monkeypatch.setattr("dnnstack.backends.onednn.backend.library", refuse)
-    monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere"))
-    notices: list[str] = []
-    backend = select.open_backend("auto", 1, notices.append)
-    assert backend.name == "numpy"
-    assert notices == ["oneDNN 3 was not found; install it; computing with NumPy, which is slower"]
 
 
 def test_refused_call_carries_its_arguments(onednn):

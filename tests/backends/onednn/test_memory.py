@@ -12,26 +12,24 @@ from dnnstack.backends.base import Array, Options
 from dnnstack.backends.onednn import memory, store
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.graph.graph import EXTERNAL
-from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.adam import Adam
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.sections import Composition
 
 from ...support.op_cases import CASES
+from ...support.specs import spec
 
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
+BODIES = (
+    [spec("conv2d", filters=8, kernel_size=3, padding=1), spec("relu")],
+    [spec("conv2d", filters=8, kernel_size=3), spec("pad2d", padding=1, value=0.5)],
+)
+END = (spec("flatten"), spec("dense", units=10), spec("softmax"))
 DEEP = (
-    LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3}),
-    *(
-        LayerSpec("residual", options={"body": [LayerSpec("conv2d", options=options), after]})
-        for after in (LayerSpec("relu"), LayerSpec("pad2d", options={"padding": 1, "value": 0.5}))
-        for options in ({"filters": 8, "kernel_size": 3, "padding": int(after.kind == "relu")},)
-    ),
-    LayerSpec("batch_norm"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+    spec("conv2d", filters=8, kernel_size=3),
+    *(spec("residual", body=body) for body in BODIES),
+    *(spec("batch_norm"), *END),
 )
 
 
@@ -133,10 +131,8 @@ def test_what_gave_its_memory_away_cannot_be_read(make) -> None:
 
 def test_padding_of_blocks_is_written_too(make) -> None:
     """Channels that only fill up a block reach gradients, over whose padding updates run."""
-    wide = {"filters": 20, "kernel_size": 3, "padding": 1}
-    layers = [LayerSpec("conv2d", options=wide), LayerSpec("batch_norm"), LayerSpec("relu")]
-    ends = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10}), LayerSpec("softmax")]
-    _, _, executable = make((*layers, *layers, *ends))
+    conv = spec("conv2d", filters=20, kernel_size=3, padding=1)
+    _, _, executable = make((*(conv, spec("batch_norm"), spec("relu")) * 2, *END))
     executable.poison()
     executable.run("train")
     padded = 0

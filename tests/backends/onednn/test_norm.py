@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
-from dnnstack.backends.base import BoundCall, Options
-from dnnstack.backends.onednn.backend import OneDnnBackend
+from dnnstack.backends.base import Array, BoundCall, Options
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.fallback import NOT_FAST
 from dnnstack.backends.onednn.library import library
@@ -13,39 +14,38 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
-from dnnstack.graph.graph import Graph, Op
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.graph.graph import Graph, Tensor
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ...support import composed
+from ...support.outcomes import outcome
+from ...support.specs import network_of, spec
 
 pytestmark = pytest.mark.usefixtures("norms_by_onednn")
 PICTURE = (3, 8, 8)
-STACK = [
-    LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3, "use_bias": False}),
-    LayerSpec("batch_norm"),
-    LayerSpec("relu"),
-    LayerSpec("lrn"),
-    LayerSpec("dropout"),
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 5}),
-]
+NORM, RELU, GELU = spec("batch_norm"), spec("relu"), spec("gelu")
+CONV = spec("conv2d", filters=16, kernel_size=3, use_bias=False)
+END = [spec("flatten"), spec("dense", units=5)]
 
 
-def compiled(
-    onednn: OneDnnBackend, fusion: bool, training: bool = True
-) -> tuple[Graph, OneDnnExecutable]:
-    network = Network(build_layers(STACK, PICTURE), CrossEntropyLoss(), PICTURE, 5)
-    if training:
-        scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        graph = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
-    else:
-        graph = network.infer_graph(4)
-    executable = onednn.compile({graph.name: graph}, Options(fusion=fusion, tune=False))
-    return graph, executable
+def step(layers: Sequence[LayerSpec], picture: tuple[int, ...] = PICTURE) -> tuple[Network, Graph]:
+    """A network for such pictures, and a step of its training."""
+    network, channels = network_of(layers, picture, 5), picture[0]
+    scaling = Preprocessing((1 / 128,) * channels, (-1.0,) * channels)
+    return network, composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd(), seed=1)
+
+
+def given(network: Network, train: Graph, rate: float = 0.05) -> dict[Tensor, Array]:
+    """Pictures, labels, their order, rates, and fresh parameters."""
+    pictures = np.random.default_rng(3).integers(0, 256, train["images"].shape, np.uint8)
+    labels = np.array([0, 1, 2, 3, 4, 0, 1, 2], np.int32)
+    rates = np.full(4, rate, np.float32)
+    found = {"images": pictures, "labels": labels, "order": np.arange(8, dtype=np.int32)}
+    found["rates"] = rates
+    return {train[name]: value for name, value in found.items()} | network.initial_values(1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -104,29 +104,6 @@ def lrn_by_numpy(channels: int, size: int, dtype: str, gradient: bool) -> list[B
     return [call for call in tried.calls("one") if call.library == "numpy"]
 
 
-def calls(executable: OneDnnExecutable, *kinds: type[Op]) -> list[BoundCall]:
-    (section,) = executable.graphs
-    return [call for call in executable.calls(section) if isinstance(call.op, kinds)]
-
-
-@pytest.mark.parametrize("fusion", [False, True])
-def test_batch_norm_is_primitives_that_take_relu_along(onednn, fusion):
-    _, executable = compiled(onednn, fusion)
-    found = calls(executable, ops.BatchNorm, ops.BatchNormBackward)
-    primitives = [call for call in found if call.library == "oneDNN"]
-    assert "dnnl_batch_normalization_forward" in {call.function for call in primitives}
-    for call in found:
-        assert not call.implementation.startswith("ref")
-        assert ("relu_1" in [origin.layer for origin in call.op.origin]) == fusion
-    # No sum is left to NumPy, only what running statistics and gradients are made of.
-    assert [call.function for call in found if call.library == "numpy"] == [
-        "multiply, sqrt",
-        "multiply",
-        "multiply",
-    ]
-    executable.close()
-
-
 # Primes and powers of two, pictures of one pixel, blocks that are full and not, several pieces.
 SHAPES = [
     (3, 16, 5, 7),
@@ -182,7 +159,6 @@ def beside_float64(
     graph.add(ops.BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
     graph.results.update(y=y, dx=dx)
     table = Tuning("onednn", choices={"": layout or "nhwc"})
-    ends = []
     values = {
         outside: draw.standard_normal(shape) + 3.0,
         dy: draw.standard_normal(shape) + 0.5,
@@ -192,51 +168,27 @@ def beside_float64(
         running["running_mean"]: draw.standard_normal(c),
         running["running_var"]: draw.uniform(0.5, 2.0, c),
     }
+    values = {
+        tensor: values[tensor].astype(np.float32) for tensor in values.keys() & {*graph.tensors()}
+    }
     exact = ReferenceBackend(1).compile({"one": graph}, Options("fp64"))
-    for executable in (OneDnnExecutable({"one": graph}, table, threads), exact):
-        for tensor in values.keys() & set(graph.tensors()):
-            executable.write(tensor, values[tensor].astype(np.float32))
-        executable.run("one")
-        read = (y, dx, dw, db, *found.values(), *running.values())
-        ends.append({tensor.name: executable.read(tensor) for tensor in read})
-        if executable is not exact and library().isa() not in ("sse41", "avx"):
-            assert not [call for call in executable.calls("one") if "reason" in call.arguments]
-        executable.close()
-    for name, want in ends[1].items():
+    executable = OneDnnExecutable({"one": graph}, table, threads)
+    if library().isa() not in ("sse41", "avx"):
+        assert not [call for call in executable.calls("one") if "reason" in call.arguments]
+    read = (y, dx, dw, db, *found.values(), *running.values())
+    got, wanted = (outcome(each, values, read) for each in (executable, exact))
+    for name, want in wanted.items():
         # A rounding of the mean moves every term of a sum.
         bound = 2e-6 * np.abs(want).max() + 2e-7 * (name in ("dw", "db")) * y.size / c
-        np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
-
-
-def test_inference_needs_no_host(onednn):
-    _, executable = compiled(onednn, True, training=False)
-    (section,) = executable.graphs
-    layers = [c for c in executable.calls(section) if not isinstance(c.op, ops.Softmax)]
-    assert {call.library for call in layers} == {"oneDNN"}
-    executable.close()
-
-
-def test_a_gradient_that_backward_wrote_over_cannot_be_read(onednn):
-    graph, executable = compiled(onednn, False)
-    executable.write(graph["images"], np.zeros((8, *PICTURE), np.uint8))
-    executable.write(graph["labels"], np.zeros(8, np.int32))
-    executable.write(graph["order"], np.arange(8, dtype=np.int32))
-    executable.write(graph["rates"], np.zeros(4, np.float32))
-    executable.run("train")
-    back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
-    with pytest.raises(KeyError, match="given to a later tensor"):
-        executable.read(back.dy)
-    assert executable.read(back.dx).shape == back.dx.shape
-    executable.close()
+        np.testing.assert_allclose(got[name], want, 0, bound, err_msg=name)
 
 
 def test_measuring_leaves_the_statistics_alone(onednn):
-    graph, executable = compiled(onednn, True)
-    executable.write(graph["images"], np.full((8, *PICTURE), 9, np.uint8))
-    executable.write(graph["labels"], np.zeros(8, np.int32))
-    executable.write(graph["order"], np.arange(8, dtype=np.int32))
-    executable.write(graph["rates"], np.zeros(4, np.float32))
-    norm = next(op for op in graph.ops if isinstance(op, ops.BatchNorm))
+    network, train = step([CONV, NORM, RELU, *END])
+    executable = onednn.compile({"train": train}, Options(tune=False))
+    for tensor, value in given(network, train, 0.0).items():
+        executable.write(tensor, value)
+    norm = next(op for op in train.ops if isinstance(op, ops.BatchNorm))
     executable.write(norm.running_mean, np.full(16, 0.5, np.float32))
     executable.measure("train", 2)
     np.testing.assert_array_equal(executable.read(norm.running_mean), np.float32(0.5))
@@ -245,91 +197,72 @@ def test_measuring_leaves_the_statistics_alone(onednn):
 
 def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn):
     """Behind a convolution of one channel, which writes channels last."""
-    specs = [*STACK[:3], *STACK[:3], *STACK[5:]]
-    network = Network(build_layers(specs, (1, 8, 8)), CrossEntropyLoss(), (1, 8, 8), 5)
-    scaling = Preprocessing((1 / 128,), (-1.0,))
-    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
-    draw, ends = np.random.default_rng(3), []
-    images = draw.integers(0, 256, (8, 1, 8, 8)).astype(np.uint8)
-    for backend in (onednn, ReferenceBackend(1)):
-        executable = backend.compile({"train": train}, Options(tune=False))
-        executable.write(train["images"], images)
-        executable.write(train["labels"], np.array([0, 1, 2, 3, 4, 0, 1, 2], np.int32))
-        executable.write(train["order"], np.arange(8, dtype=np.int32))
-        executable.write(train["rates"], np.full(4, 0.05, np.float32))
-        for tensor, value in network.initial_values(1).items():
-            executable.write(tensor, value)
-        if isinstance(executable, OneDnnExecutable) and library().has_avx512():
-            for kind in (ops.BatchNorm, ops.BatchNormBackward):
-                written = {call.arguments.get("dst") for call in calls(executable, kind)}
-                assert "f32 nChw16c 4x16x6x6" in written
-        executable.run("train", 2)
-        ends.append({tensor.name: executable.read(tensor) for tensor in network.learned()})
-        executable.close()
-    for name, want in ends[1].items():
-        np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
+    network, train = step([*[CONV, NORM, RELU] * 2, *END], (1, 8, 8))
+    executable = onednn.compile({"train": train}, Options(tune=False))
+    if library().has_avx512():
+        for kind in (ops.BatchNorm, ops.BatchNormBackward):
+            found = [call for call in executable.calls("train") if isinstance(call.op, kind)]
+            assert "f32 nChw16c 4x16x6x6" in {call.arguments.get("dst") for call in found}
+    exact = ReferenceBackend(1).compile({"train": train}, Options(tune=False))
+    values = given(network, train)
+    got, want = (outcome(each, values, network.learned(), 2) for each in (executable, exact))
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("relu", [[], [LayerSpec("relu")]], ids=["linear", "relu"])
-@pytest.mark.parametrize("shortcut", ["identity", [LayerSpec("gelu")]], ids=["identity", "gelu"])
+@pytest.mark.parametrize("relu", [[], [RELU]], ids=["linear", "relu"])
+@pytest.mark.parametrize("shortcut", ["identity", [GELU]], ids=["identity", "gelu"])
 def test_what_is_needed_later_is_not_written_over(onednn, shortcut, relu):
     """Around batch norm goes a shortcut: its input and its dy are read once more, the input perhaps
     by the gradient of GELU."""
-    around = {"body": [LayerSpec("batch_norm"), *relu], "shortcut": shortcut}
-    specs = [
-        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
-        LayerSpec("residual", options=around),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 5}),
-    ]
-    network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
-    scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
-    train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
+    around = spec("residual", body=[NORM, *relu], shortcut=shortcut)
+    network, train = step([spec("conv2d", filters=16, kernel_size=3), around, *END])
     kinds = [type(op) for op in train.ops]
     if ops.ActivationBackward in kinds and not relu:
         assert kinds.index(ops.BatchNormBackward) < kinds.index(ops.ActivationBackward)
-    graphs = {"train": train, "infer": network.infer_graph(4)}
-    draw = np.random.default_rng(3)
-    images, x = draw.integers(0, 256, (8, *PICTURE)), draw.standard_normal((4, *PICTURE))
-    ends = []
+    infer, ends = network.infer_graph(4), []
+    x = np.random.default_rng(3).standard_normal((4, *PICTURE)).astype(np.float32)
     for backend in (onednn, ReferenceBackend(1)):
-        executable = backend.compile(graphs, Options(tune=False))
-        executable.write(train["images"], images.astype(np.uint8))
-        executable.write(train["labels"], np.array([0, 1, 2, 3, 4, 0, 1, 2], np.int32))
-        executable.write(train["order"], np.arange(8, dtype=np.int32))
-        executable.write(train["rates"], np.full(4, 0.05, np.float32))
-        for tensor, value in network.initial_values(1).items():
+        executable = backend.compile({"train": train, "infer": infer}, Options(tune=False))
+        executable.write(infer["x"], x)
+        for tensor, value in given(network, train).items():
             executable.write(tensor, value)
         executable.run("train", 3)
-        executable.write(graphs["infer"]["x"], x.astype(np.float32))
         executable.run("infer")
-        read = (*network.learned(), graphs["infer"]["scores"])
+        read = (*network.learned(), infer["scores"])
         ends.append({tensor.name: executable.read(tensor) for tensor in read})
         executable.close()
     for name, want in ends[1].items():
         np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn):
+@pytest.mark.parametrize(
+    ("fusion", "layers", "name"),
+    [
+        (False, [CONV, NORM, RELU, *END], "dy"),
+        (True, [CONV, NORM, GELU, *END], "dy"),
+        (True, [CONV, NORM, RELU, *END], "y"),
+        (True, [CONV, spec("residual", body=[NORM]), *END], "x"),
+    ],
+)
+def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn, fusion, layers, name):
     """Without a ReLU in place of dy; with one over y, for dy is read while it is written; if dy is
     needed once more, over x."""
-    plain, fused = ([*STACK[:2], LayerSpec("gelu"), *STACK[5:]], [*STACK[:3], *STACK[5:]])
-    around = LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]})
-    for specs, name in ((plain, "dy"), (fused, "y"), ([STACK[0], around, *STACK[5:]], "x")):
-        network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
-        scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
-        train = composed.train_graph(network, 4, "train", 8, 2, 4, scaling, Sgd())
-        executable = onednn.compile({"train": train}, Options(tune=False))
-        graph = executable.graphs["train"]
-        back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
-        for lost in ("dy", "y", "x"):
-            tensor = getattr(back, lost)
-            if lost == name:
-                with pytest.raises(KeyError, match="given to a later tensor"):
-                    executable.read(tensor)
-            elif tensor is not None:
-                assert executable.read(tensor).shape == tensor.shape
-        executable.close()
+    network, train = step(layers)
+    executable = onednn.compile({"train": train}, Options(fusion=fusion, tune=False))
+    for tensor, value in given(network, train).items():
+        executable.write(tensor, value)
+    executable.run("train")
+    graph = executable.graphs["train"]
+    back = next(op for op in graph.ops if isinstance(op, ops.BatchNormBackward))
+    for lost in ("dy", "y", "x"):
+        tensor = getattr(back, lost)
+        if lost == name:
+            with pytest.raises(KeyError, match="given to a later tensor"):
+                executable.read(tensor)
+        elif tensor is not None:
+            assert executable.read(tensor).shape == tensor.shape
+    executable.close()
 
 
 def test_a_term_that_is_needed_later_is_not_summed_into(onednn):

@@ -14,6 +14,7 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 
 from ...support.op_cases_norm import batch_norm_both
 from ...support.op_draft import Draft
+from ...support.outcomes import outcome
 from ...support.ran import ran
 
 ROOT = Path(__file__).parents[3]
@@ -58,12 +59,8 @@ def test_what_numpy_computes_is_in_float64(onednn):
     for backend, precision in ((onednn, "fp32"), (ReferenceBackend(1), "fp64")):
         options = Options(precision, fusion=False, tune=False)
         executable = backend.compile({"one": draft.graph}, options)
-        for tensor, value in draft.values.items():
-            executable.write(tensor, value)
-        executable.run("one")
         read = (*draft.graph.ops[0].writes(), draft.graph.results["weight.grad"])
-        ends.append({tensor.name: executable.read(tensor) for tensor in read})
-        executable.close()
+        ends.append(outcome(executable, draft.values, read))
     got, want = ends
     # Backward takes inverse_std as forward rounded it.
     want["weight.grad"] = 75 * 2.0**-23 * got["inverse_std"].astype(np.float64)

@@ -15,22 +15,19 @@ from dnnstack.backends.onednn.primitive import Attributes, NoFastKernel, Primiti
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
-from dnnstack.layers.build import LayerSpec
 
 from ...support.op_cases_windows import Geometry, conv2d_backward_filter
 from ...support.op_draft import Draft
+from ...support.specs import spec
 
-STRIDE_2 = {"kernel_size": 3, "stride": 2, "padding": 1}
 # Pictures of 12, 6, 3, 2, 1 and 1 pixel: the last two are narrower than the stride.
 CONVOLUTIONS = [
-    LayerSpec("conv2d", options={"filters": filters, **STRIDE_2})
+    spec("conv2d", filters=filters, kernel_size=3, stride=2, padding=1)
     for filters in (8, 16, 16, 32, 32, 32)
 ]
 NET = (
-    *[layer for convolution in CONVOLUTIONS for layer in (convolution, LayerSpec("relu"))],
-    LayerSpec("flatten"),
-    LayerSpec("dense", options={"units": 10}),
-    LayerSpec("softmax"),
+    *[layer for convolution in CONVOLUTIONS for layer in (convolution, spec("relu"))],
+    *(spec("flatten"), spec("dense", units=10), spec("softmax")),
 )
 
 AROUND = (1, 1, 1, 1)

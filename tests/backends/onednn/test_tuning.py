@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from dnnstack.backends import tuning as tables
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import backend as backend_module
 from dnnstack.backends.onednn import executable as executables
@@ -79,20 +78,6 @@ def test_unwritable_cache_is_no_error(make, tmp_path, monkeypatch):
     assert executable.tuning.choices
 
 
-def test_search_takes_what_is_faster(make):
-    """With a made-up clock the search finds the fastest choice of every convolution."""
-    _, graphs, _ = make()
-    blocked, plain = candidate_layouts()
-    best = {"conv2d_1": plain, "conv2d_2": blocked, "conv2d_2/data": plain}
-
-    def seconds(graph, choices, repeats):
-        return 1.0 + sum(choices[name] != layout for name, layout in best.items())
-
-    train = graphs["train"]
-    found = tuner.search(train, tuner.default_choices([train]), seconds)
-    assert {name: found[name] for name in best} == best
-
-
 @pytest.mark.parametrize("trials", [0, 1, 2, 4])
 def test_search_keeps_within_its_budget(trials, make, monkeypatch):
     """No trial begins after it, whichever part of the search it belongs to."""
@@ -124,36 +109,3 @@ def test_a_long_step_is_timed_but_once(make, monkeypatch):
     monkeypatch.setattr(executables, "LONG_SECONDS", 1e9)
     executable.step_seconds("train", 5)
     assert len(ran) == 1 + 6
-
-
-def test_fingerprint_sees_shapes_and_attributes_but_not_the_data_size(make):
-    _, graphs, _ = make()
-    train = graphs["train"]
-    base = tables.fingerprint({"train": train})
-    assert tables.fingerprint({"train": train}, "more") != base
-    assert tables.fingerprint({"other": train}) != base
-    _, shorter, _ = make()
-    assert tables.fingerprint({"train": shorter["train"]}) == base
-    assert tables.fingerprint({"train": train.with_ops(train.ops[:-1])}) != base
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {},
-        {"backend": 3, "environment": {}, "graph": "", "choices": {}},
-        {"backend": "a", "environment": {}, "graph": "", "choices": {"conv": 1}},
-        {"backend": "a", "environment": [1], "graph": "", "choices": {}},
-    ],
-)
-def test_foreign_tables_are_refused(table):
-    with pytest.raises(ValueError, match=r"Input|required"):
-        from_json(json.dumps(table), Tuning)
-
-
-def test_misfit_names_what_changed():
-    was = Tuning("onednn", {"threads": "2", "oneDNN": "3.2.0"}, "g")
-    assert was.misfit(was) == ""
-    now = Tuning("onednn", {"threads": "4", "oneDNN": "3.2.0"}, "g")
-    assert was.misfit(now) == "threads was 2, now it is 4"
-    assert "another network" in was.misfit(Tuning("onednn", was.environment, "h"))

@@ -192,7 +192,6 @@ def test_class_names_that_would_garble_a_terminal_are_refused(root, name):
     [
         ({}, "option 'size': expects a number of pixels"),
         ({"train": "flowers"}, "option 'size': expects a number of pixels"),
-        ({**OPTIONS, "sizes": 3}, "no option 'sizes'"),
     ],
 )
 def test_wrong_options_are_refused(root, options, message):

@@ -3,16 +3,7 @@
 // missing barriers where a context runs ahead, and reads beyond shared memory, by copies to it also
 // beyond what a kernel was given; it tells no times.
 // WITH_COMMON: what every file of kernels begins with is common.cuh itself, not what stands for it.
-#include <ucontext.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <vector>
+#include "machine.hpp"
 
 #define KERNEL extern "C" void
 #define INLINE inline
@@ -22,10 +13,6 @@
 #define UNROLLED(i, n) for (int i = 0; i < (n); ++i)
 #define OF_BLOCK(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
 
-typedef unsigned u32;
-typedef unsigned char u8;
-typedef unsigned short bfloat;
-typedef long long i64;
 #if BFLOAT
 typedef bfloat T;
 #else
@@ -53,116 +40,6 @@ static float __uint_as_float(u32 v) { float f; memcpy(&f, &v, 4); return f; }
 static u32 __float_as_uint(float f) { u32 v; memcpy(&v, &f, 4); return v; }
 using std::isnan;
 
-struct Three { int x = 0, y = 0, z = 0; };
-static Three threadIdx, blockIdx, blockDim, gridDim;
-
-namespace emulated {
-constexpr int STACK = 1 << 16, WORDS = 8;
-// What the lanes of a warp exchange: two rounds, since one may be read while the next is written.
-struct Warp {
-    long brought = 0;
-    u32 words[2][32][WORDS];
-};
-struct Thread {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack{new char[STACK]};
-    int index = 0;
-    long rounds = 0;
-    bool done = false;
-    // Units of 16 bytes that it has written to shared memory and not shown to products of a warpgroup.
-    std::vector<u32> hiding;
-    // Those that are on their way there, by groups, the last of which is open.
-    std::vector<std::vector<u32>> coming{{}};
-};
-static std::vector<char> shared;
-// By units of 16 bytes, the thread that hides one, counted from 1; see warpgroup.hpp.
-static std::vector<int> hidden;
-static std::vector<Warp> warps;
-static std::vector<std::unique_ptr<Thread>> threads;
-static Thread* current;
-static ucontext_t scheduler;
-static long arrived = 0, generation = 0;
-static std::function<void()> body;
-
-static void pause() { swapcontext(&current->context, &scheduler); }
-
-static void begin() {
-    body();
-    current->done = true;
-    pause();
-}
-
-static char* at(u32 where, int size) {
-    if (where % size || where + size > shared.size()) {
-        fprintf(stderr, "%d bytes at %u of %zu of shared memory\n", size, where, shared.size());
-        abort();
-    }
-    return shared.data() + where;
-}
-
-static char* written_at(u32 where, int size) {
-    char* found = at(where, size);
-    hidden[where / 16] = current->index + 1;
-    current->hiding.push_back(where / 16);
-    return found;
-}
-
-static u32 (*exchange(const u32* mine, int count))[WORDS] {
-    Warp& warp = warps[current->index / 32];
-    const long round = ++current->rounds;
-    memcpy(warp.words[round % 2][current->index % 32], mine, count * 4);
-    ++warp.brought;
-    while (warp.brought < round * 32) pause();
-    return warp.words[round % 2];
-}
-
-static void launch(int threads_of_block, size_t shared_bytes, std::function<void()> kernel) {
-    body = std::move(kernel);
-    blockDim.x = threads_of_block;
-    while (threads.size() < size_t(threads_of_block)) threads.emplace_back(new Thread);
-    for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-        for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
-                // NaN, as float and as bfloat16, where nothing is written.
-                shared.assign(shared_bytes, char(0xff));
-                hidden.assign(shared_bytes / 16 + 1, 0);
-                warps.assign(threads_of_block / 32, Warp());
-                arrived = generation = 0;
-                for (int i = 0; i < threads_of_block; ++i) {
-                    Thread& thread = *threads[i];
-                    thread.index = i, thread.rounds = 0, thread.done = false;
-                    thread.hiding.clear(), thread.coming.assign(1, {});
-                    getcontext(&thread.context);
-                    thread.context.uc_stack.ss_sp = thread.stack.get();
-                    thread.context.uc_stack.ss_size = STACK;
-                    thread.context.uc_link = nullptr;
-                    makecontext(&thread.context, begin, 0);
-                }
-                // A warp goes on as long as none of it waits for another: as far ahead as it can be.
-                for (int left = threads_of_block; left;)
-                    for (int first = 0; first < threads_of_block; first += 32) {
-                        const int end = std::min(first + 32, threads_of_block);
-                        for (long before = -1, rounds = 0; before != rounds;) {
-                            before = rounds, rounds = 0;
-                            for (int i = first; i < end; ++i) {
-                                rounds += threads[i]->rounds;
-                                if (threads[i]->done) continue;
-                                current = threads[i].get(), threadIdx.x = i;
-                                swapcontext(&scheduler, &current->context);
-                                left -= current->done;
-                            }
-                        }
-                    }
-            }
-}
-}  // namespace emulated
-
-static void __syncthreads() {
-    using namespace emulated;
-    const long now = generation;
-    if (++arrived == blockDim.x) arrived = 0, ++generation;
-    while (generation == now) pause(), threadIdx.x = current->index;
-}
 // A thread's index is read after every pause.
 #define RESUMED (threadIdx.x = emulated::current->index)
 
@@ -256,42 +133,19 @@ constexpr int least(int a, int b) { return a < b ? a : b; }
 constexpr int most(int a, int b) { return a > b ? a : b; }
 constexpr int parts(int a, int b) { return (a + b - 1) / b; }
 INLINE u32 shared_begin() { return 0; }
-namespace emulated {
-// What copies may read: from here, and so many bytes; anything if nothing is known.
-static std::vector<std::pair<const char*, i64>> given;
-static void check_given(const void* from, int size) {
-    const char* const at = (const char*)from;
-    for (const auto& [begin, bytes] : given)
-        if (at >= begin && at + size <= begin + bytes) return;
-    if (given.empty()) return;
-    fprintf(stderr, "%d bytes at %p are none that were given\n", size, from);
-    abort();
-}
-}  // namespace emulated
-extern "C" inline __attribute__((used)) void give(const void* from, i64 bytes) {
-    emulated::given.push_back({(const char*)from, bytes});
-}
 INLINE void fetch(u32 to, const void* from, bool exists) {
     if (exists) emulated::check_given(from, 16);
-    char* place = emulated::at(to, 16);
-    emulated::hidden[to / 16] = emulated::current->index + 1;
-    emulated::current->coming.back().push_back(to / 16);
+    char* place = emulated::coming_to(to);
     if (exists) memcpy(place, from, 16);
     else memset(place, 0, 16);
 }
-// All but the last groups, the open one not counted, are there.
-static void arrive(size_t groups) {
-    auto& mine = *emulated::current;
-    for (; mine.coming.size() > groups + 1; mine.coming.erase(mine.coming.begin()))
-        mine.hiding.insert(mine.hiding.end(), mine.coming[0].begin(), mine.coming[0].end());
-}
+INLINE void fetched() { emulated::open_group(); }
 INLINE void arrived() {
-    emulated::current->coming.push_back({});
-    arrive(0);
+    emulated::open_group();
+    emulated::arrive(0);
 }
-INLINE void fetched() { emulated::current->coming.push_back({}); }
 template <int groups>
-INLINE void arrived_but() { arrive(groups); }
+INLINE void arrived_but() { emulated::arrive(groups); }
 #ifndef WITH_COMMON
 template <int words>
 INLINE void load_words(u32* v, const void* from, bool exists) {

@@ -1,51 +1,7 @@
 // wgmma.cuh on the processor, behind device.hpp. Products are computed where they are waited for, so
 // that what is read too early, or written over, shows. It ends the process where a product would read
 // what nobody has shown it, where warps of a group differ, and where registers are not told of.
-#include <deque>
-
-typedef unsigned long long u64;
-
 namespace emulated {
-typedef std::vector<std::function<void()>> Group;
-// Of a thread: products of the group that is open, and of those that have been closed.
-struct Course {
-    Group open;
-    std::deque<Group> closed;
-    bool told = false;
-    size_t count = 0;
-};
-static std::vector<Course> courses;
-// Of a warpgroup: what its products were given, one after the other.
-static std::vector<std::vector<u64>> issued;
-// Of a warpgroup: how many of its threads wait, and how often all have.
-struct Meeting { int waiting = 0; long count = 0; };
-static std::vector<Meeting> meetings;
-
-[[noreturn]] static void refuse(const char* why, u64 what) {
-    fprintf(stderr, "%s (%llu)\n", why, what);
-    abort();
-}
-
-static Course& course() { return courses[current->index]; }
-
-// `kernel` as a block of whole warpgroups.
-static void launch_warpgroups(int threads_of_block, size_t bytes, std::function<void()> kernel) {
-    static int ended;
-    launch(threads_of_block, bytes, [=] {
-        if (current->index == 0) {
-            ended = 0, courses.clear(), courses.resize(threads_of_block);
-            issued.assign(threads_of_block / 128, {}), meetings.assign(threads_of_block / 128, {});
-        }
-        kernel();
-        const Course& mine = course();
-        if (!mine.open.empty() || !mine.closed.empty())
-            refuse("a thread ends with products on their way", current->index);
-        if (++ended < threads_of_block) return;
-        for (int i = 0; i < threads_of_block; ++i)
-            if (courses[i].count != issued[i / 128].size()) refuse("a warp leaves products out", i);
-    });
-}
-
 // An operand in shared memory: number `i` of its rows or columns at a depth of the 16.
 struct Operand {
     u32 start, deep, beside;
@@ -66,22 +22,6 @@ struct Operand {
         return __uint_as_float(u32(v) << 16);
     }
 };
-
-static void issue(const u64* given, int count, std::function<void()> product) {
-    Course& mine = course();
-    if (!mine.told) refuse("registers are not told of", mine.count);
-    u32 words[4];
-    memcpy(words, given, count * 8);
-    const auto all = exchange(words, 2 * count);
-    for (int lane = 0; lane < 32; ++lane)
-        if (memcmp(all[lane], words, count * 8)) refuse("lanes differ in an operand's place", lane);
-    auto& known = issued[current->index / 128];
-    for (int k = 0; k < count; ++k) {
-        if (mine.count == known.size()) known.push_back(given[k]);
-        if (known[mine.count++] != given[k]) refuse("warps differ in an operand's place", given[k]);
-    }
-    mine.open.push_back(std::move(product));
-}
 }  // namespace emulated
 
 INLINE u64 described(u32 at, u32 leading, u32 stride) {
@@ -94,33 +34,16 @@ INLINE u64 behind(u64 operand, u32 bytes) {
     if (bytes % 16) emulated::refuse("no multiple of 16 bytes", bytes);
     return operand + (bytes >> 4);
 }
-INLINE void begin_products() { emulated::course().told = true; }
-INLINE void end_products() {
-    auto& mine = emulated::course();
-    mine.closed.push_back(std::move(mine.open));
-    mine.open.clear();
-}
+INLINE void begin_products() { emulated::begin_products(); }
+INLINE void end_products() { emulated::end_products(); }
 template <int groups>
-INLINE void products_left() {
-    auto& mine = emulated::course();
-    mine.told = false;
-    for (; mine.closed.size() > groups; mine.closed.pop_front())
-        for (auto& product : mine.closed.front()) product();
-}
+INLINE void products_left() { emulated::products_left(groups); }
 template <int count>
 INLINE void held(float (&)[count]) {}
-INLINE void show_products() {
-    for (u32 unit : emulated::current->hiding)
-        if (emulated::hidden[unit] == emulated::current->index + 1) emulated::hidden[unit] = 0;
-    emulated::current->hiding.clear();
-}
+INLINE void show_products() { emulated::show_products(); }
 template <int warpgroups>
 INLINE void meet_team(int team) {
-    emulated::Meeting& here = emulated::meetings[team];
-    const long now = here.count;
-    if (team != threadIdx.x / 128 / warpgroups) emulated::refuse("not its team", team);
-    if (++here.waiting == 128 * warpgroups) here.waiting = 0, ++here.count;
-    while (here.count == now) emulated::pause();
+    emulated::meet_team(team, warpgroups);
     RESUMED;
 }
 INLINE void meet(int warpgroup) { meet_team<1>(warpgroup); }

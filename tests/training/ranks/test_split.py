@@ -19,7 +19,7 @@ from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
-from dnnstack.training.share import Share
+from dnnstack.training.share import RankShare
 
 from ...support.ranks import NET, SGD, needs_launcher, trained
 from ...support.stored import cases
@@ -62,7 +62,7 @@ def states(
 
     def one(rank: int) -> tuple[Mapping[str, Array], Mapping[str, tuple[int, ...]], Array]:
         network = build_network(config, info)
-        setup = Setup(config, network, scaling, plan, data, share=Share(rank, ranks))
+        setup = Setup(config, network, scaling, plan, data, share=RankShare(rank, ranks))
         session = Session(setup, backend)
         session.begin(None)
         session.run(steps)

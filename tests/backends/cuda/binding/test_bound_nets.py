@@ -14,14 +14,13 @@ from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.ops import ACTIVATIONS
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.op_cases import CASES
+from ....support.rows import rows
+from ....support.specs import network_of, spec
 
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))
 LAYOUTS = (
@@ -31,10 +30,6 @@ LAYOUTS = (
     {"layout": "nchw", "streams": "1"},
 )
 SMOOTH = [kind for kind in ACTIVATIONS if kind not in ("relu", "leaky_relu", "gelu_tanh")]
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def conv(draw, **options):
@@ -82,7 +77,7 @@ def any_net(draw):
 
 def sections(specs, shape, batch=4):
     """Training and evaluation, as the backend gets them after its rewrites."""
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(specs, shape)
     scaling = Preprocessing.standardize([0.5] * shape[0], [0.25] * shape[0])
     graphs = {
         "train": composed.train_graph(network, batch, "data", 16, 4, 8, scaling, Sgd(momentum=0.9)),
@@ -132,7 +127,7 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_all_memory_of_an_operation_is_counted(bound, fake_cuda, no_collection, name, precision):
     graphs = {"one": CASES[name](np.random.default_rng(1), "normal").graph}
     executable, taken = bound(graphs, precision, LAYOUTS[1])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.libraries.layout import Layout, plain
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.backends.cuda.operations.muon import Matrices, matrices
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.adam import Adam
@@ -110,19 +108,3 @@ def test_the_plan_counts_averages_matrices_and_noise(graphs):
 def _averages(graphs):
     ops = [op for graph in graphs.values() for op in graph.ops if hasattr(op, "averages")]
     return [pair for op in ops for pair in zip(op.averages, op.values, strict=True)]
-
-
-def test_filters_of_one_height_go_together():
-    def filters(*shape):
-        return Layout(shape, shape, True)
-
-    wide = [filters(64, 24, 3, 3), filters(64, 64, 3, 3), filters(256, 256, 3, 3)]
-    assert matrices([*wide, filters(256, 64, 3, 3)]) == [
-        Matrices(256, 2304, (2, 3)),
-        Matrices(64, 576, (1, 0)),
-    ]
-    # Tall ones lie on their side; much shorter rows stay apart; sides are padded.
-    assert matrices([filters(200, 3, 2, 2), plain((10, 500)), plain((12, 30))]) == [
-        Matrices(16, 504, (1, 0)),
-        Matrices(16, 32, (2,)),
-    ]

@@ -8,13 +8,12 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.ops import Fused
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
+from ....support.specs import network_of
 
 pytestmark = pytest.mark.cuda
 
@@ -30,7 +29,7 @@ def step(backend, precision, hidden, classes, batch, ending="", **dense):
         LayerSpec("dense", options={"units": classes, **dense}),
     ]
     shape = (1, 5, 4)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, classes)
+    network = network_of(specs, shape, classes)
     scaling = Preprocessing.standardize([0.5], [0.25])
     graph = composed.train_graph(network, batch, "train", COUNT, 1, 4, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, Options(precision, tune=False))

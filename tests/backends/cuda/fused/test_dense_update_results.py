@@ -8,6 +8,7 @@ from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.graph.rewrites import rewritten
 
 from ....support.feeding import feed, losses_of
+from ....support.tensor_convs import right_in_every_way
 from .test_tensor_dense_results import BATCH, COUNT, compiled_with, network
 
 pytestmark = pytest.mark.cuda
@@ -28,10 +29,7 @@ def test_every_way_that_a_search_times_is_right(cuda, sections, precision):
     found = offered(executable)
     assert found
     for candidates in found.values():
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     executable.close()
 
 

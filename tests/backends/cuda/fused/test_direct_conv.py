@@ -17,16 +17,14 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
 from ....support.op_draft import Draft
-from ....support.specs import layers_of
+from ....support.specs import layers_of, network_of
+from ....support.timed import Timed
 
 NCHW = {"layout": "nchw"}
 ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))
@@ -158,59 +156,6 @@ def test_it_takes_what_fits(geometry, fits):
     assert not direct_conv.takes(replace(op, groups=picture[1]), Layout(y.shape, y.shape, True))
 
 
-class Timed:
-    """Candidates with these times, in milliseconds."""
-
-    sums = False
-
-    def __init__(self, *times):
-        self.times, self.plan = times, -1
-
-    def plans(self):
-        return len(self.times)
-
-    def order(self):
-        return range(self.plans())
-
-    def build(self, index):
-        return True
-
-    def name(self, index):
-        return str(index)
-
-    def seconds(self, index, workspace, repeats):
-        return self.times[index] / 1e3
-
-    def verified(self, index, workspace):
-        return True
-
-    def preparations(self):
-        return ()
-
-    def choice(self, index):
-        return str(index)
-
-
-@pytest.mark.parametrize(
-    ("tail", "others", "wanted"),
-    [
-        (None, {"d": (9.0, 5.5)}, "1"),
-        (1.0, {"d": (9.0, 5.5)}, "d1"),
-        (1.0, {"d": (9.0, 5.9)}, "1"),
-        (None, {"d": (9.0, 4.5), "b": (4.0,)}, "b0"),
-        (None, {"d": (9.0, 3.5), "b": (4.0,)}, "d1"),
-        (1.0, {"b": (4.0,), "d": (3.0,)}, "d0"),
-    ],
-)
-def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(searched, tail, others, wanted):
-    section = {
-        "convolutions": {"c": Timed(7.0, 5.0)},
-        "variants": {"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
-        "tails": {} if tail is None else {"c": lambda repeats: tail / 1e3},
-    }
-    assert searched(section) == {"c": wanted}
-
-
 @pytest.mark.parametrize("asked", [8.0, None])
 def test_every_section_has_its_share_of_a_search(searched, monkeypatch, asked):
     """The last plan is the fastest, and each costs a second."""
@@ -230,14 +175,6 @@ def test_every_section_has_its_share_of_a_search(searched, monkeypatch, asked):
     # Half of the seconds asked for, or of those for two convolutions.
     timed = 4 if asked else 20
     assert all(abs(int(found[name]) - timed) <= 1 for name in "ab")
-
-
-def test_a_search_keeps_the_name_of_a_plan_for_sections_of_other_batches(searched):
-    names = ("one/a/forward", "one/a/data")
-    timed = {name: Timed(7.0, 5.0) for name in names}
-    variants = {name: [("d", lambda: Timed(1.0))] for name in names}
-    found = searched({"convolutions": timed, "variants": variants})
-    assert found == {"one/a/forward": "d0", "one/a/data": "d0", "one/a/forward/plan": "1"}
 
 
 @pytest.mark.parametrize("choice", ["d7", "dx", "t1-2", "tx", "p", "9", "b3"])
@@ -282,7 +219,7 @@ NET = layers_of(
 def losses(backend, options):
     """Of four steps of a small network; and the executable's choices and notices."""
     shape, count = (3, 9, 9), 16
-    network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(NET, shape)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     graph = composed.train_graph(network, 8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
     executable = backend.compile({"train": graph}, options)

@@ -10,19 +10,16 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Fused
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
+from ....support.specs import spec
 
 BATCH, COUNT, CLASSES = 3, 6, 4
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def conv(**options):

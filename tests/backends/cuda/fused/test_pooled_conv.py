@@ -20,13 +20,13 @@ from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
 )
 from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200, device
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph import ops
 from dnnstack.graph.geometry import Window
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed, draw
+from ....support.tensor_convs import close_to_the_reference, draw, right_in_every_way
+from ....support.timed import Timed
 
 HALVES = Window((2, 2), (2, 2))
 
@@ -96,39 +96,6 @@ def section(drawn, relu, bias, whole=False):
     return draft, [p, dx, dw, *([db] if bias else [])]
 
 
-class Timed:
-    """A candidate of these seconds; ``sums``: which leaves those of a batch norm."""
-
-    plan = 0
-
-    def __init__(self, seconds, sums=False):
-        self._seconds, self.sums = seconds, sums
-
-    def plans(self):
-        return 1
-
-    def order(self):
-        return range(self.plans())
-
-    def build(self, index):
-        return True
-
-    def preparations(self):
-        return ()
-
-    def name(self, index):
-        return "one"
-
-    def choice(self, index):
-        return str(index)
-
-    def seconds(self, index, workspace, repeats):
-        return self._seconds
-
-    def verified(self, index, workspace):
-        return True
-
-
 def variants(**times):
     """Kernels of ours, by their marks."""
     return [(mark, lambda t=t: Timed(t)) for mark, t in times.items()]
@@ -156,22 +123,6 @@ def test_of_two_kernels_with_the_max_pool_the_faster_is_taken(searched):
     assert searched(section, options=Options("bf16")) == {"a": "pw0"}
 
 
-@pytest.mark.parametrize(
-    ("spared", "wanted"), [(3.0, {"a": "t0"}), (0.5, {"a": "0"}), (1.9, {"a": "d0"})]
-)
-def test_a_search_counts_the_moments_that_sums_spare(searched, spared, wanted):
-    """cuDNN's 5 and a direct kernel's 3 or 4.5 are in front of a pass for moments, 5.4 are not."""
-    ways = {"t": Timed(5.4, sums=True), "d": Timed(3.0 if spared < 3.0 else 4.5)}
-    if spared < 1.0:
-        del ways["d"]
-    section = {
-        "convolutions": {"a": Timed(5.0)},
-        "variants": {"a": [(mark, lambda way=way: way) for mark, way in ways.items()]},
-        "spared": {"a": lambda repeats: spared},
-    }
-    assert searched(section, options=Options("bf16")) == wanted
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("warpgroups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
@@ -184,17 +135,9 @@ def test_they_compute_what_the_reference_does(cuda, seed, warpgroups):
     precision = "bf16" if drawn.bf16 else "tf32"
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
     options = Options(precision, tuning=Tuning("cuda", choices=table))
-    got, names, notices = computed(cuda, draft, found, options)
-    assert not notices
-    assert "max_pool" not in names
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    again, _, _ = computed(cuda, draft, found, options)
-    for tensor, mine, right, second in zip(found, got, want, again, strict=True):
-        # Operands lose nothing: only sums are rounded, and a result in bfloat16.
-        rounded = drawn.bf16 and tensor.role != "gradient"
-        limit = 2.0**-8 if rounded else 2e-5
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
-        np.testing.assert_array_equal(mine, second)
+    # Operands lose nothing: only sums are rounded, and a result in bfloat16.
+    limit = 2.0**-8 if drawn.bf16 else 2e-5
+    assert "max_pool" not in close_to_the_reference(cuda, draft, found, options, limit, 2e-5)
 
 
 @pytest.mark.cuda
@@ -211,9 +154,6 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     made = [make() for mark, make in found if mark in ("p", "pw")]
     assert len(made) >= 3
     for candidates in made:
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     assert all(0.0 < each.spared(5) < 1.0 for each in binder.together)
     executable.close()

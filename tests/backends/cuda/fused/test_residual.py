@@ -17,19 +17,14 @@ from dnnstack.graph.ops import (
     Fused,
 )
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
+from ....support.feeding import feed
+from ....support.specs import network_of, spec
 
 BATCH, COUNT, CLASSES, STEPS = 6, 24, 5, 3
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def conv(filters, **options):
@@ -78,7 +73,7 @@ CASES = {
 
 def network(specs):
     shape = (3, 8, 8)
-    return Network(build_layers([*specs, *END], shape), CrossEntropyLoss(), shape, CLASSES)
+    return network_of([*specs, *END], shape, CLASSES)
 
 
 def train_graph(net):
@@ -91,13 +86,7 @@ def trained(backend, net, options):
     """What a few steps leave behind, by the tensor's name; and the calls of a step."""
     graph = train_graph(net)
     executable = backend.compile({"train": graph}, options)
-    draw = np.random.default_rng(0)
-    executable.write(graph["images"], draw.integers(0, 255, (COUNT, 3, 8, 8)).astype(np.uint8))
-    executable.write(graph["labels"], draw.integers(0, CLASSES, COUNT).astype(np.int32))
-    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(STEPS, 0.05, np.float32))
-    for tensor, values in net.initial_values(1).items():
-        executable.write(tensor, values)
+    feed(executable, net, graph, 0.05, shuffled=True)
     executable.run("train", STEPS)
     updated = [tensor for op in graph.ops for tensor in op.tensors(op.updates)]
     values = {each.name: executable.read(each) for each in (*updated, graph["loss"])}
@@ -110,15 +99,6 @@ def counted(graph, *kinds):
     return tuple(sum(isinstance(op, kind) for op in graph.ops) for kind in kinds)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_which_form(name):
-    specs, forms, left = CASES[name]
-    graph = rewritten(train_graph(network(specs)), REWRITES)
-    kinds = [op.kind for op in graph.ops if isinstance(op, Fused)]
-    assert (kinds.count(NORM_ADD), kinds.count(GRADIENT)) == forms
-    assert counted(graph, Add, ActivationBackward, BatchNormBackward) == left
-
-
 class Fusing(ReferenceBackend):
     """The reference, which computes a fused operation part by part."""
 
@@ -126,8 +106,13 @@ class Fusing(ReferenceBackend):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_parts_are_those_of_the_network(name):
-    net = network(CASES[name][0])
+def test_which_form_and_that_its_parts_are_those_of_the_network(name):
+    specs, forms, left = CASES[name]
+    net = network(specs)
+    graph = rewritten(train_graph(net), REWRITES)
+    kinds = [op.kind for op in graph.ops if isinstance(op, Fused)]
+    assert (kinds.count(NORM_ADD), kinds.count(GRADIENT)) == forms
+    assert counted(graph, Add, ActivationBackward, BatchNormBackward) == left
     fused, _ = trained(Fusing(1), net, Options("fp64"))
     plain, _ = trained(Fusing(1), net, Options("fp64", fusion=False))
     for tensor, values in plain.items():

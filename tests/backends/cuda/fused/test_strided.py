@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused.tensor_conv import ALONE
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.ops import Conv2dBackwardData, Conv2dBackwardFilter
 
+from ....support.described_cuda import described, drawn_choices
+from ....support.goldens import compare
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed
+from ....support.tensor_convs import close_to_the_reference, right_in_every_way
+from ..taped import bind, tape
+
+__all__ = ["tape"]
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 KERNELS = {"data": "tensor_conv", "filter": "tensor_filter"}
 RESNET = Window((3, 3), (2, 2), padding=(1, 1, 1, 1))
-# Pictures (C, H, W), filters and window of convolutions whose gradients they compute.
+# Pictures (C, H, W), filters, window and groups of convolutions whose gradients they compute.
 SERVED = {
     "resnet": ((16, 32, 32), 32, RESNET),
     "odd channels": ((13, 12, 8), 21, RESNET),
@@ -35,12 +41,13 @@ LEFT = {
     "stride 4": ((16, 16, 16), 32, Window((3, 3), (4, 4), padding=(1, 1, 1, 1))),
     "dilated": ((16, 16, 16), 32, Window((3, 3), (2, 2), (2, 2, 2, 2), (2, 2))),
     "many channels": ((72, 16, 16), 80, RESNET),
+    "groups": ((16, 32, 32), 32, RESNET, 2),
 }
 
 
-def section(case, kind, n=6, bias=True, groups=1):
+def section(case, kind, n=6, bias=True):
     """One gradient alone, on values that bfloat16 holds, and what it gives."""
-    x, filters, window = case
+    x, filters, window, groups = (*case, 1)[:4]
     draft = Draft(np.random.default_rng(n), "normal")
     weights, y = (filters, x[0] // groups, *window.kernel), (filters, *window.output(*x[1:]))
     dy, rest = draft.floats("dy", n, *y), {"window": window, "groups": groups}
@@ -64,45 +71,19 @@ def offered(executable):
     }
 
 
-@pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize("name", [*SERVED, *LEFT])
-def test_where_they_are_offered(bound, kind, name):
-    graphs = {"one": section((SERVED | LEFT)[name], kind)[0].graph}
-    for precision in ("tf32", "bf16", "fp32"):
-        executable, _ = bound(graphs, precision, CHOICES)
-        expected = {"t"} if name in SERVED and precision != "fp32" else set()
-        assert set(offered(executable)) == expected
-        executable.close()
+def test_goldens_of_where_they_are_offered_and_launched(tape):
+    def every():
+        cases = SERVED | LEFT
+        for name, kind, precision in product(cases, KERNELS, ("tf32", "bf16", "fp32")):
+            yield f"# {kind} of {name}"
+            graphs, choices = {"one": section(cases[name], kind)[0].graph}, CHOICES
+            for _ in range(2):
+                executable = bind(graphs, precision, choices)
+                yield from described(tape, executable)
+                choices = drawn_choices(executable, f"{name} {precision}", choices)
+                executable.close()
 
-
-@pytest.mark.parametrize("kind", KERNELS)
-def test_groups_are_left_to_cudnn(bound, kind):
-    executable, _ = bound({"one": section(SERVED["resnet"], kind, groups=2)[0].graph}, "bf16")
-    assert not offered(executable)
-
-
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize("name", SERVED)
-def test_a_choice_of_them_is_a_launch_of_ours(bound, kind, precision, name):
-    graphs = {"one": section(SERVED[name], kind)[0].graph}
-    executable, _ = bound(graphs, precision, CHOICES)
-    (make,) = offered(executable).values()
-    choice = f"t{make().choice(1)}"
-    executable.close()
-    executable, _ = bound(graphs, precision, CHOICES | {f"one//{kind}": choice})
-    calls = {call.function: call for call in executable.calls("one")}
-    assert not {"cudnnBackendExecute", "column_sums"} & {*calls}
-    shown = calls[KERNELS[kind]].arguments
-    assert shown["stride"] == "2x2 spread"
-    assert (shown["FROM_POOL"], shown["STRIDED"]) == ("1", "1")
-    # Of what stride 1 would give.
-    (_, *size), filters, window = SERVED[name]
-    rows, columns = window.output(*size)
-    ends = ("HEIGHT", "WIDTH", "CHANNELS") if kind == "data" else ("ROWS", "COLUMNS", "FILTERS")
-    stored = str(-(-filters // 8) * 8)
-    assert [shown[end] for end in ends] == [str(2 * rows), str(2 * columns), stored]
-    assert shown["POOLED"] == stored
+    compare("cuda/strided convolutions", every())
 
 
 @pytest.mark.parametrize("kind", KERNELS)
@@ -130,17 +111,6 @@ def test_a_choice_that_cannot_be_had_is_an_error(bound, kind, choice):
 # ---------------------------------------------------------------- on a device
 
 
-def close_to_the_reference(cuda, draft, found, options, limit):
-    got, functions, notices = computed(cuda, draft, found, options)
-    again, _, _ = computed(cuda, draft, found, options)
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    for tensor, mine, second, right in zip(found, got, again, want, strict=True):
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
-        np.testing.assert_array_equal(mine, second)
-    assert not notices
-    return functions
-
-
 def as_timed(precision, **choices):
     table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
     return Options(precision, tuning=Tuning("cuda", choices=table))
@@ -155,12 +125,8 @@ def test_every_way_is_right(cuda, kind, precision, name):
     draft, found = section(SERVED[name], kind, bias=name != "no padding")
     executable = cuda.compile({"one": draft.graph}, as_timed(precision))
     candidates = offered(executable)["t"]()
-    count = candidates.plans()
+    count = right_in_every_way(candidates)
     assert count
-    for index in range(count):
-        assert candidates.build(index)
-        assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-        assert candidates.verified(index, 0)
     choices = [f"t{candidates.choice(index)}" for index in range(count)]
     executable.close()
     # Operands lose nothing: only sums, and a result in bfloat16, are rounded.

@@ -13,24 +13,16 @@ from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_conv, tensor_filter
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
-from dnnstack.backends.cuda.fused.filter_tilings import (
-    MOST_SLICE_BYTES,
-    filter_tilings,
-    most_slices,
-)
-from dnnstack.backends.cuda.fused.tilings import Geometry, fits
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import warpgroup_filter_tilings
-from dnnstack.backends.cuda.fused.warpgroup_tilings import warpgroup_tilings
+from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200, device
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import computed, draw
+from ....support.tensor_convs import close_to_the_reference, draw, right_in_every_way
 
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
@@ -90,44 +82,6 @@ def test_where_they_serve(given, serves):
     assert tensor_conv.takes(op, found, arithmetic) == serves
     assert not tensor_conv.takes(op, found, replace(arithmetic, fusion=False))
     assert not tensor_conv.takes(replace(op, groups=2), found, arithmetic)
-
-
-@pytest.mark.parametrize("n", [16, 64, 1024])
-@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
-def test_tilings_fit_and_differ(n, dtype):
-    geometry = replace(LENET, dtype=dtype)
-    for found in (
-        tilings(geometry, n, 8, H200),
-        tilings(replace(geometry, x=LENET.y, y=LENET.x, data=True), n, 8, H200),
-        filter_tilings(geometry, n, 8, H200),
-    ):
-        assert len({each.shape for each in found}) >= 4
-        assert all(fits(each, H200) for each in found)
-        assert all(each.of(each.geometry, [*each.numbers.values()]) == each for each in found)
-
-
-@pytest.mark.parametrize("n", [16, 64, 1024])
-def test_work_is_shared_out_in_several_ways_that_fit(n):
-    geometry = replace(LENET, dtype=BFLOAT)
-    for each in (geometry, replace(geometry, x=LENET.y, y=LENET.x, data=True)):
-        found = warpgroup_tilings(each, n, 8, H200)
-        assert len(set(found)) == 8
-        assert all(fits(way, H200) for way in found)
-    filters = warpgroup_filter_tilings(geometry, n, 8, H200)
-    assert len(set(filters)) == 8
-    assert all(fits(way, H200) for way in filters)
-
-
-def test_the_slices_of_a_gradient_take_no_more_than_planned():
-    wide = Geometry((64, 32, 32), (64, 32, 32), Window((3, 3), padding=(1, 1, 1, 1)), False, FLOAT)
-    for geometry in (LENET, wide):
-        most = most_slices(geometry, H200)
-        numbers = geometry.y[0] * (geometry.x[0] * geometry.window.area + 1)
-        assert 4 * most * numbers <= MOST_SLICE_BYTES
-        known = replace(geometry, dtype=BFLOAT)
-        every = filter_tilings(geometry, 4096, 8, H200)
-        for each in (*every, *warpgroup_filter_tilings(known, 4096, 8, H200)):
-            assert each.grid(4096, H200)[0] <= most
 
 
 def offered(executable, wanted="t"):
@@ -254,16 +208,9 @@ def test_they_compute_what_the_reference_does(cuda, kind, warpgroups, seed):
     choice, kernel = choice_of(drawn)
     choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": choice}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
-    got, functions, notices = computed(cuda, draft, found, options)
-    assert not notices
-    assert kernel in functions
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    again, _, _ = computed(cuda, draft, found, options)
-    for mine, right, second in zip(got, want, again, strict=True):
-        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
-        limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
-        np.testing.assert_array_equal(mine, second)
+    # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
+    limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
+    assert kernel in close_to_the_reference(cuda, draft, found, options, limit)
 
 
 @pytest.mark.cuda
@@ -278,8 +225,5 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     executable = cuda.compile({"one": draft.graph}, options)
     for candidates in (*offered(executable).values(), *offered(executable, "w").values()):
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     executable.close()

@@ -11,14 +11,13 @@ import pytest
 from dnnstack.backends.cuda import timed_plans
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_dense
-from dnnstack.backends.cuda.fused.dense_tilings import DenseGeometry, DenseTiling, dense_tilings
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import MatMul
 
 from ....support.tensor_products import TRANSPOSED, offered
+from ....support.timed import Timed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 LENET = ("train/dense_1/forward/gemm", "train/dense_1/data/gemm", "train/dense_1/filter/gemm")
@@ -76,39 +75,6 @@ def test_where_they_serve(given, serves):
     assert tensor_dense.takes(op, ends, arithmetic) == serves
     assert not tensor_dense.takes(op, ends, Arithmetic.of("fp32", True))
     assert not tensor_dense.takes(op, ends, replace(arithmetic, fusion=False))
-
-
-def geometry(transposed, n=64, dtype=FLOAT):
-    op, ends = product(transposed, n, dtype=dtype)
-    a, b, c = (end.layout for end in ends)
-    return DenseGeometry.of(a, b, c, op.transpose_a, op.transpose_b)
-
-
-@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
-@pytest.mark.parametrize("kind", TRANSPOSED)
-def test_tilings_fit_and_differ(kind, dtype):
-    for n in (16, 64, 1024):
-        g = geometry(TRANSPOSED[kind], n, dtype)
-        found = dense_tilings(g, 8, H200)
-        assert 2 <= len(found) <= 8
-        assert len(set(found)) == len(found)
-        assert all(each.sound and each.shared <= kernels.UNASKED for each in found)
-        assert all(DenseTiling.named(g, [*each.numbers.values()]) == each for each in found)
-        # Blocks of one part and of several are timed, and the model's order is kept.
-        assert any(each.parts == 1 for each in found)
-        assert [*found] == sorted(found, key=lambda each: each.clocks(H200))
-        single = next(each for each in found if each.parts == 1)
-        # As choices of before there were several name it.
-        assert DenseTiling.named(g, [*single.numbers.values()][:3]) == single
-
-
-def test_parts_side_by_side_load_less():
-    g = DenseGeometry(500, 784, 256, (500, 784, 784), False, False, 784, FLOAT, FLOAT)
-    alone = DenseTiling.named(g, [2, 4, 2])
-    beside = DenseTiling.named(g, [2, 4, 2, 2, 2])
-    assert (beside.threads, beside.shared) == (4 * alone.threads, 4 * alone.shared)
-    assert [-(-size // 2) for size in alone.grid()] == [*beside.grid()]
-    assert beside.clocks(H200) < alone.clocks(H200)
 
 
 def test_a_choice_for_another_precision_is_an_error(bound, sections):
@@ -174,50 +140,14 @@ def test_what_is_wrong_or_differs_is_not_verified(bound, sections, monkeypatch, 
         assert candidates.verified(0, 0) == (fault == "none")
 
 
-class Timed:
-    """Candidates of these seconds, the ``right`` ones of which are."""
-
-    plan = 0
-
-    def __init__(self, *times, right=True):
-        self.times = times
-        self.right = right
-
-    def plans(self):
-        return len(self.times)
-
-    def order(self):
-        return range(self.plans())
-
-    count = plans
-
-    def build(self, index):
-        return True
-
-    def preparations(self):
-        return ()
-
-    def name(self, index):
-        return str(index)
-
-    def choice(self, index):
-        return f"1-1-{index}"
-
-    def seconds(self, index, *_):
-        return self.times[index]
-
-    def verified(self, index, *_):
-        return self.right
-
-
 @pytest.mark.parametrize(
     ("times", "ours", "tail", "wanted"),
     [
         ((5.0, 4.0), Timed(6.0, 4.5), 0.0, "1"),
-        ((5.0, 4.0), Timed(6.0, 3.5), 0.0, "t1-1-1"),
+        ((5.0, 4.0), Timed(6.0, 3.5), 0.0, "t1"),
         ((5.0, 4.9), Timed(5.1, 4.9), 0.0, None),
-        ((5.0, 4.9), Timed(5.1, 4.8), 0.0, "t1-1-1"),
-        ((5.0, 4.0), Timed(4.5, 6.0), 1.0, "t1-1-0"),
+        ((5.0, 4.9), Timed(5.1, 4.8), 0.0, "t1"),
+        ((5.0, 4.0), Timed(4.5, 6.0), 1.0, "t0"),
         ((5.0, 4.0), Timed(3.0, 2.0, right=False), 1.0, "1"),
         ((), Timed(3.0), 0.0, None),
     ],
@@ -234,8 +164,8 @@ def test_a_search_times_them_beside_the_algorithms(searched, times, ours, tail, 
     ("times", "ours", "launches", "rivals"),
     [
         # Ours and the library's that are nearly as fast; never what is slower by far, or wrong.
-        ((5.0, 4.0), Timed(5.0, 9.0, 4.5), 3, {"p/gemm": ["t1-1-2", "t1-1-0"]}),
-        ((5.0, 4.0), Timed(3.5, 3.6), 3, {"p/gemm": ["t1-1-1", "1"]}),
+        ((5.0, 4.0), Timed(5.0, 9.0, 4.5), 3, {"p/gemm": ["t2", "t0"]}),
+        ((5.0, 4.0), Timed(3.5, 3.6), 3, {"p/gemm": ["t1", "1"]}),
         ((5.0, 4.0), Timed(4.5, right=False), 3, {"p/gemm": []}),
         # Of a network in which a launch matters little, none.
         ((5.0, 4.0), Timed(4.5), timed_plans.FEW_LAUNCHES + 1, {}),

@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
-from ....support.specs import layers_of
-from ....support.tensor_convs import computed
+from ....support.specs import layers_of, network_of
+from ....support.tensor_convs import close_to_the_reference, right_in_every_way
 from ....support.tensor_products import TRANSPOSED, any_way, chosen, functions, offered, section
 
 
@@ -37,16 +33,9 @@ def test_they_compute_what_the_reference_does(cuda, kind, precision, seed):
     executable.close()
     assert ways
     options = Options(precision, tuning=Tuning("cuda", choices=table | ways))
-    got, names, notices = computed(cuda, draft, found, options)
-    assert not notices
-    assert "tensor_dense" in names
-    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
-    again, _, _ = computed(cuda, draft, found, options)
-    for mine, right, second in zip(got, want, again, strict=True):
-        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
-        limit = 2e-5 if precision == "tf32" else 2.0**-8
-        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
-        np.testing.assert_array_equal(mine, second)
+    # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
+    limit = 2e-5 if precision == "tf32" else 2.0**-8
+    assert "tensor_dense" in close_to_the_reference(cuda, draft, found, options, limit)
 
 
 NET = layers_of(
@@ -56,7 +45,7 @@ SHAPE, COUNT, BATCH = (1, 12, 12), 64, 32
 
 
 def network():
-    found = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    found = network_of(NET, SHAPE)
     scaling = Preprocessing.standardize([0.5], [0.25])
     rule = Sgd(momentum=0.9)
     return found, composed.train_graph(found, BATCH, "train", COUNT, 2, 500, scaling, rule)
@@ -107,8 +96,5 @@ def test_every_way_that_a_search_times_is_right(cuda, sections, name, precision)
     found = offered(executable)
     assert found
     for candidates in found.values():
-        for index in range(candidates.plans()):
-            assert candidates.build(index)
-            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
-            assert candidates.verified(index, 0)
+        right_in_every_way(candidates)
     executable.close()

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.layouts import Geometry, plan_layouts
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
-from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
-from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ....support import composed
+from ....support.specs import layers_of, network_of
 
 SIZES = st.integers(1, 7)
-RULES = Geometry({"layout": "nhwc", "pad": "8"}, "bfloat16")
 
 
 def numbered(shape: tuple[int, ...]) -> np.ndarray:
@@ -94,73 +86,12 @@ def test_layouts_are_the_same_where_the_bytes_are():
     assert not Layout((2, 4), (2, 4), dtype=BFLOAT).same(plain((2, 4)))
 
 
-def test_dense_weights_behind_a_picture_take_its_order():
-    specs = [
-        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 50}),
-        LayerSpec("dense", options={"units": 10}),
-    ]
-    shape = (3, 6, 6)
-    graph = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
-    layouts = plan_layouts({"infer": graph}, RULES)
-    by_name = {tensor.name: layout for tensor, layout in layouts.items()}
-    assert by_name["conv2d_1.weight"].stored == (24, 3, 3, 3)
-    assert by_name["dense_1.weight"].picture == (20, 4, 4)
-    assert by_name["dense_1.weight"].stored == (64, 320)
-    assert by_name["dense_2.weight"].stored == (10, 64)
-
-
-def test_dense_weights_lie_alike_in_training_and_in_evaluation():
-    """Which has no dropout between the picture and its dense layer."""
-    specs = [
-        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
-        LayerSpec("flatten"),
-        LayerSpec("dropout"),
-        LayerSpec("relu"),
-        LayerSpec("scale", options={"factor": 0.5}),
-        LayerSpec("dense", options={"units": 10}),
-    ]
-    shape = (3, 6, 6)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
-    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
-    train = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd())
-    for graph in (train, network.evaluate_graph(4, "data", 8, 2, scaling)):
-        layouts = plan_layouts({graph.name: graph}, RULES)
-        by_name = {tensor.name: layout for tensor, layout in layouts.items()}
-        assert by_name["dense_1.weight"].picture == (20, 4, 4)
-
-
 def test_of_two_layouts_of_a_weight_the_first_is_taken():
-    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10})]
+    specs = layers_of("[flatten, dense: {units: 10}]")
     shapes = ((3, 4, 4), (48, 1, 1))
-    first, second = (
-        Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
-        for shape in shapes
-    )
+    first, second = (network_of(specs, shape).infer_graph(2) for shape in shapes)
     rules = Geometry({"layout": "nhwc", "pad": "8"}, "float32")
     for graphs, picture in (((first, second), shapes[0]), ((second, first), shapes[1])):
         layouts = plan_layouts(dict(zip("ab", graphs, strict=True)), rules)
         by_name = {tensor.name: layout for tensor, layout in layouts.items()}
         assert by_name["dense_1.weight"].picture == picture
-
-
-@pytest.mark.parametrize("fusion", [True, False])
-def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
-    """Else a kernel that writes the gradient of a stored row would write into the next one's."""
-    specs = [
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 84}),
-        LayerSpec("relu"),
-        LayerSpec("dense", options={"units": 10}),
-    ]
-    shape = (1, 5, 4)
-    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
-    scaling = Preprocessing.standardize([0.5], [0.25])
-    graph = composed.train_graph(network, 4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
-    graph = rewritten(graph, CudaBackend.rewrites if fusion else {})
-    layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, "bfloat16"))
-    by_name = {tensor.name: layout for tensor, layout in layouts.items()}
-    assert by_name["dense_1.weight"].stored[0] == 128
-    assert by_name["dense_1.bias"].stored == (128,)
-    assert by_name["dense_2.bias"].stored == (10,)

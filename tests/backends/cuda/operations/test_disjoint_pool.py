@@ -10,12 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.operations.pool import _apart
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import BatchNormInference, Pool2d, Pool2dBackward
@@ -24,6 +22,7 @@ from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases_windows import POOLS
 from ....support.op_draft import Draft
+from ....support.outcomes import outcome
 from ....support.tensor_convs import numbers
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
@@ -83,18 +82,6 @@ class Drawn:
         )
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """Gives the kernels for a geometry, and how many channels a thread has of it."""
-
-    @cache
-    def kernels(drawn):
-        fixed = drawn.defines() | {"BFLOAT": int(drawn.dtype == BFLOAT)}
-        return library("disjoint_pool", tmp_path_factory.mktemp("pool"), fixed), fixed["EACH"]
-
-    return kernels
-
-
 # The shortcut of a residual network, a global average, and anything odd: gaps between windows,
 # pixels beyond the last, one window of any stride, channels in fours but not in eights.
 CASES = {
@@ -116,6 +103,36 @@ CASES = {
     "global_large": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27))),
     "global_large_eights": Drawn(2, 16, 16, (28, 27), Window((28, 27), (28, 27)), BFLOAT),
 }
+PIXEL = {dtype: Drawn(1, 8, 8, (2, 3), Window((1, 1), (1, 1)), dtype) for dtype in (FLOAT, BFLOAT)}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Gives the kernels for a geometry, and how many channels a thread has of it."""
+
+    @cache
+    def kernels(dtype):
+        """One compilation for all geometries, of which each is a namespace."""
+        folder, lines, fixed = tmp_path_factory.mktemp("pool"), [], {}
+        for drawn in (*CASES.values(), *PIXEL.values()):
+            if drawn.dtype == dtype and drawn not in fixed:
+                number, fixed[drawn] = len(fixed), drawn.defines()
+                lines += [f"#define {key} {value}" for key, value in fixed[drawn].items()]
+                lines += [f"namespace geometry_{number} {{", '#include "groups.cuh"']
+                lines += ['#include "disjoint_pool.cu"', "}", f"LAUNCHERS({number})"]
+                lines += [f"#undef {key}" for key in fixed[drawn]]
+        (folder / "geometries.hpp").write_text("\n".join(lines), "utf-8")
+        found = library("disjoint_pool", folder, {"BFLOAT": int(dtype == BFLOAT)})
+        ways = [
+            SimpleNamespace(forward=found[f"forward_{at}"], backward=found[f"backward_{at}"])
+            for at in range(len(fixed))
+        ]
+        return {
+            drawn: (way, defines["EACH"])
+            for way, (drawn, defines) in zip(ways, fixed.items(), strict=True)
+        }
+
+    return lambda drawn: kernels(drawn.dtype)[drawn]
 
 
 @emulated
@@ -167,8 +184,7 @@ def test_small_windows_are_added_up_in_order(compiled, name):
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_a_window_of_one_pixel_is_that_pixel(compiled, dtype):
     """Whatever it holds: then the maximum is the average."""
-    drawn = Drawn(1, 8, 8, (2, 3), Window((1, 1), (1, 1)), dtype)
-    kernels, each = compiled(drawn)
+    kernels, each = compiled(PIXEL[dtype])
     values = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
     x = stored(np.repeat(values, 8), dtype == BFLOAT)
     y = np.ones_like(x)
@@ -257,22 +273,12 @@ def behind_norms(case, kind="avg", law="normal"):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", ["avg", "max"])
 @pytest.mark.parametrize("name", POOLS)
-def test_as_in_the_reference(name, kind, precision):
-    try:
-        backend = CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+def test_as_in_the_reference(cuda, name, kind, precision):
     draft = behind_norms(POOLS[name], kind, "ties")
-    found = []
-    for each, computed in ((backend, precision), (ReferenceBackend(1), "fp64")):
-        options = Options(computed, tune=False)
-        executable = each.compile({"one": draft.graph}, options)
-        for tensor, value in draft.values.items():
-            executable.write(tensor, value)
-        executable.run("one")
-        results = ((key, draft.graph.results[key]) for key in ("y", "dx"))
-        found.append({key: executable.read(tensor) for key, tensor in results})
-        executable.close()
+    wanted, found = [draft.graph.results[key] for key in ("y", "dx")], []
+    for each, computed in ((cuda, precision), (ReferenceBackend(1), "fp64")):
+        executable = each.compile({"one": draft.graph}, Options(computed, tune=False))
+        found.append(outcome(executable, draft.values, wanted))
     for key, want in found[1].items():
         error = 2.0**-8 if precision == "bf16" else 2.0**-21
         np.testing.assert_allclose(found[0][key], want, rtol=error, atol=4 * error, err_msg=key)

@@ -7,29 +7,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.layouts import Geometry
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.operations.pool import indexed
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Pool2d
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.feeding import feed, losses_of
+from ....support.specs import network_of, spec
 
 COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)
-
-
-def spec(kind, **options):
-    return LayerSpec(kind, options=options)
 
 
 def train_graph(filters, stride):
@@ -39,7 +31,7 @@ def train_graph(filters, stride):
         *(spec("max_pool2d", stride=stride), spec("conv2d", filters=5, kernel_size=3)),
         *(spec("flatten"), spec("dense", units=10), spec("softmax")),
     )
-    network = Network(build_layers(specs, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    network = network_of(specs, SHAPE)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     rule = Sgd(momentum=0.9)
     return network, composed.train_graph(network, BATCH, "train", COUNT, 2, 50, scaling, rule)
@@ -71,12 +63,8 @@ def test_pictures_of_more_fours_than_an_index_counts_are_pooled_otherwise(batch,
 @pytest.mark.cuda
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("filters", [1, 3])
-def test_training_follows_the_reference(filters, stride):
-    try:
-        backend = CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+def test_training_follows_the_reference(cuda, filters, stride):
     wanted = losses(ReferenceBackend(1), Options("fp64"), filters, stride)
     for precision, tolerance in (("fp32", 1e-5), ("bf16", 0.05)):
-        got = losses(backend, Options(precision, tune=False), filters, stride)
+        got = losses(cuda, Options(precision, tune=False), filters, stride)
         np.testing.assert_allclose(got, wanted, rtol=tolerance)

@@ -245,22 +245,3 @@ def test_slices_are_united(tmp_path, slices, channels):
     np.testing.assert_allclose([db, dw], [total, square], rtol=1e-6)
     np.testing.assert_allclose(means[:, :channels], [middle, square / rows], rtol=1e-6)
     assert not means[:, channels:].any()
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "eights"),
-    [
-        (450_000, 64, {"normalize", "gradient_sums", "normalize_backward"}),
-        (98_000, 256, {"normalize", "gradient_sums", "normalize_backward"}),
-        (18_000, 256, {"normalize_backward"}),
-        (9_216, 256, set()),
-        (450_000, 20, set()),
-    ],
-)
-def test_eight_channels_a_thread_where_there_are_rows_enough(rows, columns, eights):
-    layout = Layout((rows, columns), (rows, columns), dtype=BFLOAT)
-    names = ("moments", "normalize", "gradient_sums", "normalize_backward")
-    found = {name: _Lines.for_kernel(layout, name).each for name in names}
-    assert found == {name: EIGHT if name in eights else FOUR for name in names}
-    plain = Layout((rows, columns), (rows, columns), dtype=FLOAT)
-    assert {_Lines.for_kernel(plain, name).each for name in names} == {FOUR}

@@ -16,7 +16,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.augmentations import AUGMENTATIONS
 from dnnstack.graph.graph import In, Op, Tensor
 from dnnstack.graph.rewrites import rewritten
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import build_layers
 from dnnstack.layers.losses import LOSSES
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers import RULES
@@ -26,6 +26,7 @@ from dnnstack.training.preprocessing import Preprocessing
 
 from ....support import composed
 from ....support.plugin_files import _forgotten, everything
+from ....support.specs import layers_of
 
 __all__ = ["_forgotten", "everything"]
 pytestmark = pytest.mark.usefixtures("everything")
@@ -40,17 +41,12 @@ LAYOUTS = (
 
 def graphs(loss="log_cosh", rule="sign_sgd", own=True):
     """Training and evaluation, as the backend gets them, with everything of plugins in them."""
-    specs = [
-        LayerSpec("conv2d", options={"filters": 5, "kernel_size": 3}),
-        LayerSpec("swish" if own else "silu"),
-        LayerSpec("conv2d", options={"filters": 6, "kernel_size": 3}),
-        LayerSpec("relu"),
-        LayerSpec("flatten"),
-        LayerSpec("dense", options={"units": 10}),
-        LayerSpec("swish" if own else "silu"),
-        LayerSpec("dense", options={"units": 10}),
-        LayerSpec("softmax"),
-    ]
+    swish = "swish" if own else "silu"
+    specs = layers_of(
+        f"[conv2d: {{filters: 5, kernel_size: 3}}, {swish}, "
+        "conv2d: {filters: 6, kernel_size: 3}, relu, flatten, "
+        f"dense: {{units: 10}}, {swish}, dense: {{units: 10}}, softmax]"
+    )
     chosen = LOSSES[loss]() if own else CrossEntropyLoss()
     network = Network(build_layers(specs, SHAPE), chosen, SHAPE, 10)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
@@ -78,6 +74,8 @@ def test_what_is_bound_is_computed_by_the_reference_and_counted(bound, precision
     assert plan.total - plan.libraries == taken
     names = [call.op.name for call in on_host(executable)]
     assert names.count("SwishOp") == names.count("SwishBackward") == 2
+    reasons = {call.arguments["reason"] for call in on_host(executable)}
+    assert reasons == {"the GPU has no kernel for it"}
     assert {"ChangePixels", "LogCosh", "LogCoshBackward", "SignUpdate"} < set(names)
     own = ("SwishOp", "LogCosh")
     assert [call.op.name for call in on_host(executable, "evaluate")] == ["SwishOp", *own]

@@ -94,20 +94,12 @@ def functions(executable, section="update"):
 
 
 def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypatch):
+    """By memory that all ranks share out once, before the first launch."""
     found = launched(monkeypatch)
     graphs = step(near.size, near.size)
     executable, taken = bound(graphs, "tf32", FURTHEST)
     plan = plan_memory(graphs, "tf32", choices=FURTHEST)
     assert plan.total - plan.libraries == taken
-    names = functions(executable)
-    # The statistics of batch norm go by NCCL.
-    assert [name for name in names if name in WORDS] == ["ncclAllGather", "ranks_end"]
-    assert not {"accumulate", "keep_metrics", "advance"} & {*functions(executable, "train")}
-    (call,) = (c for c in executable.calls("update") if c.function == "ranks_end")
-    assert isinstance(call.op, SgdUpdate)
-    kinds = ("Accumulate", "KeepMetrics", "Advance", "AllGather", "AddMetrics", "SkipParts")
-    along = [f"{kind}(sgd)" for kind in (*kinds, "AllReduce")]
-    assert call.arguments["with"] == ", ".join([*along, "GatherBatch of the next part"])
     assert near.gathered == []
     executable.run("update")
     executable.run("update")
@@ -117,24 +109,8 @@ def test_a_small_sum_and_the_metrics_are_one_launch(bound, step, near, monkeypat
     assert len(near.gathered) == 2
     (first, second) = [each for each in found if each[0] == "ranks_end"]
     assert first == second
-    _, grid, (source, scale, values, fours, split, gap, addresses, rank, area, *tail) = first
-    assert (int(split), int(gap)) == (int(fours), 0)
-    part, kept, _, parts, step_, uncounted, place = tail[:7]
-    sums, gradients = (executable._store.arenas[name] for name in ("sums", "train.gradients"))
-    assert (grid, int(fours)) == ((memory.BLOCKS + 1 + -(-int(fours) // 256),), sums.size // 4)
-    # Every parameter is the sum's, and the next part is gathered only where it follows.
-    every, number, gathers = map(int, tail[-3:])
-    assert (int(place), every, number, gathers) == (0, near.size, 1, 0)
-    summed, rest = (np.asarray(tail[at]).reshape(-1, 2) for at in (7, 13))
-    assert summed[:, 0].any()
-    assert not rest.any()
-    assert (source.data.ptr, values.data.ptr) == (gradients.data.ptr, sums.data.ptr)
-    assert float(scale) == np.float32(1 / near.size)
     opened = [(i + 1) << 41 for i in range(near.size - 1)]
-    assert np.asarray(addresses).tolist() == [opened[0], 5 << 40, *opened[1:]]
-    assert (int(rank), int(area)) == (1, 0)
-    assert (int(parts), int(uncounted)) == (near.size, near.size)
-    assert (part.size, kept.size, step_.size) == (3, 3 * near.size, 1)
+    assert np.asarray(first[2][6]).tolist() == [opened[0], 5 << 40, *opened[1:]]
     assert not any(name == "allReduce" for name, *_ in FakeComm.last.asked)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
-import multiprocessing
-import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +11,10 @@ from dnnstack.backends.collectives import added_in_pairs
 from dnnstack.backends.cuda.libraries import peers
 from dnnstack.backends.cuda.operations.peers import THREADS
 
-from ....support.emulated_build import COMPILER, HERE, SOURCES
+from ....support import emulated_kernels
+from ....support.emulated_build import COMPILER
+from ....support.emulated_kernels import pointer as at
+from ....support.forked_ranks import told
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 CALLS = 5
@@ -27,14 +28,8 @@ def ranks(request):
 
 
 def compiled(ranks, blocks, folder, workers=None):
-    path = folder / "peers.so"
     values = {"RANKS": ranks, "BLOCKS": blocks, "WORKERS": workers or blocks, "BFLOAT": 0}
-    values["SIZE"] = peers.LEAST
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
-    options += [f"-D{name}={value}" for name, value in values.items()]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / "peers.cpp"), "-o", str(path)]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
-    found = ctypes.CDLL(str(path))
+    found = emulated_kernels.library("peers", folder, values | {"SIZE": peers.LEAST})
     found.bytes.restype = ctypes.c_longlong
     return found
 
@@ -61,9 +56,10 @@ def metrics_of(rank, call, parts):
     return np.random.default_rng([rank, call, 9]).standard_normal((parts, 3))
 
 
-def work(library, ranks, rank, memory, count, parts, threads, calls, said):
+def work(library, ranks, given, rank, memory, said):
     """What a rank does: sums of different numbers, with metrics in every other call if any, and in
     two places, between which nothing changes."""
+    count, parts, threads, calls = given
     addresses = (ctypes.c_void_p * ranks)(*memory)
     step, totals = np.zeros(1, np.int64), np.zeros(3)
     for call in range(calls):
@@ -92,27 +88,9 @@ def work(library, ranks, rank, memory, count, parts, threads, calls, said):
         said.put((rank, call, values[meant].tobytes(), totals.tobytes(), int(step[0])))
 
 
-def at(array):
-    return ctypes.c_void_p(array.ctypes.data)
-
-
 def check(library, ranks, count, parts, threads, calls):
-    nbytes = peers.memory_bytes(ranks, peers.LEAST)
-    maps = [mmap.mmap(-1, nbytes) for _ in range(ranks)]
-    memory = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in maps]
-    forked = multiprocessing.get_context("fork")
-    said = forked.Queue()
-    given = (memory, count, parts, threads, calls, said)
-    started = [
-        forked.Process(target=work, args=(library, ranks, rank, *given), daemon=True)
-        for rank in range(ranks)
-    ]
-    for process in started:
-        process.start()
-    told = [said.get(timeout=100) for _ in range(ranks * calls)]
-    for process in started:
-        process.join(60)
-        assert process.exitcode == 0
+    nbytes, given = peers.memory_bytes(ranks, peers.LEAST), (count, parts, threads, calls)
+    every = told(ranks, nbytes, calls, partial(work, library, ranks, given))
     totals, steps = np.zeros(3), 0
     for call in range(calls):
         some = count if call != 2 else 64
@@ -123,7 +101,7 @@ def check(library, ranks, count, parts, threads, calls):
             for rank in range(ranks):
                 for row in metrics_of(rank, call, parts):
                     totals = totals + row
-        found = [one for one in told if one[1] == call]
+        found = [one for one in every if one[1] == call]
         assert len(found) == ranks
         for rank, _, values, sums, step in found:
             assert values == wanted.tobytes(), (rank, call)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
-import multiprocessing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from dnnstack.backends.cuda.binding.store import TILE
 
 from ....support.emulated_build import COMPILER
 from ....support.emulated_kernels import library, loaded, stored
+from ....support.forked_ranks import told
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 POINTERS = (
@@ -131,21 +131,7 @@ def work(built, ranks, bf16, rank, memory, said):
 @pytest.mark.timeout(120)
 def test_ranks_sum_follow_and_gather(kernel):
     built, ranks, bf16 = kernel
-    nbytes = built.bytes()
-    maps = [mmap.mmap(-1, nbytes) for _ in range(ranks)]
-    memory = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in maps]
-    forked = multiprocessing.get_context("fork")
-    said = forked.Queue()
-    started = [
-        forked.Process(target=work, args=(built, ranks, bf16, rank, memory, said), daemon=True)
-        for rank in range(ranks)
-    ]
-    for process in started:
-        process.start()
-    told = [said.get(timeout=100) for _ in range(ranks * (CALLS + 1))]
-    for process in started:
-        process.join(60)
-        assert process.exitcode == 0
+    every = told(ranks, built.bytes(), CALLS + 1, partial(work, built, ranks, bf16))
     now, before = masks()
     rules = np.repeat(sum(tables()), TILE, axis=0)
     images, labels, order = pictures()
@@ -164,7 +150,7 @@ def test_ranks_sum_follow_and_gather(kernel):
         p = (p - rate * np.where(moves, gradient + MOMENTUM * v, 0)).astype(np.float32)
         for rank in range(ranks):
             totals = totals + drawn(rank, call, 2).standard_normal(3)
-        found = [one for one in told if one[1] == call]
+        found = [one for one in every if one[1] == call]
         assert len(found) == ranks
         first = found[0][2:6]
         for rank, _, own_p, own_v, own_g, copy, seen, target, sums in found:
@@ -189,5 +175,5 @@ def test_ranks_sum_follow_and_gather(kernel):
             np.testing.assert_array_equal(target, np.where(chosen < 0, -1, labels[chosen]))
         # The next call goes on from the bits that the ranks have.
         p, v = first[0], first[1]
-    ends = {one[0]: one[2:] for one in told if one[1] == CALLS}
+    ends = {one[0]: one[2:] for one in every if one[1] == CALLS}
     assert ends == {rank: (CALLS, rank + CALLS * ranks) for rank in range(ranks)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,9 @@ from dnnstack.backends.cuda.binding.store import TILE
 from dnnstack.backends.cuda.libraries.layout import _to_bfloat
 from dnnstack.graph.graph import Tensor
 
-from ....support.emulated_build import COMPILER, HERE, SOURCES
+from ....support import emulated_kernels
+from ....support.emulated_build import COMPILER
+from ....support.emulated_kernels import pointer
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 RATE, STEPS = np.float32(0.3), 5
@@ -28,15 +29,7 @@ FROZEN = (4, len(PARAMETERS) - 2)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sgd") / "sgd.so"
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-DBFLOAT=0"]
-    source = [f"-I{SOURCES / 'sources'}", str(HERE / "sgd.cpp"), "-o", str(path)]
-    subprocess.run([str(COMPILER), *options, *source], check=True)
-    return ctypes.CDLL(str(path))
-
-
-def pointer(array):
-    return None if array is None else ctypes.c_void_p(array.ctypes.data)
+    return emulated_kernels.library("sgd", tmp_path_factory.mktemp("sgd"), {"BFLOAT": 0})
 
 
 class Arenas:

@@ -15,20 +15,17 @@ from dnnstack.graph.augmentations import (
     Recolour,
     Rotate,
 )
-from dnnstack.layers.build import build_layers
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.groups import Group, stretches
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.rules import Rule
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.passes.average import evaluated
-from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.sections import Composition, kept
 
 from ....support import composed
-from ....support.specs import layers_of
+from ....support.specs import layers_of, network_of
 
 pytestmark = pytest.mark.cuda
 
@@ -60,7 +57,7 @@ RULES = {
 def trained(backend, rule, precision, residency="device", augment=()):
     """Losses, what was learned, the state, an evaluation's sums, and the executable."""
     shape = (3, 12, 12)
-    network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
+    network = network_of(NET, shape)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = Composition(rule) if isinstance(rule, Rule) else rule
     per_epoch = COUNT // BATCH

@@ -36,6 +36,8 @@ def emulated(bound, library, fake_cuda, monkeypatch):
             return Function(found) if name == "patch_sums" else found
 
     class Function:
+        ptr = 0
+
         def __init__(self, plain):
             self.check = plain.check
 

@@ -47,7 +47,7 @@ CHOICES = {"layout": "nhwc", "pad": "8", "streams": "2"}
 ARCHITECTURES = ("sm_90", "sm_80")
 EVERYTHING = os.environ.get("DNNSTACK_KERNELS") == "all"
 # Bytes that a kernel may keep in memory for want of registers.
-MOST_SPILLED = 64
+MOST_SPILLED, ANY = 64, float("inf")
 
 
 def installed():
@@ -57,6 +57,8 @@ def installed():
 def libraries():
     """The NVRTC of a test: by its name one of those installed; DNNSTACK_KERNELS=all: all."""
     found = installed()
+    if not found:
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     if len(found) < 2 or EVERYTHING:
         return found
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
@@ -87,14 +89,17 @@ def compile_source(library, code, options):
     return log.value.decode()
 
 
-def keeps_to_registers(code, options):
-    """By every NVRTC there is; gives the logs."""
-    logs = []
+def logs(code, numbers, architecture, most=MOST_SPILLED):
+    """What every NVRTC that there is says of code with these numbers, which must compile, and keep
+    all but ``most`` bytes in registers."""
+    options = [f"-D{name}={value}" for name, value in numbers.items()]
+    options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+    found = []
     for library in libraries():
-        logs.append(compile_source(library, code, options))
-        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", logs[-1])]
-        assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{logs[-1]}"
-    return logs
+        found.append(compile_source(library, code, options))
+        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", found[-1])]
+        assert max(spilled, default=0) <= most, f"{library.name} {options}\n{found[-1]}"
+    return found
 
 
 def test_continuous_integration_has_both_versions():
@@ -109,8 +114,6 @@ def test_continuous_integration_has_both_versions():
 def test_kernels_compile_and_keep_to_their_registers(
     bound, sections, monkeypatch, precision, architecture
 ):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     made, submit = {}, FakeToolchain.submit
     weights = "train/dense_1/filter/gemm"
 
@@ -159,26 +162,19 @@ def test_kernels_compile_and_keep_to_their_registers(
 )
 @pytest.mark.parametrize("bfloat", [0, 1])
 def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    code = kernels.source_of(file)
-    options = ("-std=c++17", f"-DBFLOAT={bfloat}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
+    numbers = {"BFLOAT": bfloat}
     if kind is not None:
-        options += (f"-DKIND={ACTIVATIONS.index(kind)}", f"-DEACH={8 if bfloat else 4}")
-    keeps_to_registers(code, options)
+        numbers |= {"KIND": ACTIVATIONS.index(kind), "EACH": 8 if bfloat else 4}
+    logs(kernels.source_of(file), numbers, "sm_90")
 
 
 @pytest.mark.parametrize(("bfloat", "each"), [(0, 4), (1, 4), (1, 8)])
 @pytest.mark.parametrize("kind", [None, "relu", "tanh"])
 def test_batch_norm_at_the_end_of_a_residual_block(kind, bfloat, each, architecture):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     fixed = {"BFLOAT": bfloat, "EACH": each, "TERMS": 2, "WRITES": 1, "KEEPS_NAN": 1, "ADDS": 1}
     if kind is not None:
         fixed["KIND"] = ACTIVATIONS.index(kind)
-    options = [f"-D{name}={value}" for name, value in fixed.items()]
-    options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
-    keeps_to_registers(kernels.source_of("norm.cu"), options)
+    logs(kernels.source_of("norm.cu"), fixed, architecture)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
@@ -187,20 +183,14 @@ def test_batch_norm_at_the_end_of_a_residual_block(kind, bfloat, each, architect
     [(1, 2, 32), (2, 2, 15), (3, 4, 32), (4, 4, 8), (7, 7, 7), (8, 8, 8), (56, 1, 56)],
 )
 def test_pooling_where_windows_lie_apart(kernel, stride, size, dtype, architecture):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     window = Window((kernel, kernel), (stride, stride))
     shapes = [(8, 24, size, size), (8, 24, *window.output(size, size))]
     x, y = (Tensor("x", shape, FLOAT, "activation") for shape in shapes)
     layouts = (Layout(shape, shape, True, dtype=dtype) for shape in shapes)
     binder = SimpleNamespace(arithmetic=SimpleNamespace(fusion=True))
     fixed = _apart(binder, Pool2d(x=x, y=y, window=window, kind="avg"), *layouts)
-    options = [f"-D{name}={value}" for name, value in (*fixed, ("BFLOAT", int(dtype == BFLOAT)))]
-    options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
-    for library in libraries():
-        log = compile_source(library, kernels.source_of("disjoint_pool.cu"), options)
-        spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
-        assert max(spilled, default=0) == 0, f"{library.name} {options}\n{log}"
+    numbers = {**dict(fixed), "BFLOAT": int(dtype == BFLOAT)}
+    logs(kernels.source_of("disjoint_pool.cu"), numbers, architecture, 0)
 
 
 @pytest.mark.parametrize(
@@ -219,34 +209,23 @@ def test_pooling_where_windows_lie_apart(kernel, stride, size, dtype, architectu
 )
 @pytest.mark.parametrize("ranks", [2, 3, peers.MOST_RANKS])
 def test_sums_over_ranks(ranks, file, more):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    code = kernels.source_of(file)
     numbers = {"RANKS": ranks, "BLOCKS": peers.BLOCKS, "SIZE": peers.MOST, **more}
-    options = ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
-    options += [f"-D{name}={value}" for name, value in numbers.items()]
-    keeps_to_registers(code, options)
+    logs(kernels.source_of(file), numbers, "sm_90")
 
 
 @pytest.mark.parametrize("name", [*VARIANTS, *FORMULAS])
 def test_formulas(name):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     file, formula = "elementwise_update.cu", FORMULAS.get(name)
     if formula is None:
         file, formula = "row_loss.cu", VARIANTS[name].formula
-    states = len(getattr(formula, "families", ()))
-    options = ("-std=c++17", "-DBFLOAT=0", f"-DSTATES={states}", "--gpu-architecture=sm_90")
-    for library in libraries():
-        compile_source(library, kernels.source_of(file, formula), options)
+    numbers = {"BFLOAT": 0, "STATES": len(getattr(formula, "families", ()))}
+    logs(kernels.source_of(file, formula), numbers, "sm_90", ANY)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("filters", "kernel"), [(24, (2, 2)), (64, (3, 3)), (128, (4, 4))])
 def test_direct_convolutions(filters, kernel, dtype, architecture):
     """Every shape of the loops."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     window = Window(kernel)
     shape = (64, filters, *window.output(32, 32))
     shapes = {"x": (64, 3, 32, 32), "w": (filters, 3, *kernel), "y": shape}
@@ -257,14 +236,8 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
     for numbers in direct_conv.shapes_of(op, y):
         tensor = "OCTETS" in numbers
         code = kernels.source_of(direct_conv.TENSOR_FILE if tensor else direct_conv.FILE)
-        options = [f"-D{name}={value}" for name, value in (fixed | numbers).items()]
-        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
-        for library in libraries():
-            log = compile_source(library, code, options)
-            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
-            # NVRTC 12 keeps more of what adds up the slices of 64 filters there than 13 does.
-            most = 2 * MOST_SPILLED
-            assert max(spilled, default=0) <= most, f"{library.name} {options}\n{log}"
+        # NVRTC 12 keeps more of what adds up the slices of 64 filters there than 13 does.
+        logs(code, fixed | numbers, architecture, 2 * MOST_SPILLED)
 
 
 @pytest.mark.parametrize("kind", ["forward", "data", "filter"])
@@ -272,8 +245,6 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
 @pytest.mark.parametrize("seed", range(4))
 def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     """Of any geometry and tiling; those of a common one keep to their registers."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     drawn = draw(seed, kind, pooled)
     file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
     numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
@@ -283,45 +254,32 @@ def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     numbers["SUMS"] = int(kind == "forward" and not pooled and seed % 2 == 0)
     if kind == "filter" and not pooled:
         numbers["SLOPE"] = seed - 1
-    options = [f"-D{name}={value}" for name, value in numbers.items()]
-    options += ["-std=c++17", f"--gpu-architecture={architecture}"]
-    for library in libraries():
-        compile_source(library, kernels.source_of(file), options)
+    logs(kernels.source_of(file), numbers, architecture, ANY)
 
 
 @pytest.mark.parametrize("kind", ["forward", "data", "filter", "both"])
 @pytest.mark.parametrize("seed", range(8))
 def test_products_on_tensor_cores(seed, kind, architecture):
     """Of any sizes and tiling, with any activation."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     drawn = draw_product(seed, kind, 600, 900)
-    numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
-    options = [f"-D{name}={value}" for name, value in numbers.items()]
-    options += [f"-DACTIVATION={seed - 1}", "-std=c++17", f"--gpu-architecture={architecture}"]
-    options.append("--ptxas-options=-v")
-    keeps_to_registers(kernels.source_of("tensor_dense.cu"), options)
+    numbers = {"BFLOAT": int(drawn.bf16), "ACTIVATION": seed - 1}
+    numbers |= drawn.geometry.numbers() | drawn.tiling.numbers
+    logs(kernels.source_of("tensor_dense.cu"), numbers, architecture)
 
 
 @pytest.mark.parametrize("which", [*range(6), "LeNet", "MLP"])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_updates_of_dense_weights(which, dtype, architecture):
     """Of any sizes and tiling, and the promising ones of common layers."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     found = [draw_update(which, dtype=dtype)] if isinstance(which, int) else promising(which, dtype)
     for drawn in found:
-        options = [f"-D{name}={value}" for name, value in drawn.numbers().items()]
-        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
-        keeps_to_registers(kernels.source_of("dense_update.cu"), options)
+        logs(kernels.source_of("dense_update.cu"), drawn.numbers(), architecture)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize("kind", ["data", "filter"])
 def test_gradients_of_stride_2_on_tensor_cores(kind, dtype, architecture):
     """The promising tilings of ResNet's keep to their registers."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     x, y = (16, 32, 32), (32, 32, 32)
     ends = (y, x) if kind == "data" else (x, y)
     geometry = Geometry(*ends, Window((3, 3), padding=(1,) * 4), kind == "data", dtype)
@@ -331,9 +289,7 @@ def test_gradients_of_stride_2_on_tensor_cores(kind, dtype, architecture):
     if kind == "filter":
         file, find = "tensor_filter.cu", filter_tilings
     for tiling in find(geometry, 128, 4, H200):
-        options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
-        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
-        keeps_to_registers(kernels.source_of(file), options)
+        logs(kernels.source_of(file), fixed | tiling.numbers, architecture)
 
 
 def with_max_pool(kind, stored):
@@ -345,8 +301,6 @@ def with_max_pool(kind, stored):
     ("kind", "pooled"), [("sums", False), *product(("forward", "data", "filter"), (False, True))]
 )
 def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     x, y = (24, 12, 12), (56, 8, 8)
     ends = (y, x) if kind == "data" else (x, y)
     geometry = Geometry(*ends, Window((5, 5)), kind == "data", dtype)
@@ -361,9 +315,7 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     assert len(found) >= 8
     for tiling in found[: 8 : 1 if EVERYTHING else 2]:
         numbers = fixed | tiling.numbers | {"BFLOAT": int(dtype == BFLOAT)}
-        options = [f"-D{name}={value}" for name, value in numbers.items()]
-        options += ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
-        keeps_to_registers(kernels.source_of(file), options)
+        logs(kernels.source_of(file), numbers, "sm_90")
 
 
 def by_warpgroups(kind):
@@ -377,8 +329,6 @@ def by_warpgroups(kind):
 )
 def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
     """And none waits for another where it need not, of which ptxas would tell."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     x, y, size, padding = sizes
     window = Window((size, size), padding=(padding,) * 4)
     geometry = Geometry(*((y, x) if kind == "data" else (x, y)), window, kind == "data", BFLOAT)
@@ -389,9 +339,8 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
     found = find(geometry, 512, 2, H200)
     assert len(found) == 2
     for tiling in found:
-        options = [f"-D{name}={value}" for name, value in (fixed | tiling.numbers).items()]
-        options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
-        for log in keeps_to_registers(kernels.source_of(by_warpgroups(kind)), options):
+        numbers = fixed | tiling.numbers
+        for log in logs(kernels.source_of(by_warpgroups(kind)), numbers, "sm_90a"):
             assert "GMMA" not in log.upper(), log
 
 
@@ -400,15 +349,10 @@ def test_products_of_warpgroups_keep_to_their_registers(sizes, kind, pooled):
 @pytest.mark.parametrize("seed", range(2))
 def test_products_of_warpgroups(seed, kind, pooled):
     """Of any geometry."""
-    if not libraries():
-        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     drawn = draw(seed, kind, pooled, warpgroups=True)
     numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": 1}
     numbers |= {"DATA": int(kind == "data"), "ACTIVATION": seed - 1, "BIAS": seed % 2}
     channels = drawn.geometry.x[0] if kind == "data" else drawn.geometry.y[0]
     numbers |= with_max_pool(kind, channels - seed) if pooled else ALONE
-    options = [f"-D{name}={value}" for name, value in numbers.items()]
-    options += ["-std=c++17", "--gpu-architecture=sm_90a", "--ptxas-options=-v"]
-    for library in libraries():
-        log = compile_source(library, kernels.source_of(by_warpgroups(kind)), options)
+    for log in logs(kernels.source_of(by_warpgroups(kind)), numbers, "sm_90a", ANY):
         assert "GMMA" not in log.upper(), log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from dnnstack.backends.tuning_cache import Kept
+from dnnstack.backends.tuning_cache import CachedTuning
 from dnnstack.training import pace
 from dnnstack.training.records.formats.run_log import LOG
 from dnnstack.training.records.formats.store import checkpoint_steps, tensors_path
@@ -64,7 +64,7 @@ def test_the_best_of_before_is_not_forgotten(tiny, reference):
 
 def test_how_steps_are_cut_into_chunks_changes_no_bit(tiny, backend, monkeypatch):
     # Other programs may disturb the first search, and another one may find other choices.
-    monkeypatch.setattr(Kept, "wants_another_search", lambda *_: False)
+    monkeypatch.setattr(CachedTuning, "wants_another_search", lambda *_: False)
     config = tiny(*RULES["momentum"])
     single = go(config, backend)
     monkeypatch.setattr(pace, "CHUNK_SECONDS", 100.0)
