@@ -194,8 +194,8 @@ class Binder(LaunchList):
         return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
 
     def chosen(self, name: str) -> Choice | None:
-        """What is chosen under a name, if anything. Raises ChoiceError if it is no choice."""
-        return parsed(name, self.choices[name]) if name in self.choices else None
+        """What is chosen under a name, "" being nothing. Raises ChoiceError if it is no choice."""
+        return parsed(name, text) if (text := self.choices.get(name)) else None
 
     def offer(self, name: str, kind: type[Choice], make: Callable[[], Candidates]) -> None:
         """Let a search also try candidates whose choices are of this kind."""
