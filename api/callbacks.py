@@ -21,9 +21,9 @@ class Callback:
     """Methods that a training calls, in the thread that trains; each does nothing by itself.
 
     ``logs`` has the names of Keras: step, epoch (1.5: halfway in the second), learning_rate, and
-    loss and accuracy, or val_loss and val_accuracy and whether they are the best so far. Set
-    ``stop_training`` to end the training after the current step; it saves. What a method raises
-    ends the training too, without saving, and is raised again.
+    loss and accuracy (r2 of numbers), or val_loss and val_accuracy and whether they are the best so
+    far. Set ``stop_training`` to end the training after the current step; it saves. What a method
+    raises ends the training too, without saving, and is raised again.
     """
 
     stop_training: bool = False
@@ -114,7 +114,7 @@ class Told(Listener):
             "step": progress.step,
             "epoch": progress.epoch,
             "loss": progress.metrics.loss,
-            "accuracy": progress.metrics.accuracy,
+            progress.metrics.measure: progress.metrics.accuracy,
             "learning_rate": progress.learning_rate,
         }
         for each in self._callbacks:
@@ -128,7 +128,7 @@ class Told(Listener):
             "step": step,
             "epoch": epoch,
             "val_loss": metrics.loss,
-            "val_accuracy": metrics.accuracy,
+            f"val_{metrics.measure}": metrics.accuracy,
             "best": best,
         }
         for each in self._callbacks:

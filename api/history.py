@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .reports.plots import read_metrics
+from .reports.plots import measure_of, read_metrics
 from .reports.training_text import one_epoch
 from .training.listener import EndState, Summary
 from .training.records.formats.run_log import CSV
-from .training.records.formats.state import Best
+from .training.records.formats.state import Best, shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -18,7 +18,8 @@ class History:
 
     ``history`` has the names of Keras: the columns epoch, loss, accuracy and learning_rate have one
     entry for each line of the training's log, val_epoch, val_loss and val_accuracy one for each
-    validation; of a resumed run, from its beginning. ``state`` is "finished" or "interrupted".
+    validation; of a resumed run, from its beginning. Of numbers, r2 and val_r2 stand in the place
+    of the accuracies. ``state`` is "finished" or "interrupted".
     ``checkpoint`` is the last one; ``best`` the best validation, None without one. ``goal``:
     whether the config's goal was reached; None if it has none.
     """
@@ -34,7 +35,9 @@ class History:
     seconds: float
 
     def __repr__(self) -> str:
-        best = f", best {self.best.accuracy:.2%} on validation" if self.best is not None else ""
+        best = ""
+        if self.best is not None:
+            best = f", best {shown(self.best.measure, self.best.accuracy)} on validation"
         return (
             f"<History of {str(self.run)!r}: {self.state} at step {self.step} (epoch "
             f"{one_epoch(self.epoch)}){best}, {self.seconds:.1f} s>"
@@ -45,8 +48,9 @@ class History:
         """The history of a training that ended in this way. Raises OSError, ValueError."""
         points = read_metrics(done.run / CSV)
         train, validation = points["train"], points["validation"]
-        columns = {key: train[key] for key in ("epoch", "loss", "accuracy", "learning_rate")}
-        held = {f"val_{key}": validation[key] for key in ("epoch", "loss", "accuracy")}
+        measure = measure_of(points)
+        columns = {key: train[key] for key in ("epoch", "loss", measure, "learning_rate")}
+        held = {f"val_{key}": validation[key] for key in ("epoch", "loss", measure)}
         return cls(
             history={**columns, **held},
             run=done.run,

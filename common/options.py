@@ -153,13 +153,14 @@ Border = Annotated[int | tuple[int, int], sides(0, some=True)]
 # ---------------------------------------------------------------- options that need each other
 
 
-def some_of(other: str, own: str) -> Check:
-    """At least one of the two is given."""
+def some_of(*names: str) -> Check:
+    """At least one of them is given; the last is the option's own."""
+    before = names[:-1]
 
     def test(value: Any, others: Mapping[str, Any]) -> None:
         # An invalid option is not among the others; it has an error of its own.
-        if value is None and other in others and others[other] is None:
-            raise OptionError(f"required: {other} or {own}", missing=True)
+        if value is None and all(others.get(name, ...) is None for name in before):
+            raise OptionError(f"required: {' or '.join(names)}", missing=True)
 
     return Check(test)
 

@@ -311,7 +311,7 @@ def _unknown_key(spot: _Spot) -> str:
     owner = f"'{spot.kind}'" if spot.kind else "it"
     takes = f"expected {listed(known)}" if known else f"{owner} takes no options"
     if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind and known:
-        takes = f"the {model.kind} '{spot.kind}' takes {', '.join(known)}"
+        takes = f"the {model.noun} '{spot.kind}' takes {', '.join(known)}"
         chosen = spot.parent.child("type") if spot.parent is not None else None
         if chosen is not None and chosen.place.rank and not spot.node.place.rank:
             # The file has a key of the kind that was there before.

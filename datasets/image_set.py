@@ -1,11 +1,11 @@
-"""The common interface of data sets: pictures with labels, and their description."""
+"""The common interface of data sets: samples with targets, and their description."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from ..common.records import dataclass
+from ..common.targets import Kind, check_targets
 from .download import Downloads
 from .identity import Identity, identify
 from .integer_pixels import Depth
@@ -22,10 +23,11 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Pictures and labels of one split.
+    """Samples and targets of one split.
 
-    images: (M, C, H, W) uint8, read-only, perhaps memory-mapped; labels: (M,) int32, read-only;
-    ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``. sources: where
+    images: (M, C, H, W) uint8 or float32, read-only, perhaps memory-mapped; labels: (M,) int32 or
+    (M, K) float32, read-only, by their ``kind``, see ``common.targets``; ``classes`` names the K
+    classes, numbers or questions. ``name`` is dataset and split, ``mnist/test``. sources: where
     each sample comes from, such as the path of its file, if there is more to say than its number.
     names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
     and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
@@ -34,8 +36,8 @@ class ImageSet:
     """
 
     name: str
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int32]
+    images: NDArray[Any]
+    labels: NDArray[Any]
     classes: tuple[str, ...]
     sources: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ class ImageSet:
     key: str = ""
     doubts: tuple[str, ...] = ()
     bits: Depth | None = None
+    kind: Kind = "class"
 
     def __post_init__(self) -> None:
         for each in ("sources", "names", "contents"):
@@ -53,18 +56,21 @@ class ImageSet:
                 )
         if len(set(self.names)) < len(self.names):
             raise DatasetError(f"{self.name}: two samples have the same name")
-        wrong = self.labels[(self.labels < 0) | (self.labels >= len(self.classes))]
-        if len(wrong):
-            raise DatasetError(
-                f"{self.name}: a sample has the label {wrong[0]}, but there are "
-                f"{len(self.classes)} classes, counted from 0"
-            )
+        check_targets(self.name, self.kind, self.labels, len(self.classes))
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def counts(self, rows: NDArray[np.int32]) -> list[float]:
+        """How many of the samples at ``rows`` each class has, how many yes or which share of them;
+        not for numbers."""
+        labels = self.labels[rows]
+        if self.kind == "class":
+            return list(map(int, np.bincount(labels, minlength=len(self.classes))))
+        return list(map(float, labels.sum(0, dtype=np.float64)))
+
     def taken(
-        self, rows: NDArray[np.int32], labels: NDArray[np.int32], classes: tuple[str, ...]
+        self, rows: NDArray[np.int32], labels: NDArray[Any], classes: tuple[str, ...]
     ) -> ImageSet:
         """The samples at ``rows``, in that order, with these labels of other ``classes``."""
         whole = np.array_equal(rows, np.arange(len(self)))
@@ -82,7 +88,11 @@ class ImageSet:
         key = self.key
         if not key and not self.contents:
             key = sha256_bytes(np.ascontiguousarray(self.images).data.cast("B"))
-        return identify(self.classes, self.labels, self.names, self.contents, key)
+        labels = self.labels
+        if self.kind != "class":
+            key += sha256_bytes(np.ascontiguousarray(labels, "<f4").tobytes())
+            labels = np.zeros(len(self), np.int32)
+        return identify(self.classes, labels, self.names, self.contents, key)
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,9 @@ class DatasetInfo:
     """What is known before any data is read. shape: (C, H, W); an unknown count is None.
 
     A byte of channel c stands for the value ``byte * scale[c] + shift[c]``; without them it is a
-    pixel, which stands for pixel / 255. ``left_out``: folders that are no class, as they contain
-    only hidden files.
+    pixel, which stands for pixel / 255. ``floats``: samples are float32 and stand for themselves.
+    ``kind``: of the targets, whose names ``classes`` are. ``left_out``: folders that are no class,
+    as they contain only hidden files.
     """
 
     name: str
@@ -102,6 +113,8 @@ class DatasetInfo:
     scale: tuple[float, ...] | None = None
     shift: tuple[float, ...] | None = None
     left_out: tuple[str, ...] = ()
+    floats: bool = False
+    kind: Kind = "class"
 
 
 FileState = Literal["verified", "other", "damaged", "missing"]

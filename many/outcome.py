@@ -13,9 +13,10 @@ from ..training.records.formats.run_log import LOG, Line, log_lines
 class Outcome:
     """The end of a run, as far as it has come.
 
-    ``accuracy``, ``loss``, ``correct``, ``count``: of the last validation, ``best_accuracy``: of
-    the best one; None without one. ``goal``: whether the config's goal was reached; None without
-    one. ``seconds``: of training over all processes, without validation.
+    R2 stands in the place of accuracies where targets are numbers. ``accuracy``, ``loss``,
+    ``correct``, ``count``: of the last validation, ``best_accuracy``: of the best one; None without
+    one. ``goal``: whether the config's goal was reached; None without one. ``seconds``: of training
+    over all processes, without validation.
     """
 
     finished: bool = False
@@ -53,19 +54,19 @@ def outcome(run: Path) -> Outcome:
             spent = spent if line.seconds is None else line.seconds
         elif line.event == "validation":
             last, best = line, line if line.best else best
-            if line.accuracy is not None and line.loss is not None:
-                validations[step] = (step, line.accuracy, line.loss)
+            if line.measured is not None and line.loss is not None:
+                validations[step] = (step, line.measured, line.loss)
         elif line.event == "end":
             ended = line
             spent = spent if line.training_seconds is None else line.training_seconds
     return Outcome(
         finished=ended is not None and ended.state == "finished",
         step=step,
-        accuracy=last.accuracy,
+        accuracy=last.measured,
         loss=last.loss,
         correct=last.correct,
         count=last.count,
-        best_accuracy=best.accuracy,
+        best_accuracy=best.measured,
         goal=None if ended is None else ended.goal,
         seconds=seconds + spent,
         epochs=epochs,

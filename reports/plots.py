@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CURVES = "curves.png"
 _LONGEST_REASON = 200
-_COLUMNS = ("step", "epoch", "loss", "accuracy", "learning_rate")
+_MEASURES = ("accuracy", "r2")
 _TRAIN, _VALIDATION, _RATE = (style.named(c) for c in (style.BLUE, style.RED, style.GREEN))
 _INK, _LINE = style.named(style.INK), style.named(style.LINE)
 # matplotlib draws one figure at a time: its settings are those of the process.
@@ -72,16 +72,24 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
 
 def read_metrics(path: Path) -> Splits:
     """The columns of ``metrics.csv`` by split; raises OSError, KeyError or ValueError."""
-    points: Splits = {
-        "train": {key: [] for key in _COLUMNS},
-        "validation": {key: [] for key in _COLUMNS},
-    }
     with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
+        rows = csv.DictReader(file)
+        measure = _MEASURES["r2" in (rows.fieldnames or ())]
+        columns = ("step", "epoch", "loss", measure, "learning_rate")
+        points: Splits = {
+            "train": {key: [] for key in columns},
+            "validation": {key: [] for key in columns},
+        }
+        for row in rows:
             split = points["train" if row["split"] == "train" else "validation"]
-            for key in _COLUMNS:
+            for key in columns:
                 split[key].append(float(row[key]))
     return points
+
+
+def measure_of(points: Splits) -> str:
+    """What is drawn beside the loss: accuracy, or R2 of numbers."""
+    return _MEASURES["r2" in points["train"]]
 
 
 def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] = ()) -> Figure:
@@ -95,13 +103,15 @@ def figure_of(points: Splits, title: str, rates: Sequence[tuple[float, float]] =
     figure = Figure(figsize=(8.0, 9.0), dpi=110, layout="constrained")
     loss, accuracy, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
     train, validation = _even(points["train"]), points["validation"]
-    for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
+    measure = measure_of(points)
+    for axes, key in ((loss, "loss"), (accuracy, measure)):
         _line(axes, train, key, _TRAIN, "training")
         _line(axes, validation, key, _VALIDATION, "validation")
-        axes.set_ylabel(key)
+        axes.set_ylabel(key.replace("r2", "R2"))
     _spread(loss, [*train["loss"], *validation["loss"]])
-    accuracy.yaxis.set_major_formatter(percent)
-    _mark_best(accuracy, validation)
+    if measure == "accuracy":
+        accuracy.yaxis.set_major_formatter(percent)
+    _mark_best(accuracy, validation, measure)
     for axes in (loss, accuracy):
         legend_above(axes, 3)
     rates = rates or [(epoch, value) for _, epoch, value in _logged_rates(points)]
@@ -175,7 +185,7 @@ def _even(points: Points) -> Points:
     merged = {key: values[:-1] for key, values in points.items()}
     for key in ("step", "epoch", "learning_rate"):
         merged[key][-1] = points[key][-1]
-    for key in ("loss", "accuracy"):
+    for key in points.keys() & {"loss", *_MEASURES}:
         *_, a, b = points[key]
         merged[key][-1] = (count * a + rest * b) / (count + rest)
     return merged
@@ -191,16 +201,17 @@ def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None
         )  # fmt: skip
 
 
-def _mark_best(axes: Axes, points: Points) -> None:
+def _mark_best(axes: Axes, points: Points, measure: str) -> None:
     """A ring around the first of the highest accuracies, and its value in the legend."""
-    known = [(value, -index) for index, value in enumerate(points["accuracy"]) if value >= 0]
+    finite = math.isfinite
+    known = [(value, -index) for index, value in enumerate(points[measure]) if finite(value)]
     if not known:
         return
     best, index = max(known)
     epoch = points["epoch"][-index]
     axes.plot(
         [epoch], [best], "o", color=_INK, markersize=9, markerfacecolor="none",
-        label=f"best {best:.2%}",
+        label=f"best {best:.2%}" if measure == "accuracy" else f"best {best:.4f}",
     )  # fmt: skip
 
 

@@ -136,7 +136,7 @@ def _report(path: Path) -> RunReport:
         early=not locked and ended is not None and ended.early,
         step=step,
         total_steps=total,
-        best_accuracy=best.accuracy if best else None,
+        best_accuracy=best.measured if best else None,
         best_step=best.step if best else None,
         seconds=seconds + spent,
         started=started,

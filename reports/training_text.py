@@ -6,7 +6,7 @@ from math import floor, log10
 
 from ..common.printable import paragraph, printable
 from ..training.listener import Progress, Started, Summary
-from ..training.records.formats.state import Metrics
+from ..training.records.formats.state import Metrics, shown
 from ..training.weights.start import Start
 
 
@@ -36,7 +36,8 @@ def beginning(started: Started) -> list[str]:
         lines.append(f"resumed     at step {state.step} (epoch {epoch}), from {source}")
         if (best := state.best) is not None:
             lines.append(
-                f"best        {best.accuracy:.2%} on validation so far, at step {best.step}"
+                f"best        {shown(best.measure, best.accuracy)} on validation so far, at step "
+                f"{best.step}"
             )
         if state.rate_factor != 1.0:
             lines.append(
@@ -80,7 +81,8 @@ def summary(done: Summary) -> str:
     if done.validation is not None:
         lines.append(f"validation  {_metrics(done.validation, ', ')}")
     if done.best is not None and done.best.step != done.step:
-        lines.append(f"best        accuracy {done.best.accuracy:.2%} at step {done.best.step}")
+        best = shown(done.best.measure, done.best.accuracy)
+        lines.append(f"best        {best} at step {done.best.step}")
     if done.checkpoint is not None:
         lines.append(f"saved       {done.checkpoint}")
     return paragraph(lines)
@@ -98,7 +100,11 @@ def _figures(progress: Progress, gap: str) -> str:
 def short_figures(progress: Progress, wide: bool) -> str:
     """The same, shorter, for a bar, which needs room itself; ``wide``: with the rate."""
     metrics = progress.metrics
-    parts = [f"loss {metrics.loss:.3f} acc {metrics.accuracy:.1%}"] if metrics is not None else []
+    parts = []
+    if metrics is not None:
+        value = metrics.accuracy
+        short = f"acc {value:.1%}" if metrics.spread is None else f"R2 {value:.3f}"
+        parts.append(f"loss {metrics.loss:.3f} {short}")
     minutes, seconds = divmod(round(progress.seconds_left), 60)
     parts += [f"lr {progress.learning_rate:.2g}"] if wide else []
     parts += [f"{progress.images_per_second:.0f}/s", f"{minutes}:{seconds:02d} left"]
@@ -106,7 +112,7 @@ def short_figures(progress: Progress, wide: bool) -> str:
 
 
 def _metrics(metrics: Metrics, gap: str) -> str:
-    return f"loss {metrics.loss:.4f}{gap}accuracy {metrics.accuracy:.2%}"
+    return f"loss {metrics.loss:.4f}{gap}{shown(metrics.measure, metrics.accuracy)}"
 
 
 def epochs(count: float) -> str:

@@ -6,10 +6,12 @@ Nothing here touches a device, and only ``load_data`` reads data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
+from ..common.targets import MEASURES, named
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
@@ -26,7 +28,7 @@ from ..datasets import (
     load,
 )
 from ..datasets.integer_pixels import Depth
-from ..graph.graph import Tensor
+from ..graph.graph import Shape, Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
 from ..layers.initializers import Initializer
@@ -95,7 +97,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     """
     where = f"{file}: " if file else ""
     try:
-        layers = build_layers(_layer_specs(config.layers), info.shape)
+        layers = _built(_layer_specs(config.layers), info.shape)
     except (ShapeError, ConfigError) as error:
         # The messages of layers that were read from a file have their place already.
         placed = bool(config.layers[0].place)
@@ -103,12 +105,18 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     freeze_layers(layers, config.freeze or ())
     # The weights of classes may need their names, or the pictures of each: see class_weights.
     options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
-    loss = LOSSES[config.loss.type](**options)
+    loss = LOSSES[config.loss.type](**options, target=info.kind)
+    if info.kind not in loss.kinds:
+        fit = [f"'{name}'" for name, each in sorted(LOSSES.items()) if info.kind in each.kinds]
+        raise ConfigError(
+            f"loss.type: '{loss.kind}' is not for {named(info.kind)}, which are the targets of "
+            f"'{info.name}'; use {' or '.join(fit)}"
+        )
     place = config.layers[_giving(layers)].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
         place = ""
-        network = Network(layers, loss, info.shape, len(info.classes))
+        network = Network(layers, loss, info.shape, len(info.classes), info.floats)
     except (ShapeError, ConfigError) as error:
         wanted = (len(info.classes) + len(info.left_out),)
         if info.left_out and layers[-1].output_shape == wanted:
@@ -122,6 +130,42 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     pruned(config, network)
     shared_bits(config, network)
     return network
+
+
+def _built(specs: list[LayerSpec], shape: Shape) -> list[Layer]:
+    """The layers for samples of this shape; a row (C, 1, 1) may enter a dense layer as it is."""
+    try:
+        return build_layers(specs, shape)
+    except ShapeError:
+        if shape[1:] == (1, 1):
+            with suppress(ShapeError):
+                return build_layers(specs, shape[:1])
+        raise
+
+
+def check_data(config: RunConfig, info: DatasetInfo) -> None:
+    """Raise ConfigError for what cannot be asked of samples or targets of this kind."""
+    data, goal = config.data, config.train.goal
+    whole = info.kind == "class"
+    given = (
+        ("data.balance", data.balance and not whole),
+        ("data.stratified", data.stratified and not whole),
+        ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
+    )
+    for key, wrong in given:
+        if wrong:
+            raise ConfigError(f"{key}: the targets are {named(info.kind)}, not a class; remove it")
+    if data.augment and info.floats:
+        raise ConfigError(
+            f"data.augment: changes pictures of bytes, but the samples of '{info.name}' are "
+            "float32; remove it"
+        )
+    measure = MEASURES[info.kind]
+    other = "r2" if measure == "accuracy" else "accuracy"
+    if goal is not None and getattr(goal, other) is not None:
+        raise ConfigError(
+            f"train.goal.{other}: the targets are {named(info.kind)}; use {measure} or loss"
+        )
 
 
 def _giving(layers: Sequence[Layer]) -> int:
@@ -160,7 +204,8 @@ def preprocessing(
 ) -> Preprocessing:
     """x = (pixel / 255 - mean) / std for each channel; a single number applies to all channels.
 
-    If the data set's bytes stand for other values than pixel / 255, these values are used instead.
+    If the data set's bytes stand for other values than pixel / 255, or its samples are float32,
+    these values are used instead.
 
     ``normalize: measured`` uses the mean and deviation ``measured``; a constant channel has
     deviation 0 and is divided by 1. Without them, for callers that need only shapes, x is
@@ -170,7 +215,8 @@ def preprocessing(
     normalize = config.data.normalize
     if normalize.measured and measured is not None:
         mean, std = measured
-        return Preprocessing.standardize(mean, [each or 1.0 for each in std])
+        unit = 1.0 if info.floats else 255.0
+        return Preprocessing.standardize(mean, [each or 1.0 for each in std], unit)
     spread = {}
     for key, values in (("mean", normalize.mean), ("std", normalize.std)):
         if len(values) not in (1, channels):
@@ -180,7 +226,7 @@ def preprocessing(
                 f"give one number{f', or {channels}' if channels > 1 else ''}"
             )
         spread[key] = values * channels if len(values) == 1 else values
-    plain = Preprocessing.standardize(spread["mean"], spread["std"])
+    plain = Preprocessing.standardize(spread["mean"], spread["std"], 1.0 if info.floats else 255.0)
     if info.scale is None or info.shift is None:
         return plain
     units = zip(info.scale, info.shift, spread["mean"], spread["std"], strict=True)

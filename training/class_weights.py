@@ -18,12 +18,15 @@ def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -
     """One weight for each class of ``data``, or () where none are asked for.
 
     train: indices of the samples to train on. ``balanced`` is N / (K n) for a class with n of the
-    N samples, K being the classes that have any, so that the mean weight of a sample is 1. Raises
-    ConfigError for numbers or names that do not fit the classes.
+    N samples, K being the classes that have any, so that the mean weight of a sample is 1; for a
+    question, the number of times that the answer is no over that of yes. Raises ConfigError for
+    numbers or names that do not fit the classes.
     """
     asked = config.loss.class_weights
     if asked is None:
         return ()
+    if data.kind == "numbers":
+        raise ConfigError(f"{_KEY}: the targets are numbers, which have no classes; remove it")
     names = data.classes
     if isinstance(asked, dict):
         if unknown := [name for name in asked if name not in names]:
@@ -44,7 +47,9 @@ def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -
             f"{_KEY}: data.balance draws every class equally often, so balanced weights would "
             "count rare classes twice; remove one of the two"
         )
-    counts = np.bincount(data.labels[train], minlength=len(names))
-    there = np.count_nonzero(counts)
+    counts = data.counts(train)
+    if data.kind == "yes_no":
+        return tuple((len(train) - count) / count if count else 1.0 for count in counts)
+    there = sum(count > 0 for count in counts)
     # A class without a sample to train on is never weighed.
-    return tuple(len(train) / (there * int(count)) if count else 1.0 for count in counts)
+    return tuple(len(train) / (there * count) if count else 1.0 for count in counts)

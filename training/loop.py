@@ -145,7 +145,7 @@ class Loop:
             self._save()
 
     def _log_training(self) -> None:
-        found = Metrics.from_sums(self._session.sums())
+        found = self._session.training_metrics()
         if not len(self._plan.validation):
             self._measure(found)
         self._report.window(found)
@@ -178,7 +178,7 @@ class Loop:
         if not math.isfinite(found.loss):
             raise self._validation_diverged(found.loss)
         step = session.step
-        saver.state = saver.state.validated(found)
+        saver.state = saver.state.validated(found, self._config.checkpoint.best_by == "loss")
         self._measure(found)
         better = saver.state.unimproved == 0
         self._report.validated(found, better, seconds)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..common import random
 from ..graph.augmentations import Augmentation
-from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import Advance, Softmax
+from ..graph.graph import DType, Graph, Shape, Tensor
+from ..graph.ops import Activation, Advance, Reshape, Softmax
+from ..layers.activation import Sigmoid
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
@@ -24,18 +25,25 @@ FirstPictures = Callable[[int], Pictures]
 
 
 class Network:
-    """A stack of layers with its loss, for pictures of input_shape (C, H, W) and ``classes``.
+    """A stack of layers with its loss, for samples of input_shape (C, H, W) and ``classes``.
 
-    Raises ShapeError if the last layer does not give one score per class.
+    ``classes``: the number of classes, or of the other targets that the loss is of; floats: samples
+    are float32, not bytes. Raises ShapeError if the last layer does not give one score for each.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], loss: Loss, input_shape: Shape, classes: int
+        self,
+        layers: Sequence[Layer],
+        loss: Loss,
+        input_shape: Shape,
+        classes: int,
+        floats: bool = False,
     ) -> None:
         self.layers = tuple(layers)
         self.loss = loss
         self.input_shape = input_shape
         self.classes = classes
+        self.floats = floats
         loss.check(layers[-1].output_shape if layers else input_shape, classes)
         loss.check_layers(tuple(self.every_layer()))
         check_whitening(self.layers)
@@ -69,7 +77,7 @@ class Network:
 
     def doubts(self) -> Iterator[str]:
         """What is allowed but hardly meant: a softmax that other layers follow."""
-        _, last = _ending(self.layers)
+        _, last = _ending(self.layers, SoftmaxLayer)
         for layer in self.every_layer():
             if isinstance(layer, SoftmaxLayer) and layer is not last:
                 yield (
@@ -181,9 +189,11 @@ class Network:
         return graph
 
     def _scoring(self) -> tuple[Layer, ...]:
-        """The layers up to the scores that enter the loss: a final softmax is part of the loss."""
-        before, softmax = _ending(self.layers)
-        return before if self.loss.softmax and softmax is not None else self.layers
+        """The layers up to the scores that enter the loss, of which a final softmax or sigmoid may
+        be a part."""
+        before, last = _ending(self.layers, Sigmoid if self.loss.sigmoid else SoftmaxLayer)
+        merged = (self.loss.softmax or self.loss.sigmoid) and last is not None
+        return before if merged else self.layers
 
     def _gather(
         self,
@@ -197,13 +207,16 @@ class Network:
         augment: Sequence[Augmentation] = (),
     ) -> tuple[Tensor, Tensor]:
         n, shape = graph.batch_size, self.input_shape
+        pixel: DType = "float32" if self.floats else "uint8"
+        one: Shape = () if self.loss.target == "class" else (self.classes,)
+        each: DType = "float32" if one else "int32"
         data = {
-            "images": graph.tensor(f"{source}.images", (data_count, *shape), "uint8", "data"),
-            "labels": graph.tensor(f"{source}.labels", (data_count,), "int32", "data"),
+            "images": graph.tensor(f"{source}.images", (data_count, *shape), pixel, "data"),
+            "labels": graph.tensor(f"{source}.labels", (data_count, *one), each, "data"),
             "order": graph.tensor(order_name, (steps * n,), "int32", "data"),
             "step": graph.tensor(step_name, (1,), "int64", "state"),
             "x": (x := graph.tensor("x", (n, *shape))),
-            "target": (target := graph.tensor("target", (n,), "int32")),
+            "target": (target := graph.tensor("target", (n, *one), each)),
         }
         with graph.at("data", "data"):
             gather(graph, data, preprocessing, augment)
@@ -211,6 +224,12 @@ class Network:
         return x, target
 
     def _forward(self, graph: Graph, x: Tensor) -> Tensor:
+        if self.layers and len(self.layers[0].input_shape) == 1:
+            # A row, as the layers take it.
+            with graph.at("data", "data"):
+                x = graph.add(
+                    Reshape(x=x, y=graph.tensor("row", (x.shape[0], x.size // x.shape[0])))
+                )
         x = forward_all(self._scoring(), graph, x)
         graph.results["scores"] = x
         return x
@@ -232,25 +251,33 @@ class Network:
             graph.results["sums"] = loss.metrics(graph, scores, target, graph["loss"])
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
-        _, softmax = _ending(self.layers)
-        if not self.loss.softmax and (softmax is not None or not self.loss.unbounded):
+        """Add what is shown of the scores: probabilities, or the scores themselves."""
+        loss = self.loss
+        _, last = _ending(self.layers, Sigmoid if loss.sigmoid else SoftmaxLayer)
+        shares = loss.target in ("class", "distribution")
+        as_softmax = loss.softmax or (loss.unbounded and shares and last is None)
+        if not (loss.sigmoid or as_softmax):
             graph.results["probabilities"] = scores
             return
-        with graph.at(softmax.name if softmax is not None else "loss", "forward"):
+        with graph.at(last.name if last is not None else "loss", "forward"):
             p = graph.tensor("probabilities", scores.shape)
-            graph.add(Softmax(x=scores, y=p))
+            graph.add(
+                Activation(x=scores, y=p, kind="sigmoid")
+                if loss.sigmoid
+                else Softmax(x=scores, y=p)
+            )
         graph.results["probabilities"] = p
 
 
-def _ending(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], SoftmaxLayer | None]:
-    """The layers before a final softmax, and the softmax, which may end a sequential layer."""
+def _ending(layers: tuple[Layer, ...], kind: type[Layer]) -> tuple[tuple[Layer, ...], Layer | None]:
+    """The layers before a final one of a kind, and that one, which may end a sequential layer."""
     if not layers:
         return layers, None
     *before, last = layers
-    if isinstance(last, SoftmaxLayer):
+    if isinstance(last, kind):
         return tuple(before), last
     if isinstance(last, Sequential):
-        inner, softmax = _ending(last.children)
-        if softmax is not None:
-            return (*before, *inner), softmax
+        inner, found = _ending(last.children, kind)
+        if found is not None:
+            return (*before, *inner), found
     return layers, None

@@ -15,23 +15,25 @@ Sums = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """x = pixel * scale + shift, with one number per channel; pixels are 0 to 255."""
+    """x = pixel * scale + shift, with one number per channel; pixels are 0 to 255, or float32."""
 
     scale: tuple[float, ...]
     shift: tuple[float, ...]
 
     @classmethod
-    def standardize(cls, mean: Sequence[float], std: Sequence[float]) -> Preprocessing:
-        """x = (pixel / 255 - mean) / std."""
-        scale = tuple(1.0 / (255.0 * s) for s in std)
+    def standardize(
+        cls, mean: Sequence[float], std: Sequence[float], unit: float = 255.0
+    ) -> Preprocessing:
+        """x = (pixel / unit - mean) / std."""
+        scale = tuple(1.0 / (unit * s) for s in std)
         return cls(scale, tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
-    def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def mean_and_std(self, unit: float = 255.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The numbers that ``standardize`` makes it of."""
-        mean = tuple(-shift / (255.0 * s) for s, shift in zip(self.scale, self.shift, strict=True))
-        return mean, tuple(1.0 / (255.0 * s) for s in self.scale)
+        mean = tuple(-shift / (unit * s) for s, shift in zip(self.scale, self.shift, strict=True))
+        return mean, tuple(1.0 / (unit * s) for s in self.scale)
 
-    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def __call__(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """images: (..., C, H, W) -> float32 of the same shape."""
         scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))
         return np.asarray(images.astype(np.float32) * scale + shift)
@@ -44,7 +46,7 @@ class Prepared:
     ``summed``: see ``patch_sums``.
     """
 
-    images: NDArray[np.uint8]
+    images: NDArray[Any]
     rows: NDArray[np.int32]
     preprocessing: Preprocessing
     summed: Callable[[tuple[int, int]], Sums | None] = lambda window: None
@@ -60,7 +62,7 @@ class Prepared:
     def shift(self) -> tuple[float, ...]:
         return self.preprocessing.shift
 
-    def pixels(self, rows: slice, /) -> NDArray[np.uint8]:
+    def pixels(self, rows: slice, /) -> NDArray[Any]:
         """images[rows] as they are."""
         return np.asarray(self.images[self.rows[rows]])
 

@@ -106,7 +106,7 @@ class Reporter:
             found,
             self._session.rate,
             count=found.count,
-            correct=found.correct,
+            **({"correct": found.correct} if isinstance(found.correct, int) else {}),
             seconds=seconds,
             best=better,
         )

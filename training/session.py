@@ -151,7 +151,15 @@ class Session:
             self.executable.run("evaluate", steps)
             chunk = next_chunk(steps, perf_counter() - began)
             done += steps
-        return Metrics.from_sums(self.executable.read(self._evaluate["sums"]))
+        return self.validation_metrics(self.executable.read(self._evaluate["sums"]))
+
+    def validation_metrics(self, sums: NDArray[np.float64]) -> Metrics:
+        """What the sums of a whole validation mean."""
+        return Metrics.from_sums(sums, self.setup.spread(self.plan.validation))
+
+    def training_metrics(self) -> Metrics:
+        """What the running sums mean."""
+        return Metrics.from_sums(self.sums(), self.setup.spread(self.plan.train))
 
     @property
     def renews(self) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..common import random
 from ..common.machine import available_threads
 from ..common.records import dataclass
+from ..common.targets import spread_of
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor
@@ -97,6 +98,10 @@ class Setup:
             key = random.key(config.seed, "share", tensor.name)
             found[tensor] = cluster(learned[tensor], 1 << bits, config.share.start, key)
         return found
+
+    def spread(self, samples: NDArray[np.int32]) -> float | None:
+        """The variance of the targets of these samples, None where they are no numbers."""
+        return spread_of(self.data.labels[samples]) if self.data.kind == "numbers" else None
 
     def first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""

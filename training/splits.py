@@ -34,7 +34,9 @@ def divide(
     """
     data = config.data
     seed = config.seed if data.split_seed is None else data.split_seed
-    own = labels if data.stratified else None
+    # Of targets that are no classes there are no shares.
+    stratified = labels.ndim == 1
+    own = labels if data.stratified and stratified else None
     if data.fold is None:
         parts = split_validation(len(labels), data.validation, seed, own, barred)
     elif data.fold.count > len(labels):
@@ -43,7 +45,7 @@ def divide(
             "each with a sample to validate on; use fewer"
         )
     else:
-        own = labels if data.fold.stratified else own
+        own = labels if data.fold.stratified and stratified else own
         train, held = split_fold(len(labels), data.fold.count, data.fold.index - 1, seed, own)
         parts = train, held
         if barred is not None:
@@ -59,7 +61,7 @@ def divide(
 
 def untrained_classes(images: ImageSet, train: Index) -> tuple[str, ...]:
     """A warning of the classes of which no sample is among ``train``, if there are such."""
-    counts = np.bincount(images.labels[train], minlength=len(images.classes))
-    missing = [images.classes[label] for label in np.flatnonzero(counts == 0)]
+    counts = [1.0] if images.kind == "numbers" else images.counts(train)
+    missing = [name for name, count in zip(images.classes, counts, strict=False) if not count]
     text = f"no sample of {some(missing)} is trained on; the network cannot learn such a class"
     return (Warned(text),) if missing else ()

@@ -11,12 +11,21 @@ from pathlib import Path
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
+from ..common.targets import MEASURES
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
 from ..passes.bands import check_layers
 from . import interrupt
 from .alone import Company
-from .assemble import Load, assigned, build_network, describe_data, load_data, preprocessing
+from .assemble import (
+    Load,
+    assigned,
+    build_network,
+    check_data,
+    describe_data,
+    load_data,
+    preprocessing,
+)
 from .augmentation import augmentations
 from .listener import Listener, Summary
 from .loop import Loop
@@ -163,7 +172,7 @@ def train(
             _go_on_in(run, setup, checkpoint, provenance)
         if own is not None and (checkpoint is None or not (run.path / SAMPLES).exists()):
             write_samples(run.path, own)
-        log = stack.enter_context(RunLog(run.path))
+        log = stack.enter_context(RunLog(run.path, MEASURES[setup.data.kind]))
         if start is not None:
             log.event("init", 0, **start.to_json())
         saving = config.checkpoint
@@ -176,6 +185,7 @@ def train(
 
 def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:
     """Raise for what would not do, before data is read: the lists of channels, the disk."""
+    check_data(config, info)
     preprocessing(config, info)
     augmentations(config, info.shape)
     saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}
@@ -239,6 +249,8 @@ def _provenance(
         dataset=setup.config.data.dataset.type,
         input_shape=setup.network.input_shape,
         classes=setup.data.classes,
+        kind=setup.data.kind,
+        floats=setup.network.floats,
         preprocessing=setup.scaling,
         tuning=session.executable.tuning,
         versions=versions_of(backend),

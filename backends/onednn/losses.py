@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.ops import Metrics, SoftmaxCrossEntropy, SoftmaxCrossEntropyBackward
+from ..reference.losses import answered, counted
 from .bind import Binder, binds
 
 
@@ -82,8 +83,20 @@ def metrics(b: Binder, op: Metrics) -> None:
     n, k = op.scores.shape
     scores = b.plain(op.scores).array((n, k))
     loss = b.home(op.loss).array()
-    target, sums = b.array(op.target), b.array(op.sums)
+    wide = op.target.dtype == "float32"
+    target = b.plain(op.target).array((n, k)) if wide else b.array(op.target)
+    sums = b.array(op.sums)
     mean = op.reduction == "mean"
+
+    def run_wide() -> None:
+        real = counted(target)
+        count = np.count_nonzero(real)
+        right = answered(op, scores[real], target[real])
+        sums[:] += (float(loss[0]) * (count if mean else 1), right, count)
+
+    if wide:
+        b.host(op, run_wide, op.answer)
+        return
 
     def run() -> None:
         count = n if target.min() >= 0 else int(np.count_nonzero(target >= 0))

@@ -19,6 +19,8 @@ from ...graph.ops import (
     Reshape,
     SkipParts,
 )
+from ..base import Array
+from ..reference.losses import counted
 from .arenas import by_stretch
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_LINEAR, FORWARD_INFERENCE
@@ -42,20 +44,23 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     """
     n = op.x.shape[0]
     pixels = op.x.size // n
-    raw = b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
-    picked = raw.array((n, pixels), np.uint8)
+    kind = np.dtype(op.images.dtype)
+    raw = b.scratch(Descriptor.of(op.x.shape, "plain", op.images.dtype))
+    picked = raw.array((n, pixels), kind)
     images, rows = b.data(op.images), Rows(b, op)
 
     def gather() -> None:
         source = images()
         chosen = rows()
         if rows.in_sequence and source.flags.c_contiguous:
-            raw.point_to(source, pixels * rows.lowest)
+            raw.point_to(source, pixels * kind.itemsize * rows.lowest)
             return
         raw.point_to(picked)
         source.reshape(len(source), pixels).take(chosen, axis=0, out=picked, mode="clip")
 
-    b.host(op, gather, "take", {"pictures": f"u8 {n}x{pixels}"})
+    b.host(
+        op, gather, "take", {"pictures": f"{'u8' if kind.itemsize == 1 else 'f32'} {n}x{pixels}"}
+    )
     scale_pixels(b, op, raw, rows)
 
 
@@ -69,10 +74,11 @@ class Rows:
 
     def __init__(self, b: Binder, op: GatherBatch) -> None:
         self._size, self._name = op.x.shape[0], op.images.name
-        self._target, self._step = b.array(op.target), b.array(op.step)
+        self._target, self._step = target_of(b, op), b.array(op.step)
         self._images, self._labels, self._order = map(b.data, (op.images, op.labels, op.order))
         every = chain.from_iterable(each.tensors(each.inputs) for each in b.graph.ops)
         self._labelled = op.target in (*b.graph.results.values(), *every)
+        self._nobody = -1 if op.target.dtype == "int32" else np.nan
         # An order of one batch that nobody can write to, after a look at it.
         self._known: NDArray[np.int32] | None = None
 
@@ -86,9 +92,9 @@ class Rows:
                 f"sample {self._highest} was requested, but '{self._name}' has {count}"
             )
         if self._known is None or self._labelled or self.lowest < 0:
-            self._labels().take(self._chosen, out=self._target, mode="clip")
+            self._labels().take(self._chosen, axis=0, out=self._target, mode="clip")
             if self.lowest < 0:
-                self._target[self._chosen < 0] = -1
+                self._target[self._chosen < 0] = self._nobody
         return self._chosen
 
     def _look(self, every: NDArray[np.int32]) -> None:
@@ -100,11 +106,17 @@ class Rows:
         self.in_sequence = lasting and self.lowest >= 0 and bool((np.diff(chosen) == 1).all())
 
 
+def target_of(b: Binder, op: GatherBatch) -> Array:
+    """The targets of the batch, to be written."""
+    wide = op.target.dtype == "float32"
+    return b.output(op.target).array(op.target.shape) if wide else b.array(op.target)
+
+
 def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None, rows: Rows) -> None:
-    """x = pixels * scale + shift, 0 for a missing sample; raw: uint8; None: x has them."""
+    """x = pixels * scale + shift, 0 for a missing sample; raw: as gathered; None: x has it."""
     n, channels = op.x.shape[:2]
     x = b.output(op.x)
-    target = b.array(op.target)
+    target = target_of(b, op)
     uniform = len(set(op.scale)) == len(set(op.shift)) == 1
     at_once = raw is not None and uniform and op.shift[0] == 0.0
     if raw is not None and not at_once:
@@ -133,7 +145,7 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None, rows: Rows) -> 
 
     def blank() -> None:
         if rows.lowest < 0:
-            values[target < 0] = 0.0
+            values[~counted(target)] = 0.0
 
     if not b.graph.training:
         b.host(op, blank, "where")

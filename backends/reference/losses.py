@@ -1,4 +1,4 @@
-"""Losses and metrics. A target of -1 masks its sample; the formulas are in layers/losses."""
+"""Losses and metrics; the formulas are in layers/losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pointwise import log_softmax
 @kernel(ops.RowLoss, "sum")
 def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
     _check_labels(target, x)
-    each = _shaped(op, "value", op.formula.value(x, target), target.shape)
+    each = _shaped(op, "value", op.formula.value(x, target), target.shape[:1])
     return _reduced(each, target, op.reduction)
 
 
@@ -23,7 +23,7 @@ def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
 def row_loss_backward(op: ops.RowLossBackward, x: Array, target: Array) -> Array:
     _check_labels(target, x)
     gradient = _shaped(op, "gradient", op.formula.gradient(x, target), x.shape)
-    slopes = np.where((target >= 0)[:, None], gradient, 0.0)
+    slopes = np.where(counted(target)[:, None], gradient, 0.0)
     factor = op.formula.scale(x.shape[1]) * _weight(target, op.reduction)
     return np.asarray(factor * slopes, x.dtype)
 
@@ -44,18 +44,35 @@ def softmax_cross_entropy_backward(
 ) -> Array:
     _check_labels(target, log_p)
     q = ops.one_hot(target, log_p, op.label_smoothing)
-    counted = (target >= 0)[:, None]
+    whole = counted(target)[:, None]
     # e^log_p - q, so that a sure answer's difference keeps its digits.
     away = np.where(q > 0.5, np.expm1(log_p) + (1.0 - q), np.exp(log_p) - q)
-    return _weight(target, op.reduction) * np.where(counted, away, 0.0)
+    return _weight(target, op.reduction) * np.where(whole, away, 0.0)
 
 
 @kernel(ops.Metrics, "argmax")
 def metrics(op: ops.Metrics, scores: Array, target: Array, loss: Array, sums: Array) -> Array:
-    count = int((target >= 0).sum())
-    right = int((scores.argmax(1) == target).sum())
+    real = counted(target)
+    count = int(real.sum())
+    right = answered(op, scores[real], target[real])
     total = float(loss[0]) * (count if op.reduction == "mean" else 1)
     return np.asarray(sums + np.array([total, right, count]))
+
+
+def counted(target: Array) -> Array:
+    """Which samples are not masked: (N,); words of -1 are no number."""
+    return target >= 0 if target.ndim == 1 else ~np.isnan(target[:, 0])
+
+
+def answered(op: ops.Metrics, scores: Array, target: Array) -> float:
+    """The right answers, or the squared error, of samples that are not masked."""
+    if op.answer == "near":
+        gap = scores.astype(np.float64) - target
+        return float((gap * gap).mean(1).sum())
+    if op.answer == "threshold":
+        return float(((scores > op.threshold) == (target > 0.5)).mean(1).sum())
+    wanted = target if target.ndim == 1 else target.argmax(1)
+    return int((scores.argmax(1) == wanted).sum())
 
 
 def _shaped(op: ops.RowLoss | ops.RowLossBackward, name: str, found: Array, shape: Shape) -> Array:
@@ -70,7 +87,7 @@ def _shaped(op: ops.RowLoss | ops.RowLossBackward, name: str, found: Array, shap
 
 def _check_labels(target: Array, scores: Array) -> None:
     classes = scores.shape[1]
-    if target.size and int(target.max()) >= classes:
+    if target.ndim == 1 and target.size and int(target.max()) >= classes:
         raise DatasetError(
             f"a sample has the label {int(target.max())}, but the network gives {classes} scores; "
             "labels must be less than the number of classes"
@@ -79,10 +96,10 @@ def _check_labels(target: Array, scores: Array) -> None:
 
 def _weight(target: Array, reduction: str) -> float:
     """1 over the count of samples for a mean, 1 for a sum."""
-    return 1.0 / max(int((target >= 0).sum()), 1) if reduction == "mean" else 1.0
+    return 1.0 / max(int(counted(target).sum()), 1) if reduction == "mean" else 1.0
 
 
 def _reduced(each: Array, target: Array, reduction: str) -> Array:
     """The losses of the samples that count, averaged or summed; each: (N,) -> (1,)."""
-    total = np.where(target >= 0, each, 0.0).sum(keepdims=True)
+    total = np.where(counted(target), each, 0.0).sum(keepdims=True)
     return np.asarray(total * _weight(target, reduction))

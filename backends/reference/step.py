@@ -28,7 +28,9 @@ def scaled(op: GatherBatch, pixels: Array, labels: Array, rows: Array) -> Arrays
     scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
     x = pixels * scale + shift
     x[rows < 0] = 0.0
-    return x, np.where(rows < 0, np.int32(-1), labels[rows])
+    target = labels[np.maximum(rows, 0)]
+    target[rows < 0] = -1 if target.ndim == 1 else np.nan
+    return x, target
 
 
 def picked_rows(op: GatherBatch, images: Array, labels: Array, order: Array, step: Array) -> Array:

@@ -95,14 +95,14 @@ def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
 class TypedModel(Model):
     """One of several kinds, told apart by the key ``type``; ``fixed`` means ``{type: fixed}``."""
 
-    kind: ClassVar[str]
+    noun: ClassVar[str]
     short_key: ClassVar[str] = "type"
 
 
 class NamedModel(Model):
     """One of several kinds, written ``relu`` or, with options, ``conv2d: {filters: 20, ...}``."""
 
-    kind: ClassVar[str]
+    noun: ClassVar[str]
 
     def shortened(self, options: dict[str, Any]) -> Any:
         name = options.pop("type")

@@ -39,16 +39,22 @@ Row = Annotated[
 LARGEST_TABLE = 10_000
 
 
-def _names(value: Any) -> Any:
+def _names(value: Any, least: int = 2) -> Any:
     names = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if len(names) < 2 or not all(isinstance(n, str) and n and n.isprintable() for n in names):
-        raise problem("expected a list of at least two names without control characters")
+    if len(names) < least or not all(isinstance(n, str) and n and n.isprintable() for n in names):
+        count = "at least two names" if least > 1 else "names"
+        raise problem(f"expected a list of {count} without control characters")
     if len(set(map(nfc, names))) < len(names):
         raise problem("expected each name once, in one Unicode form")
     return names
 
 
 _NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: _names(value, 1)),
+    WithJsonSchema(_NAMES | {"minItems": 1}),
+]
 ClassNames = Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema(_NAMES)]
 
 
@@ -78,7 +84,7 @@ PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
 
 
 class DatasetConfig(NamedModel):
-    kind: ClassVar[str] = "dataset"
+    noun: ClassVar[str] = "dataset"
     type: str
 
 
@@ -128,12 +134,20 @@ class TableConfig(DatasetConfig):
         "One row per sample, with its values as written.",
     ]
     targets: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=9999)], ...],
+        tuple[int | float | Row, ...],
         Field(min_length=1),
         BeforeValidator(tupled),
-        "The class of each row, from 0.",
+        "The class of each row, from 0, or what else its kind says: a number, or a list of them.",
     ]
-    classes: Annotated[ClassNames | None, "Names of the classes; default: their numbers."] = None
+    classes: Annotated[
+        Names | None,
+        "Names of the classes, numbers or questions; default: numbers from 0.",
+    ] = None
+    kind: Annotated[
+        Literal["class", "numbers", "yes_no", "distribution"],
+        "Of the targets. numbers: one or many; yes_no: 0 or 1 for each of some questions; "
+        "distribution: the shares of classes, which add up to 1.",
+    ] = "class"
 
     @field_validator("inputs")
     @classmethod
@@ -150,7 +164,7 @@ class TableConfig(DatasetConfig):
 
     @field_validator("targets")
     @classmethod
-    def _one_a_row(cls, targets: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+    def _one_a_row(cls, targets: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
         rows = len(info.data.get("inputs", targets))
         if len(targets) != rows:
             raise problem(

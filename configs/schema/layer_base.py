@@ -18,7 +18,7 @@ else:
 
 
 class InitializerConfig(NamedModel):
-    kind: ClassVar[str] = "initializer"
+    noun: ClassVar[str] = "initializer"
 
 
 class ScaledInitializerConfig(InitializerConfig):
@@ -105,7 +105,7 @@ _NAME = matching(
 class LayerConfig(NamedModel):
     """What every layer may have; ``place`` says where it was written, "" if it was not."""
 
-    kind: ClassVar[str] = "layer"
+    noun: ClassVar[str] = "layer"
     type: str
     _written: Aside = PrivateAttr(default_factory=lambda: Aside(""))
     name: Annotated[

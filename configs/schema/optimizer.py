@@ -132,7 +132,7 @@ class SwaConfig(Model):
 class RuleConfig(TypedModel):
     """An update rule alone, without groups, clipping or averages."""
 
-    kind: ClassVar[str] = "optimizer"
+    noun: ClassVar[str] = "optimizer"
     written_last: ClassVar[tuple[str, ...]] = ("weight_decay", "weight_decay_on")
     type: str
     lr: Annotated[Positive, "Learning rate, before the schedule."]

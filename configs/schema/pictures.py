@@ -77,7 +77,7 @@ Normalize = Annotated[
 
 
 class AugmentationConfig(NamedModel):
-    kind: ClassVar[str] = "augmentation"
+    noun: ClassVar[str] = "augmentation"
     type: str
 
 

@@ -134,9 +134,12 @@ class GoalConfig(Model):
     accuracy: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
     ] = None
+    r2: Annotated[
+        Annotated[float, Field(le=1)] | None, "R2 to reach, where targets are numbers; at most 1."
+    ] = None
     loss: Annotated[
         NotNegative | None,
-        checked(some_of("accuracy", "loss")),
+        checked(some_of("accuracy", "r2", "loss")),
         "Mean loss that must not be exceeded.",
     ] = None
 
@@ -227,6 +230,11 @@ class CheckpointConfig(Model):
     ] = Field(default_factory=lambda data: None if data.get("every_steps") else 1)
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
+    best_by: Annotated[
+        Literal["accuracy", "loss"],
+        "What is best: the highest accuracy, or R2 of numbers, and then the loss; or the lowest "
+        "loss.",
+    ] = "accuracy"
     snapshots: Annotated[
         Flag,
         "Also save and keep those at the end of each cycle of the schedule: the members of a "

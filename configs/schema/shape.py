@@ -69,4 +69,4 @@ def keys(model: type[Model]) -> list[str]:
 def kind_word(models: list[type[Model]]) -> str:
     """``layer``, ``schedule`` ...: what the models of a union are kinds of."""
     first = models[0]
-    return first.kind if issubclass(first, (NamedModel, TypedModel)) else "value"
+    return first.noun if issubclass(first, (NamedModel, TypedModel)) else "value"

@@ -34,7 +34,7 @@ class WarmupConfig(Model):
 
 
 class ScheduleConfig(TypedModel):
-    kind: ClassVar[str] = "schedule"
+    noun: ClassVar[str] = "schedule"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("warmup",)
     warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
@@ -94,7 +94,7 @@ ClassWeights = Annotated[
 
 
 class LossConfig(TypedModel):
-    kind: ClassVar[str] = "loss"
+    noun: ClassVar[str] = "loss"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("reduction", "class_weights")
     reduction: Annotated[

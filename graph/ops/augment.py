@@ -31,6 +31,7 @@ class GatherAugmented(GatherBatch):
 
     def check(self) -> None:
         super().check()
+        self.need(self.images.dtype == "uint8", self.images)
         _, channels, height, width = self.x.shape
         self.need(len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)
         for each in self.augment:

@@ -44,7 +44,9 @@ class Formula(ABC):  # noqa: B024  # those that derive from it have abstract met
 class RowFormula(Formula):
     """The loss of one sample from its row of x: (N, K) and its class, target: (N,).
 
-    A sample of class -1 is masked: its results are discarded. ``of``: whether x are
+    Targets may also be rows of numbers, (N, K), for a formula that looks at them by ``one_hot``
+    alone, and in CUDA by ``Row::right``. A sample of class -1, or with such words as its numbers,
+    is masked: its results are discarded. ``of``: whether x are
     the scores, the probabilities p = softmax(scores), or their logarithms log_p. ``flops``: those
     of the value and of the gradient, per element of x. ``cuda``: value(row), slope(row, k)
     and, if needed, common(row), see formulas.cuh.
@@ -92,8 +94,12 @@ class UpdateFormula(Formula):
 def one_hot(target: Array, x: Array, label_smoothing: float = 0.0) -> Array:
     """q[n,k] = (1 - s) [k = target[n]] + s / K, zeros where target is -1; of the type of x: (N, K).
 
-    Label smoothing s: Szegedy et al. 2016, section 7.
+    Targets that are rows of numbers take the place of [k = target[n]]. Label smoothing s: Szegedy
+    et al. 2016, section 7.
     """
+    if target.ndim == 2:
+        given = target.astype(x.dtype)
+        return np.asarray((1.0 - label_smoothing) * given + label_smoothing / x.shape[1])
     q = np.full(x.shape, label_smoothing / x.shape[1], x.dtype)
     q[np.arange(len(target)), target] += 1.0 - label_smoothing
     q[target < 0] = 0.0

@@ -1,4 +1,4 @@
-"""Losses and metrics; a target of -1 masks its sample."""
+"""Losses and metrics; a target of -1, or a row of them, masks its sample."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from ..graph import In, InOut, Op, Out, Tensor
 from .formulas import Array, RowFormula, one_hot
 
 Reduction = Literal["mean", "sum"]
+Answer = Literal["largest", "threshold", "near"]
 
 
-def _check_loss(op: Op, x: Tensor, target: Tensor) -> None:
-    op.need(len(x.shape) == 2 and target.shape == x.shape[:1], x, target)
+def _check_loss(op: Op, x: Tensor, target: Tensor, wide: bool = True) -> None:
+    """Targets are classes, (N,) int32, or where they may be wide rows of numbers, (N, K) float32.
+
+    Words of a masked sample's target are -1 in either type; as a float that is no number.
+    """
+    shapes = {"int32": x.shape[:1], **({"float32": x.shape} if wide else {})}
+    op.need(len(x.shape) == 2 and target.shape == shapes.get(target.dtype), x, target)
 
 
 class RowLoss(Op):
     """loss = mean or sum over n of formula(x[n], target[n]).
 
-    x: (N, K), target: (N,) int32, loss: (1,).
+    x: (N, K), target: (N,) int32 or (N, K) float32, loss: (1,).
     """
 
     x: In
@@ -105,7 +111,7 @@ class SoftmaxCrossEntropy(Op):
     reduction: Reduction = "mean"
 
     def check(self) -> None:
-        _check_loss(self, self.x, self.target)
+        _check_loss(self, self.x, self.target, wide=False)
         self.same(self.x, self.log_p)
 
 
@@ -120,15 +126,18 @@ class SoftmaxCrossEntropyBackward(Op):
     reduction: Reduction = "mean"
 
     def check(self) -> None:
-        _check_loss(self, self.log_p, self.target)
+        _check_loss(self, self.log_p, self.target, wide=False)
         self.same(self.log_p, self.dx)
 
 
 class Metrics(Op):
     """sums += (loss summed over samples, right answers, samples), masked samples left out.
 
-    A right answer: the first largest of scores[n] is target[n]. scores: (N, K), loss: (1,) as the
-    loss operation made it, sums: (3,) float64.
+    A right answer, if it is the ``largest``: the first largest of scores[n] is target[n], or the
+    first largest of its numbers. ``threshold``: the share of k for which scores[n, k] is above the
+    threshold where target[n, k] is above 1/2, and only there. ``near``: no right answers, but the
+    mean over k of (scores[n, k] - target[n, k])^2. scores: (N, K), loss: (1,) as the loss operation
+    made it, sums: (3,) float64.
     """
 
     flops_each = 1
@@ -137,7 +146,11 @@ class Metrics(Op):
     loss: In
     sums: InOut
     reduction: Reduction = "mean"
+    answer: Answer = "largest"
+    threshold: float = 0.0
 
     def check(self) -> None:
         _check_loss(self, self.scores, self.target)
+        wide = self.target.dtype == "float32"
+        self.need(wide or self.answer == "largest", self.scores, self.target)
         self.need(self.sums.shape == (3,), self.sums)

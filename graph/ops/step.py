@@ -9,9 +9,9 @@ from .updates import ParameterUpdate
 class GatherBatch(Op):
     """x[i] = images[r] * scale + shift, target[i] = labels[r], r = order[N (step mod steps) + i].
 
-    images: (M, C, H, W) uint8, labels: (M,) int32, order: (steps * N,) int32, step: (1,) int64,
-    x: (N, C, H, W), target: (N,) int32; scale, shift: one number per channel. r = -1 gives a sample
-    of zeros with target -1.
+    images: (M, C, H, W) uint8 or float32, labels: (M,) int32 or (M, K) float32, order: (steps * N,)
+    int32, step: (1,) int64, x: (N, C, H, W), target: (N,) or (N, K), of the type of labels; scale,
+    shift: one number per channel. r = -1 gives a sample of zeros whose target has words of -1.
     """
 
     images: In
@@ -26,14 +26,17 @@ class GatherBatch(Op):
     def check(self) -> None:
         n = self.x.shape[0]
         self.need(self.images.shape[1:] == self.x.shape[1:], self.images, self.x)
-        self.need(self.order.size % n == 0 and self.target.shape == (n,), self.order, self.target)
+        self.need(self.order.size % n == 0, self.order)
+        self.need(self.target.shape == (n, *self.labels.shape[1:]), self.labels, self.target)
+        self.need(self.target.dtype == self.labels.dtype, self.labels, self.target)
         self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
 
     def flops(self) -> int:
         return 2 * self.x.size
 
     def bytes(self) -> int:
-        return self.x.size + self.x.nbytes + 3 * self.target.nbytes
+        read = self.x.size * (self.images.nbytes // self.images.size)
+        return read + self.x.nbytes + 2 * self.target.nbytes + 4 * self.x.shape[0]
 
 
 class GlobalNorm(Op):

@@ -13,7 +13,8 @@ from ...graph.ops.formulas import Array, RowFormula
 class Weighted(RowFormula):
     """weights[t] times the loss ``inner`` of a row whose class is t; weights: one for each class.
 
-    The mean of a batch is still over its samples, not over their weights.
+    Of a distribution, the mean weight of its classes. The mean of a batch is still over its
+    samples, not over their weights.
     """
 
     inner: RowFormula
@@ -42,8 +43,8 @@ using ::common;
 }}
 __device__ const float class_weights[] = {{{numbers}}};
 __device__ float common(Row r) {{ return unweighted::common(r); }}
-__device__ float value(Row r) {{ return class_weights[r.target] * unweighted::value(r); }}
-__device__ float slope(Row r, int k) {{ return class_weights[r.target] * unweighted::slope(r, k); }}
+__device__ float value(Row r) {{ return r.of(class_weights) * unweighted::value(r); }}
+__device__ float slope(Row r, int k) {{ return r.of(class_weights) * unweighted::slope(r, k); }}
 """
 
     def constants(self) -> dict[str, Any]:
@@ -60,4 +61,5 @@ __device__ float slope(Row r, int k) {{ return class_weights[r.target] * unweigh
 
     def _of(self, target: Array, x: Array) -> Array:
         """The weight of each sample; of a masked one any, because its results are discarded."""
-        return np.array(self.weights, x.dtype)[target]
+        weights = np.array(self.weights, x.dtype)
+        return weights[target] if target.ndim == 1 else np.asarray(target.astype(x.dtype) @ weights)

@@ -10,6 +10,7 @@ from typing_extensions import Self, dataclass_transform
 
 from ...common.errors import ShapeError
 from ...common.records import dataclass
+from ...common.targets import Kind, named
 from ...graph import ops
 from ...graph.graph import Graph, Shape, Tensor
 from ..layer import Layer
@@ -24,18 +25,22 @@ class Loss:
     Every class that derives from this one is a dataclass, with its options as fields.
     ``rule``: the formula of the loss of a sample. ``softmax``: the loss applies a softmax to the
     scores, so that a softmax at the end of the network is merged with it, and the softmax of the
-    scores gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is
-    shown as probabilities. ``gradient`` names what backward returns. ``class_weights``: what the
-    loss of a sample is multiplied by, for each class; none are all 1.
+    scores gives the probabilities; ``sigmoid`` likewise. ``unbounded``: it accepts scores of any
+    size, whose softmax is shown as probabilities. ``gradient`` names what backward returns.
+    ``kinds``: of the targets that it takes, of which ``target`` is that of the data.
+    ``class_weights``: what the loss of a sample is multiplied by, for each class; none are all 1.
     """
 
     kind: ClassVar[str]
     rule: ClassVar[type[ops.RowFormula]]
+    kinds: ClassVar[tuple[Kind, ...]] = ("class",)
     softmax: ClassVar[bool] = False
+    sigmoid: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
     reduction: ops.Reduction = "mean"
     class_weights: tuple[float, ...] = ()
+    target: Kind = "class"
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, kw_only=True)(cls)
@@ -51,15 +56,21 @@ class Loss:
         return replace(self, class_weights=())
 
     def check(self, output_shape: Shape, classes: int) -> None:
-        """Raise ShapeError if the network's output is not one score per class."""
+        """Raise ShapeError if the network's output is not one score per class or target."""
         if output_shape != (classes,):
             raise ShapeError(
-                f"the last layer gives {output_shape}, the data has {classes} classes; "
-                f"end the stack with 'dense: {{units: {classes}}}'"
+                f"the last layer gives {output_shape}, the data has {classes} "
+                f"{named(self.target)}; end the stack with 'dense: {{units: {classes}}}'"
             )
 
     def check_layers(self, layers: Sequence[Layer]) -> None:
         """Raise ShapeError if the loss cannot train these layers."""
+        last = next((layer for layer in reversed(layers) if not layer.children), None)
+        if self.sigmoid and last is not None and last.kind == "softmax":
+            raise ShapeError(
+                f"layer '{last.name}' (softmax) makes shares of one whole, but '{self.kind}' takes "
+                "a score for each question; remove it, or use 'sigmoid'"
+            )
         for layer in layers:
             if not layer.differentiable:
                 raise ShapeError(
@@ -92,12 +103,29 @@ class Loss:
         return dx
 
     def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
-        """Add the running sums (loss, right answers, samples); returns sums: (3,) float64."""
+        """Add the running sums (loss, right answers, samples); returns sums: (3,) float64.
+
+        Of numbers the squared error is added up in the place of right answers, see ops.Metrics.
+        """
         # Training may have several sections, one after the other.
         owner = "train" if graph.training else graph.name
         sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
         return graph.add(
             ops.Metrics(
-                scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction
+                scores=scores,
+                target=target,
+                loss=loss,
+                sums=sums,
+                reduction=self.reduction,
+                answer=_ANSWERS[self.target],
+                threshold=0.0 if self.sigmoid else 0.5,
             )
         )
+
+
+_ANSWERS: dict[Kind, ops.Answer] = {
+    "class": "largest",
+    "numbers": "near",
+    "yes_no": "threshold",
+    "distribution": "largest",
+}

@@ -15,10 +15,10 @@ PERCEPTRON_ERROR = "loss.error"
 
 
 class PerceptronError(RowFormula):
-    """sum over k of |x[k] - [k = t]|: the number of wrong units if x is 0 or 1, as from Heaviside.
+    """sum over k of |x[k] - t[k]|: the number of wrong units if x is 0 or 1, as from Heaviside.
 
-    In place of a gradient there is the error x[k] - [k = t], which Rosenblatt's rule multiplies by
-    the unit's input.
+    The t of a class is one-hot. In place of a gradient there is the error x[k] - t[k], which
+    Rosenblatt's rule multiplies by the unit's input.
     """
 
     cuda = """
@@ -46,6 +46,7 @@ class PerceptronLoss(Loss):
     """
 
     kind = "perceptron"
+    kinds = ("class", "yes_no")
     gradient = PERCEPTRON_ERROR
     rule = PerceptronError
 

@@ -142,7 +142,8 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
 
 def _data(checkpoint: Checkpoint) -> DatasetInfo:
     origin = checkpoint.provenance
-    return DatasetInfo(origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
+    facts = (origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
+    return DatasetInfo(*facts, floats=origin.floats, kind=origin.kind)
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:

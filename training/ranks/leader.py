@@ -116,7 +116,7 @@ class Leader(Leading):
                     total += sums
             chunk = next_chunk(-(-count // self.team.size), perf_counter() - began)
             done += count
-        return Metrics.from_sums(total)
+        return self.validation_metrics(total)
 
     def renew_part(self, first: int, count: int) -> None:
         """Every rank measures all batches, so that all have the same bits."""

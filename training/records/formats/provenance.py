@@ -9,6 +9,7 @@ from annotated_types import Interval, Len, MaxLen
 
 from ....backends.tuning import Tuning
 from ....common.records import dataclass
+from ....common.targets import Kind
 from ....common.typed_json import Count, Name
 from ....datasets.integer_pixels import Depth
 from ...preprocessing import Preprocessing
@@ -17,7 +18,10 @@ _MOST_CLASSES = 1 << 20
 _LONGEST_PATH = 1 << 16
 _MOST_OVERRIDES, _LONGEST_OVERRIDE = 1 << 10, 1 << 16
 # Those that many checkpoints do not have.
-OPTIONAL = ("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples")
+OPTIONAL = (
+    *("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples"),
+    *("kind", "floats"),
+)
 Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
@@ -45,7 +49,8 @@ class Provenance:
     began; else 0. ``overrides``: of the command, by which the config differs from its file.
     ``pixel_bits``: the depth of integer pixels of more than 8 bits, by the pictures trained on.
     ``numerics``: see ``NUMERICS``.
-    ``samples``: ``mark`` of those that the run was begun with, if that was recorded.
+    ``samples``: ``mark`` of those that the run was begun with, if that was recorded. ``kind``: of
+    the targets, whose names ``classes`` are. ``floats``: samples are float32.
     """
 
     steps_per_epoch: Count
@@ -65,6 +70,8 @@ class Provenance:
     pixel_bits: Depth = 16
     numerics: Count = 0
     samples: Annotated[str, MaxLen(64)] = ""
+    kind: Kind = "class"
+    floats: bool = False
 
     def to_json(self) -> dict[str, Any]:
         table = {

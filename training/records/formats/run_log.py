@@ -2,6 +2,7 @@
 
 ``metrics.csv`` has no times, so two runs with the same bits write the same file. A row is
 ``step,epoch,split,loss,accuracy,learning_rate``; ``epoch`` counts passes over the training set.
+Where targets are numbers, r2 takes the place of accuracy.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ LOG = "log.jsonl"
 CSV = "metrics.csv"
 # Bytes that a log may have.
 LONGEST = 1 << 32
-HEADER = "step,epoch,split,loss,accuracy,learning_rate\n"
+HEADERS = {
+    measure: f"step,epoch,split,loss,{measure},learning_rate\n" for measure in ("accuracy", "r2")
+}
 
 
 class RunLog:
     """Appends to both files of a run folder; every line is complete or not there."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, measure: str = "accuracy") -> None:
+        self._folder, self._header = folder, HEADERS[measure]
         self._open()
 
     def _open(self) -> None:
@@ -44,7 +47,7 @@ class RunLog:
                 flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
                 self._files[name] = open_regular(self._folder / name, flags)
             if os.fstat(self._files[CSV]).st_size == 0:
-                append(self._files[CSV], HEADER.encode())
+                append(self._files[CSV], self._header.encode())
         except OSError as error:
             with contextlib.suppress(CheckpointError):
                 self.close()
@@ -73,8 +76,8 @@ class RunLog:
         rate: float,
         **fields: Any,
     ) -> None:
-        """Loss and accuracy in both files; ``fields`` (times and counts) only in the log."""
-        values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": rate}
+        """Loss and accuracy (R2) in both files; ``fields`` (times and counts) only in the log."""
+        values = {"loss": metrics.loss, metrics.measure: metrics.accuracy, "learning_rate": rate}
         self.event(split, step, epoch=epoch, **values, **fields)
         row = ",".join(repr(value) for value in values.values())
         self._append(CSV, f"{step},{epoch!r},{split},{row}\n")
@@ -146,7 +149,7 @@ def cut_log(
         return int(entry["step"]) <= last.get(entry["event"], step)
 
     def in_csv(line: bytes) -> bool:
-        if line == HEADER.encode():
+        if line.decode() in HEADERS.values():
             return True
         at, epoch, split, *values = line.decode().rstrip("\n").split(",")
         if len(values) != 3 or split not in ("train", "validation"):
@@ -171,6 +174,7 @@ class Line:
     training_seconds: Finite | None = None
     best: bool = False
     accuracy: Finite | None = None
+    r2: Finite | None = None
     loss: Finite | None = None
     correct: Count | None = None
     count: Count | None = None
@@ -179,6 +183,11 @@ class Line:
     goal: bool | None = None
     error: str | None = None
     versions: Mapping[str, str] | None = None
+
+    @property
+    def measured(self) -> float | None:
+        """The accuracy, or R2."""
+        return self.accuracy if self.r2 is None else self.r2
 
 
 def log_lines(log: Path, kind: type[T]) -> Iterator[T | None]:

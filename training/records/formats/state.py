@@ -28,31 +28,56 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Mean loss, right answers and samples; ``accuracy`` is their ratio, 0 to 1."""
+    """Mean loss, right answers and samples; ``accuracy`` is their ratio, 0 to 1.
+
+    If the targets are numbers, ``spread`` is their variance, ``correct`` the sum of squared errors,
+    and R2 takes the place of the accuracy: 1 - correct / count / spread.
+    """
 
     loss: float
-    correct: int
+    correct: float
     count: int
+    spread: float | None = None
 
     @classmethod
-    def from_sums(cls, sums: Sequence[float] | NDArray[Any]) -> Metrics:
-        """sums: (3,) loss summed over samples, right answers, samples."""
-        count = int(sums[2])
+    def from_sums(
+        cls, sums: Sequence[float] | NDArray[Any], spread: float | None = None
+    ) -> Metrics:
+        """sums: (3,) loss summed over samples, right answers or squared errors, samples."""
+        count, second = int(sums[2]), float(sums[1])
         loss = float(sums[0]) / count if count else math.nan
-        return cls(loss, int(sums[1]), count)
+        whole = spread is None and second.is_integer()
+        return cls(loss, int(second) if whole else second, count, spread)
+
+    @property
+    def measure(self) -> str:
+        """What ``accuracy`` is called: see ``common.targets.MEASURES``."""
+        return "accuracy" if self.spread is None else "r2"
 
     @property
     def accuracy(self) -> float:
-        return self.correct / self.count if self.count else math.nan
+        if not self.count:
+            return math.nan
+        share = self.correct / self.count
+        if self.spread is None:
+            return share
+        # Of targets that are all equal no variance can be explained.
+        return 1.0 - share / self.spread if self.spread else float(share == 0.0)
+
+
+def shown(measure: str, value: float) -> str:
+    """A measure as a person reads it: "accuracy 97.12%", "R2 0.4312"."""
+    return f"R2 {value:.4f}" if measure == "r2" else f"{measure} {value:.2%}"
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation so far: highest accuracy, then lowest loss."""
+    """The best validation so far: highest accuracy, then lowest loss, or by the loss alone."""
 
     step: Count
     accuracy: Finite
     loss: Finite
+    measure: str = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -76,11 +101,15 @@ class State:
     rollbacks: Count = 0
     measured: tuple[Finite, Finite] | None = None
 
-    def validated(self, found: Metrics) -> State:
+    def validated(self, found: Metrics, by_loss: bool = False) -> State:
         """The state after a validation at this step, which may become the best one."""
         best = self.best
-        if best is None or (found.accuracy, -found.loss) > (best.accuracy, -best.loss):
-            best = Best(self.step, found.accuracy, found.loss)
+
+        def rank(each: Metrics | Best) -> tuple[float, float]:
+            return (-each.loss, each.accuracy) if by_loss else (each.accuracy, -each.loss)
+
+        if best is None or rank(found) > rank(best):
+            best = Best(self.step, found.accuracy, found.loss, found.measure)
             return replace(self, best=best, unimproved=0, validation_due=False)
         return replace(self, unimproved=self.unimproved + 1, validation_due=False)
 
@@ -97,7 +126,8 @@ class State:
         if goal is None or self.measured is None:
             return False
         accuracy, loss = self.measured
-        enough = goal.accuracy is None or accuracy >= goal.accuracy
+        wanted = goal.r2 if goal.accuracy is None else goal.accuracy
+        enough = wanted is None or accuracy >= wanted
         return enough and (goal.loss is None or loss <= goal.loss)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""What is asked of a sample: its class, numbers, questions of yes or no, or a distribution."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import DatasetError
+
+Kind = Literal["class", "numbers", "yes_no", "distribution"]
+"""The kind of the targets of a data set of M samples and K names.
+
+class: labels (M,) int32, the number of a sample's class, one of K. The others are (M, K) float32;
+numbers: any finite ones; yes_no: 0 or 1 for each of K questions, independent of each other;
+distribution: the shares of K classes, which add up to 1.
+"""
+
+MEASURES: dict[Kind, str] = {
+    "class": "accuracy",
+    "numbers": "r2",
+    "yes_no": "accuracy",
+    "distribution": "accuracy",
+}
+"""What a validation is judged by beside the loss; the higher, the better."""
+
+_NAMED: dict[Kind, str] = {
+    "class": "classes",
+    "numbers": "numbers",
+    "yes_no": "questions of yes or no",
+    "distribution": "classes",
+}
+_SUM_BOUND = 1e-4
+
+
+def named(kind: Kind) -> str:
+    """What the names of a data set are of, in messages."""
+    return _NAMED[kind]
+
+
+def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> None:
+    """Raise DatasetError for targets that are none of their kind, with the first wrong sample."""
+    if kind == "class":
+        wrong = (labels < 0) | (labels >= names)
+        said = f"but there are {names} classes, counted from 0"
+        if wrong.any():
+            raise DatasetError(f"{where}: a sample has the label {labels[wrong][0]}, {said}")
+        return
+    if labels.ndim != 2 or labels.shape[1] != names:
+        raise DatasetError(
+            f"{where}: targets have the shape {labels.shape}, but {names} names; give a row with "
+            "one number for each"
+        )
+    rules = {
+        "numbers": (~np.isfinite(labels), "which is no finite number"),
+        "yes_no": (~np.isin(labels, (0.0, 1.0)), "but yes is 1 and no is 0"),
+        "distribution": (~(labels >= 0.0), "but shares are 0 or more"),
+    }
+    wrong, said = rules[kind]
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        value = labels[row, column]
+        raise DatasetError(f"{where}: sample {row} has the target {value:g}, {said}")
+    if kind == "distribution":
+        totals = labels.sum(1, dtype=np.float64)
+        off = np.flatnonzero(np.abs(totals - 1.0) > _SUM_BOUND)
+        if len(off):
+            raise DatasetError(
+                f"{where}: the shares of sample {off[0]} add up to {totals[off[0]]:g}, not to 1"
+            )
+
+
+def spread_of(labels: NDArray[Any]) -> float:
+    """The variance of numbers (M, K) about their means, averaged over the columns.
+
+    1 - (mean squared error) / spread is R2; of several columns that of each weighted by its
+    variance.
+    """
+    return float(labels.astype(np.float64).var(0).mean()) if len(labels) else 0.0
