@@ -146,11 +146,14 @@ def _built(specs: list[LayerSpec], shape: Shape) -> list[Layer]:
 def check_data(config: RunConfig, info: DatasetInfo) -> None:
     """Raise ConfigError for what cannot be asked of samples or targets of this kind."""
     data, goal = config.data, config.train.goal
+    if data.balance and data.shuffle is False:
+        raise ConfigError("data.shuffle: data.balance draws another order; remove one of the two")
     whole = info.kind == "class"
     given = (
         ("data.balance", data.balance and not whole),
         ("data.stratified", data.stratified and not whole),
         ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
+        ("evaluate.tta_share", config.evaluate.tta_share is not None and not whole),
     )
     for key, wrong in given:
         if wrong:

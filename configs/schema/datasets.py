@@ -34,9 +34,16 @@ Folder = Annotated[str, AfterValidator(_path)]
 Row = Annotated[
     tuple[int | float, ...],
     BeforeValidator(lambda row: numbers(row, "a list of numbers, none beyond 1e6")),
-    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 1}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
 ]
-"""The values of a sample."""
+"""The values of a sample; a number alone is a row of one."""
 LARGEST_TABLE = 10_000
 _LAST_CLASS = 9_999
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from dnnstack.common.errors import ShapeError
+from dnnstack.common.targets import Kind
 from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.graph.graph import Shape
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from .declared import drawn_options
+from .formulas import drawn_targets
 
 Layer = str | dict[str, Any]
 # Numbers of a picture, or of its features, that a layer may make of it.
@@ -292,6 +294,9 @@ def trainings(draw: DrawFn) -> Training:
         *(draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11])) for _ in range(2)),
     )
     loss = _loss(draw)
+    kind = draw(st.sampled_from(LOSSES[loss["type"]].kinds))
+    if kind == "numbers" or (kind == "yes_no" and not LOSSES[loss["type"]].sigmoid):
+        loss.pop("class_weights", None)
     classes = 10 if loss["type"] == "rbf_map" else draw(st.integers(2, 6))
     layers = _some(draw, shape, 2, 6)
     output = shape
@@ -311,7 +316,9 @@ def trainings(draw: DrawFn) -> Training:
     views = ["mirror"] if line else ["mirror", "mirror+translate"]
     optimizer = _optimizer(draw, kinds)
     tta = draw(st.sampled_from(["none"] * 3 + views))
-    some = {"tta_share": 0.4} if tta != "none" and seed >> 11 & 1 else {}
+    some = {"tta_share": 0.4} if tta != "none" and kind == "class" and seed >> 11 & 1 else {}
+    augment = draw(st.lists(st.sampled_from(augmentations), max_size=2))
+    floats = not augment and seed >> 13 & 1 == 1
     config = {
         "name": "drawn",
         "seed": seed,
@@ -321,8 +328,8 @@ def trainings(draw: DrawFn) -> Training:
             "evaluation_batch_size": draw(st.integers(1, 6)),
             "validation": held,
             "normalize": {"mean": 0.4, "std": 0.3},
-            "augment": draw(st.lists(st.sampled_from(augmentations), max_size=2)),
-            "balance": "class_weights" not in loss and seed >> 9 & 3 == 0,
+            "augment": augment,
+            "balance": kind == "class" and "class_weights" not in loss and seed >> 9 & 3 == 0,
         },
         "layers": layers,
         "loss": loss,
@@ -334,7 +341,8 @@ def trainings(draw: DrawFn) -> Training:
         "run": {"fusion": draw(st.sampled_from([True, True, True, False])), "tune": False},
     }
     count = batch * per_epoch + held + draw(st.integers(0, batch - 1))
-    return Training(config, *pictures(shape, classes, count, seed), draw(st.integers(2, 4)), seed)
+    data = pictures(shape, classes, count, seed, kind, floats)
+    return Training(config, *data, draw(st.integers(2, 4)), seed)
 
 
 def _compression(seed: int, optimizer: dict[str, Any]) -> dict[str, Any]:
@@ -366,11 +374,16 @@ def _normalised(layers: list[Layer]) -> bool:
     return "'batch_norm'" in text and ("'scale': True" in text or "'center': True" in text)
 
 
-def pictures(shape: Shape, classes: int, count: int, seed: int) -> tuple[DatasetInfo, ImageSet]:
+def pictures(
+    shape: Shape, classes: int, count: int, seed: int, kind: Kind = "class", floats: bool = False
+) -> tuple[DatasetInfo, ImageSet]:
     """Random pixels: a window of equal ones would let roundings decide which is the largest."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, *shape), np.uint8)
-    labels = rng.integers(0, classes, count).astype(np.int32)
+    if floats:
+        images = rng.random((count, *shape), np.float32)
+    labels = drawn_targets(kind, (count, classes), rng)
     names = tuple(str(label) for label in range(classes))
-    info = DatasetInfo("drawn", (shape[0], shape[1], shape[2]), names, count, None)
-    return info, ImageSet("drawn/train", images, labels, names)
+    facts = ("drawn", (shape[0], shape[1], shape[2]), names, count, None)
+    info = DatasetInfo(*facts, floats=floats, kind=kind)
+    return info, ImageSet("drawn/train", images, labels, names, kind=kind)
