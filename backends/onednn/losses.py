@@ -6,6 +6,7 @@ import numpy as np
 
 from ...graph.ops import Metrics, SoftmaxCrossEntropy, SoftmaxCrossEntropyBackward
 from .bind import Binder, binds
+from .fallback import reference
 
 
 @binds(SoftmaxCrossEntropy)
@@ -79,6 +80,8 @@ def _shares(label_smoothing: float, classes: int) -> tuple[float, float]:
 
 @binds(Metrics)
 def metrics(b: Binder, op: Metrics) -> None:
+    if op.wide:
+        return reference(b, op)
     n, k = op.scores.shape
     scores = b.plain(op.scores).array((n, k))
     loss = b.home(op.loss).array()
@@ -90,4 +93,4 @@ def metrics(b: Binder, op: Metrics) -> None:
         right = np.count_nonzero(scores.argmax(1) == target)
         sums[:] += (float(loss[0]) * (count if mean else 1), right, count)
 
-    b.host(op, run, "argmax")
+    return b.host(op, run, "argmax")

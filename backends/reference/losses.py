@@ -1,4 +1,4 @@
-"""Losses and metrics. A target of -1 masks its sample; the formulas are in layers/losses."""
+"""Losses and metrics. Masked samples count in nothing; the formulas are in layers/losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pointwise import log_softmax
 @kernel(ops.RowLoss, "sum")
 def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
     _check_labels(target, x)
-    each = _shaped(op, "value", op.formula.value(x, target), target.shape)
+    each = _shaped(op, "value", op.formula.value(x, target), x.shape[:1])
     return _reduced(each, target, op.reduction)
 
 
@@ -23,7 +23,7 @@ def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
 def row_loss_backward(op: ops.RowLossBackward, x: Array, target: Array) -> Array:
     _check_labels(target, x)
     gradient = _shaped(op, "gradient", op.formula.gradient(x, target), x.shape)
-    slopes = np.where((target >= 0)[:, None], gradient, 0.0)
+    slopes = np.where(ops.masked(target)[:, None], 0.0, gradient)
     factor = op.formula.scale(x.shape[1]) * _weight(target, op.reduction)
     return np.asarray(factor * slopes, x.dtype)
 
@@ -52,10 +52,22 @@ def softmax_cross_entropy_backward(
 
 @kernel(ops.Metrics, "argmax")
 def metrics(op: ops.Metrics, scores: Array, target: Array, loss: Array, sums: Array) -> Array:
-    count = int((target >= 0).sum())
-    right = int((scores.argmax(1) == target).sum())
+    return sums + summed(op, scores, target, loss)
+
+
+def summed(op: ops.Metrics, scores: Array, target: Array, loss: Array) -> Array:
+    """What a batch adds to the sums: (3,) float64."""
+    counted = ~ops.masked(target)
+    count = int(np.count_nonzero(counted))
+    scores, target = scores[counted], target[counted]
+    if op.answer == "near":
+        answers = ((scores - target.astype(np.float64)) ** 2).mean(1)
+    elif op.answer == "threshold":
+        answers = ((scores > op.threshold) == (target > 0.5)).mean(1)
+    else:
+        answers = scores.argmax(1) == (target.argmax(1) if op.wide else target)
     total = float(loss[0]) * (count if op.reduction == "mean" else 1)
-    return np.asarray(sums + np.array([total, right, count]))
+    return np.array([total, answers.sum(), count], np.float64)
 
 
 def _shaped(op: ops.RowLoss | ops.RowLossBackward, name: str, found: Array, shape: Shape) -> Array:
@@ -70,7 +82,7 @@ def _shaped(op: ops.RowLoss | ops.RowLossBackward, name: str, found: Array, shap
 
 def _check_labels(target: Array, scores: Array) -> None:
     classes = scores.shape[1]
-    if target.size and int(target.max()) >= classes:
+    if target.ndim == 1 and target.size and int(target.max()) >= classes:
         raise DatasetError(
             f"a sample has the label {int(target.max())}, but the network gives {classes} scores; "
             "labels must be less than the number of classes"
@@ -79,10 +91,10 @@ def _check_labels(target: Array, scores: Array) -> None:
 
 def _weight(target: Array, reduction: str) -> float:
     """1 over the count of samples for a mean, 1 for a sum."""
-    return 1.0 / max(int((target >= 0).sum()), 1) if reduction == "mean" else 1.0
+    return 1.0 / max(int((~ops.masked(target)).sum()), 1) if reduction == "mean" else 1.0
 
 
 def _reduced(each: Array, target: Array, reduction: str) -> Array:
     """The losses of the samples that count, averaged or summed; each: (N,) -> (1,)."""
-    total = np.where(target >= 0, each, 0.0).sum(keepdims=True)
+    total = np.where(ops.masked(target), 0.0, each).sum(keepdims=True)
     return np.asarray(total * _weight(target, reduction))

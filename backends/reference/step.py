@@ -26,9 +26,14 @@ def scaled(op: GatherBatch, pixels: Array, labels: Array, rows: Array) -> Arrays
     """pixels * scale + shift, zeros where there is no sample, and the labels."""
     # Always in float64, rounded once: the arguments do not say which precision is wanted.
     scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = pixels * scale + shift
+    x = pixels * scale
+    # -0 + 0 = 0
+    if any(op.shift) or op.images.dtype == "uint8":
+        x += shift
     x[rows < 0] = 0.0
-    return x, np.where(rows < 0, np.int32(-1), labels[rows])
+    target = labels[rows]
+    target[rows < 0] = np.int32(-1).view(op.target.dtype)
+    return x, target
 
 
 def picked_rows(op: GatherBatch, images: Array, labels: Array, order: Array, step: Array) -> Array:

@@ -44,13 +44,15 @@ class Formula(ABC):  # noqa: B024  # those that derive from it have abstract met
 class RowFormula(Formula):
     """The loss of one sample from its row of x: (N, K) and its class, target: (N,).
 
-    A sample of class -1 is masked: its results are discarded. ``of``: whether x are
+    ``wide``: target is (N, K) instead, a number for each of x; in CUDA C++ ``row.wanted[k]``.
+    Masked samples, see ``masked``, have their results discarded. ``of``: whether x are
     the scores, the probabilities p = softmax(scores), or their logarithms log_p. ``flops``: those
     of the value and of the gradient, per element of x. ``cuda``: value(row), slope(row, k)
     and, if needed, common(row), see formulas.cuh.
     """
 
     of: ClassVar[Literal["scores", "p", "log_p"]] = "scores"
+    wide: ClassVar[bool] = False
     flops: ClassVar[tuple[int, int]] = (3, 3)
 
     @abstractmethod
@@ -87,6 +89,12 @@ class UpdateFormula(Formula):
         always been 0 must stay 0. Change p by one difference, weight decay included: float32
         rounds a factor 1 - lr wd to 1 where lr wd is small.
         """
+
+
+def masked(target: Array) -> Array:
+    """Which samples do not count: those of class -1, or whose numbers begin with NaN: (N,) bool."""
+    first = target if target.ndim == 1 else target[:, 0]
+    return np.asarray(np.isnan(first) if first.dtype.kind == "f" else first < 0)
 
 
 def one_hot(target: Array, x: Array, label_smoothing: float = 0.0) -> Array:

@@ -1,4 +1,4 @@
-"""Losses and metrics; a target of -1 masks its sample."""
+"""Losses and metrics; a target of -1, or of NaN where it is numbers, masks its sample."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from ..graph import In, InOut, Op, Out, Tensor
 from .formulas import Array, RowFormula, one_hot
 
 Reduction = Literal["mean", "sum"]
+Answer = Literal["largest", "threshold", "near"]
 
 
-def _check_loss(op: Op, x: Tensor, target: Tensor) -> None:
-    op.need(len(x.shape) == 2 and target.shape == x.shape[:1], x, target)
+def _check_loss(op: Op, x: Tensor, target: Tensor, wide: bool = False) -> None:
+    """``wide``: the target is a number for each of x, else a class for each row."""
+    op.need(len(x.shape) == 2 and target.shape == (x.shape if wide else x.shape[:1]), x, target)
+    op.need(target.dtype == ("float32" if wide else "int32"), target)
 
 
 class RowLoss(Op):
     """loss = mean or sum over n of formula(x[n], target[n]).
 
-    x: (N, K), target: (N,) int32, loss: (1,).
+    x: (N, K), target: (N,) int32, or (N, K) float32 if the formula is wide; loss: (1,).
     """
 
     x: In
@@ -33,7 +36,7 @@ class RowLoss(Op):
         return self.formula.name
 
     def check(self) -> None:
-        _check_loss(self, self.x, self.target)
+        _check_loss(self, self.x, self.target, self.formula.wide)
         self.need(self.loss.shape == (1,), self.loss)
 
     def flops(self) -> int:
@@ -43,7 +46,7 @@ class RowLoss(Op):
 class RowLossBackward(Op):
     """dx[n] = formula's derivative at x[n], divided by the count of samples if it is a mean.
 
-    dx: (N, K), zero where masked.
+    dx: (N, K), zero where masked; x and target as in RowLoss.
     """
 
     x: In
@@ -57,7 +60,7 @@ class RowLossBackward(Op):
         return f"{self.formula.name}Backward"
 
     def check(self) -> None:
-        _check_loss(self, self.x, self.target)
+        _check_loss(self, self.x, self.target, self.formula.wide)
         self.same(self.x, self.dx)
 
     def flops(self) -> int:
@@ -125,10 +128,13 @@ class SoftmaxCrossEntropyBackward(Op):
 
 
 class Metrics(Op):
-    """sums += (loss summed over samples, right answers, samples), masked samples left out.
+    """sums += (loss summed over samples, sum of their answers, samples), masked samples left out.
 
-    A right answer: the first largest of scores[n] is target[n]. scores: (N, K), loss: (1,) as the
-    loss operation made it, sums: (3,) float64.
+    ``answer`` says what a sample's is: "largest", 1 if the first largest of scores[n] is target[n],
+    or of numbers the place of their first largest, else 0; "threshold", the share of k with
+    (scores[n, k] > threshold) == (target[n, k] > 0.5); "near", the mean over k of (scores[n, k] -
+    target[n, k])^2. scores: (N, K), target: (N,) int32 or (N, K) float32, which all but "largest"
+    need; loss: (1,) as the loss operation made it, sums: (3,) float64.
     """
 
     flops_each = 1
@@ -137,7 +143,14 @@ class Metrics(Op):
     loss: In
     sums: InOut
     reduction: Reduction = "mean"
+    answer: Answer = "largest"
+    threshold: float = 0.5
+
+    @property
+    def wide(self) -> bool:
+        """Whether a target is a row of numbers."""
+        return self.answer != "largest" or self.target.dtype == "float32"
 
     def check(self) -> None:
-        _check_loss(self, self.scores, self.target)
+        _check_loss(self, self.scores, self.target, self.wide)
         self.need(self.sums.shape == (3,), self.sums)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.graph import ops
@@ -17,13 +20,43 @@ def probabilities(d: Draft, shape: Shape) -> Array:
     return (e / e.sum(1, keepdims=True)).astype(np.float32)
 
 
-def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
+def targets(d: Draft, n: int, classes: int, masks: str, wide: bool = False) -> Tensor:
     drawn = d.rng.integers(0, classes, n).astype(np.int32)
+    if wide:
+        # Around 0.5, and equal ones among them.
+        drawn = (d.rng.integers(-1, 4, (n, classes)) / 2).astype(np.float32).view(np.int32)
     if masks == "some":
         drawn[:: max(2, n // 3)] = -1
     elif masks == "all":
         drawn[:] = -1
-    return d.given("target", drawn)
+    return d.given("target", drawn.view(np.float32) if wide else drawn)
+
+
+class WideCubes(ops.RowFormula):
+    """sum over k of (x[k] - target[k])^3 + power target[k]."""
+
+    wide = True
+    cuda = """
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) {
+                float gap = r.x[k] - r.wanted[k];
+                loss += gap * gap * gap + power * r.wanted[k];
+            }
+            return loss;
+        }
+        __device__ float slope(Row r, int k) {
+            float gap = r.x[k] - r.wanted[k];
+            return 3.0f * gap * gap;
+        }
+    """
+    power: float = 0.5
+
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray(((x - target) ** 3 + self.power * target).sum(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        return np.asarray(3 * (x - target) ** 2)
 
 
 # Samples, classes, which are masked, how the losses are united.
@@ -33,6 +66,10 @@ ROWS: tuple[tuple[str, int, int, str, ops.Reduction], ...] = (
     ("sum", 7, 5, "some", "sum"),
     ("nothing_counts", 3, 4, "all", "mean"),
     ("one", 1, 2, "none", "sum"),
+)
+WIDE: tuple[tuple[str, int, int, str, ops.Reduction], ...] = (
+    *ROWS,
+    ("column", 70, 1, "some", "mean"),
 )
 
 
@@ -48,7 +85,8 @@ def row_loss(
     d.length = n * k
     p = probabilities(d, (n, k))
     x = {"scores": d.drawn((n, k)), "p": p, "log_p": np.log(p)}[f.of]
-    rest = {"x": d.given("x", x), "target": targets(d, n, k, masks), "reduction": reduction}
+    rest = {"x": d.given("x", x), "reduction": reduction}
+    rest["target"] = targets(d, n, k, masks, f.wide)
     if backward:
         d.graph.add(ops.RowLossBackward(**rest, dx=d.out("dx", n, k), formula=f))
     else:
@@ -76,19 +114,30 @@ for backward in (False, True):
     for name, variant in VARIANTS.items():
         for title, *sizes in ROWS:
             case(f"{name}{end}-{title}", row_loss, variant.formula, *sizes, backward)
+    for title, *sizes in WIDE:
+        case(f"wide{end}-{title}", row_loss, WideCubes(), *sizes, backward)
     for title, n, k, masks, reduction in ROWS:
         smoothing = 0.0 if title == "plain" else 0.1
         given = (n, k, masks, smoothing, reduction, backward)
         case(f"softmax_cross_entropy{end}-{title}", softmax_cross_entropy, *given)
 
 
-def metrics(d: Draft, masks: str, reduction: ops.Reduction) -> None:
-    n, k = 9, 4
-    scores, target = d.floats("scores", n, k), targets(d, n, k, masks)
+def metrics(
+    d: Draft,
+    masks: str,
+    reduction: ops.Reduction,
+    wide: bool = False,
+    n: int = 9,
+    k: int = 4,
+    **answer: Any,
+) -> None:
+    scores, target = d.floats("scores", n, k), targets(d, n, k, masks, wide)
     loss = d.given("loss", np.array([0.7], np.float32))
     sums = d.given("sums", np.array([10.5, 3.0, 20.0]), "state")
     d.graph.add(
-        ops.Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction)
+        ops.Metrics(
+            scores=scores, target=target, loss=loss, sums=sums, reduction=reduction, **answer
+        )
     )
 
 
@@ -96,6 +145,15 @@ case("metrics-mean", metrics, "none", "mean")
 case("metrics-masked", metrics, "some", "mean")
 case("metrics-sum", metrics, "some", "sum")
 case("metrics-nothing_counts", metrics, "all", "mean")
+ANSWERS: dict[str, dict[str, Any]] = {
+    "largest": {},
+    "threshold": {"answer": "threshold", "threshold": 0.0},
+    "near": {"answer": "near"},
+}
+for name, answer in ANSWERS.items():
+    for title, n, k, masks, reduction in WIDE:
+        wide = partial(metrics, wide=True, n=n, k=k, **answer)
+        case(f"metrics-{name}-{title}", wide, masks, reduction)
 
 
 def map_far_away(d: Draft, backward: bool) -> None:
