@@ -33,8 +33,8 @@ class GatherAugmented(GatherBatch):
         super().check()
         if self.images.dtype != "uint8":
             raise ShapeError(
-                f"{self.label()}: '{self.images.name}' holds {self.images.dtype}, but only bytes can "
-                "be augmented; remove the augmentation"
+                f"{self.label()}: '{self.images.name}' holds {self.images.dtype}, but only bytes "
+                "can be augmented; remove the augmentation"
             )
         _, channels, height, width = self.x.shape
         self.need(len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)

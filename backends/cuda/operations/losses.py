@@ -7,15 +7,18 @@ from typing import Any
 
 from ....graph import ops
 from ....graph.graph import Op
+from ....graph.ops import RowFormula
 from ..binding.bind import Binder, binds
 from ..binding.launch_list import Varying
-from ..libraries.kernels import THREADS, blocks_for, f32
+from ..libraries.kernels import THREADS, Defines, blocks_for, f32
 from ..libraries.layout import ceil_div
 
 ROWS_A_BLOCK = 4
 ROWS = "row_loss.cu"
 # Every block of a gradient counts the samples anew.
 MOST_BLOCKS = 64
+# The enumeration of losses.cu.
+ANSWERS = ("largest", "threshold", "near")
 # Of a block.
 MOST_THREADS = 1024
 
@@ -46,13 +49,20 @@ def _smoothing(
 def row_loss(b: Binder, op: ops.RowLoss) -> None:
     losses = b.scratch(op.x.shape[0], "float32")
     arguments = (b.floats(op.x), op.target, losses, *op.x.shape)
-    b.kernel(op, (ROWS, "row_loss"), op.x.shape[0], arguments, formula=op.formula)
+    size, defines = op.x.shape[0], _wide(op.formula)
+    b.kernel(op, (ROWS, "row_loss"), size, arguments, defines=defines, formula=op.formula)
     _reduce(b, op, losses)
 
 
 def _reduce(b: Binder, op: ops.RowLoss | ops.SoftmaxCrossEntropy, losses: Any) -> None:
-    arguments = (losses, op.target, b.output(op.loss), len(losses), op.reduction == "mean")
-    _kernel(b, op, "reduce_loss", 1, arguments)
+    ends = (losses, op.target, b.output(op.loss), len(losses), op.reduction == "mean")
+    if op.target.dtype == "float32":
+        return _kernel(b, op, "reduce_wide_loss", 1, (*ends, op.x.shape[1]))
+    return _kernel(b, op, "reduce_loss", 1, ends)
+
+
+def _wide(formula: RowFormula) -> Defines:
+    return (("WIDE", 1),) if formula.wide else ()
 
 
 @binds(ops.RowLossBackward)
@@ -61,7 +71,8 @@ def row_loss_backward(b: Binder, op: ops.RowLossBackward) -> None:
     kernel = (ROWS, "row_loss_backward")
     grid = (blocks_for(op.x.shape[0] * 32, THREADS, MOST_BLOCKS),)
     arguments = (*ends, *op.x.shape, op.reduction == "mean")
-    b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
+    further = {"defines": _wide(op.formula), "formula": op.formula}
+    b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, **further)
 
 
 @binds(ops.SoftmaxCrossEntropyBackward)
@@ -75,7 +86,8 @@ def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackwar
 @binds(ops.Metrics)
 def metrics(b: Binder, op: ops.Metrics) -> None:
     ends = (b.floats(op.scores), op.target, op.loss, op.sums)
-    arguments = (*ends, *op.scores.shape, op.reduction == "mean")
+    arguments: tuple[Any, ...] = (*ends, *op.scores.shape, op.reduction == "mean")
     threads = min(MOST_THREADS, 1 << max(5, (op.scores.shape[0] - 1).bit_length()))
-    kernel = ("losses.cu", "metrics")
+    kernel = ("losses.cu", "metrics_wide" if op.wide else "metrics")
+    arguments += (ANSWERS.index(op.answer), f32(op.threshold)) if op.wide else ()
     b.kernel(op, kernel, (1,), arguments, block=(threads,), shared=threads * 8)

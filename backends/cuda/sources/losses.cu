@@ -30,17 +30,27 @@ KERNEL log_softmax_loss(const float* x, const int* target, float* log_p, float* 
 }
 
 // One block: loss = sum of losses, divided by the number of rows that count where mean is asked.
-KERNEL reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
+INLINE void reduce(const float* losses, const int* target, float* loss, int n, int mean, bool wide,
+                   int words) {
     enter();
     extern __shared__ double totals[];
     double sum = 0.0, count = 0.0;
     OF_BLOCK(row, n) {
         sum += losses[row];
-        count += target[row] >= 0;
+        count += counts(target[(i64)row * words], wide);
     }
     sum = block_sum(sum, totals);
     count = block_sum(count, totals);
     if (threadIdx.x == 0) loss[0] = mean ? sum / fmax(count, 1.0) : sum;
+}
+
+KERNEL reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
+    reduce(losses, target, loss, n, mean, false, 1);
+}
+
+KERNEL reduce_wide_loss(const float* losses, const int* target, float* loss, int n, int mean,
+                        int words) {
+    reduce(losses, target, loss, n, mean, true, words);
 }
 
 // dx = e^log_p - q, over the number of rows that count where mean is asked; every block counts them
@@ -60,6 +70,17 @@ KERNEL loss_backward(const float* log_p, const int* target, float* dx, int n,
     }
 }
 
+INLINE int first_largest(const float* in, int classes) {
+    float largest = in[0];
+    int best = 0;
+#pragma unroll 8
+    for (int k = 1; k < classes; ++k) {
+        const float v = in[k];
+        if (!(v <= largest) && !isnan(largest)) largest = v, best = k;
+    }
+    return best;
+}
+
 // One block: sums += (loss over samples, rows whose first largest score is the target, rows).
 KERNEL metrics(const float* scores, const int* target, const float* loss, double* sums,
                int n, int classes, int mean) {
@@ -68,15 +89,7 @@ KERNEL metrics(const float* scores, const int* target, const float* loss, double
     // Right rows and all, in one number.
     i64 found = 0;
     OF_BLOCK(row, n) {
-        const float* in = scores + (i64)row * classes;
-        const int wanted = target[row];
-        float largest = in[0];
-        int best = 0;
-#pragma unroll 8
-        for (int k = 1; k < classes; ++k) {
-            const float v = in[k];
-            if (!(v <= largest) && !isnan(largest)) largest = v, best = k;
-        }
+        const int wanted = target[row], best = first_largest(scores + (i64)row * classes, classes);
         found += ((i64)(best == wanted) << 32) + (wanted >= 0);
     }
     found = block_sum(found, (i64*)totals);
@@ -84,6 +97,35 @@ KERNEL metrics(const float* scores, const int* target, const float* loss, double
         const double right = found >> 32, count = found & 0xffffffff;
         sums[0] += loss[0] * (mean ? count : 1.0);
         sums[1] += right;
+        sums[2] += count;
+    }
+}
+
+// The same of targets that are numbers: the answers are those of Metrics.
+enum { LARGEST, THRESHOLD, NEAR };
+KERNEL metrics_wide(const float* scores, const int* target, const float* loss, double* sums, int n,
+                    int classes, int mean, int answer, float threshold) {
+    enter();
+    extern __shared__ double totals[];
+    double found = 0.0, count = 0.0;
+    OF_BLOCK(row, n) {
+        const i64 first = (i64)row * classes;
+        if (!counts(target[first], true)) continue;
+        const float *in = scores + first, *wanted = (const float*)target + first;
+        double sum = 0.0;
+        for (int k = 0; k < classes && answer != LARGEST; ++k) {
+            const double gap = (double)in[k] - wanted[k];
+            sum += answer == NEAR ? gap * gap : (in[k] > threshold) == (wanted[k] > 0.5f);
+        }
+        const bool right = answer == LARGEST && first_largest(in, classes) == first_largest(wanted, classes);
+        found += sum / classes + right;
+        count += 1.0;
+    }
+    found = block_sum(found, totals);
+    count = block_sum(count, totals);
+    if (threadIdx.x == 0) {
+        sums[0] += loss[0] * (mean ? count : 1.0);
+        sums[1] += found;
         sums[2] += count;
     }
 }

@@ -1,12 +1,21 @@
 // A loss of rows, always float: value(row), slope(row, k) and common(row) are those of a formula.
+// WIDE: a target is a row of floats.
+#ifndef WIDE
+#define WIDE 0
+#endif
+
+__device__ __forceinline__ Row row_of(const float* x, const int* target, i64 i, int classes) {
+    const int* first = target + (WIDE ? i * classes : i);
+    return {x + i * classes, *first, classes, 0.0f, (const float*)first};
+}
 
 // One thread a row: losses[row], 0 for a masked row.
 KERNEL row_loss(const float* x, const int* target, float* losses, int n, int classes) {
     enter();
     LINEAR(i, n) {
-        Row row = {x + i * classes, target[i], classes, 0.0f};
+        Row row = row_of(x, target, i, classes);
         float loss = 0.0f;
-        if (row.target >= 0) {
+        if (counts(row.target, WIDE)) {
             row.common = common(row);
             loss = value(row);
         }
@@ -19,13 +28,13 @@ KERNEL row_loss_backward(const float* x, const int* target, float* dx, int n, in
                          int mean) {
     enter();
     extern __shared__ double totals[];
-    const float weight = row_weight(target, n, mean, totals);
+    const float weight = row_weight(target, n, mean, totals, WIDE, WIDE ? classes : 1);
     const int warps = blockDim.x / 32;
     for (i64 i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) {
-        Row row = {x + i * classes, target[i], classes, 0.0f};
-        const bool counts = row.target >= 0;
-        if (counts) row.common = common(row);
+        Row row = row_of(x, target, i, classes);
+        const bool counted = counts(row.target, WIDE);
+        if (counted) row.common = common(row);
         for (int k = threadIdx.x % 32; k < classes; k += 32)
-            dx[i * classes + k] = counts ? slope(row, k) * weight : 0.0f;
+            dx[i * classes + k] = counted ? slope(row, k) * weight : 0.0f;
     }
 }

@@ -45,6 +45,31 @@ extern "C" void measure(const float* scores, const int* target, const float* los
     of(1);
     emulated::launch(threads, 0, [=] { metrics(scores, target, loss, sums, n, classes, mean); });
 }
+extern "C" void judge(const float* scores, const int* target, const float* loss, double* sums, int n,
+                      int classes, int mean, int answer, float threshold) {
+    of(1);
+    emulated::launch(32, 0, [=] {
+        metrics_wide(scores, target, loss, sums, n, classes, mean, answer, threshold);
+    });
+}
+extern "C" void unite(const float* losses, const int* target, float* loss, int n, int mean, int words) {
+    of(1);
+    emulated::launch(256, 0, [=] { reduce_wide_loss(losses, target, loss, n, mean, words); });
+}
+extern "C" void batch(const void* images, int floats, const int* labels, const int* order,
+                      const i64* step, void* x, int* target, const float* scale, const float* shift, int n,
+                      const int* place, i64* next, unsigned* count, int words, int parts) {
+    of(n, parts);
+    emulated::launch(32, 0, [=] {
+        const Place* p = (const Place*)place;
+        if (floats)
+            gather_floats((const float*)images, labels, order, step, (T*)x, target, scale, shift, n, p, next,
+                          count, words);
+        else
+            gather_wide((const u8*)images, labels, order, step, (T*)x, target, scale, shift, n, p, next,
+                        count, words);
+    });
+}
 extern "C" void gradient(const float* log_p, const int* target, float* dx, int n, int classes,
                          float smoothing, int mean) {
     of(2);

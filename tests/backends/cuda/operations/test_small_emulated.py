@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.operations.convolution import TURNED
+from dnnstack.backends.cuda.operations.losses import ANSWERS
 from dnnstack.backends.reference.kernels import KERNELS
 from dnnstack.graph.ops import share_of
 
@@ -15,6 +16,7 @@ from ....support.emulated_kernels import library, loaded, pointer, stored
 from ....support.op_cases import CASES
 from ....support.tensor_convs import numbers
 
+WIDE_METRICS = tuple(f"metrics-{answer}-" for answer in ANSWERS)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="g++ is not there")
 
 
@@ -69,6 +71,61 @@ def test_metrics_count_first_maxima(kernels, n, threads, mean):
     np.testing.assert_allclose(sums, [1 + 0.5 * (count if mean else 1), 2 + right, 3 + count])
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(WIDE_METRICS)])
+def test_answers_to_numbers_are_those_of_the_reference(kernels, name):
+    op, given, (want,) = of_case(name)
+    scores, target, loss, sums = given
+    found, mean = sums.copy(), op.reduction == "mean"
+    numbers = (*op.scores.shape, mean, ANSWERS.index(op.answer), ctypes.c_float(op.threshold))
+    kernels.judge(*map(pointer, (scores, target, loss, found)), *numbers)
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize("words", [1, 3])
+def test_losses_of_rows_of_numbers_are_united(kernels, mean, words):
+    rng, n = np.random.default_rng(6), 300
+    losses, target = (rng.standard_normal(s).astype(np.float32) for s in (n, (n, words)))
+    target.view(np.int32)[::7] = -1
+    losses[::7] = 0.0
+    loss = np.full(1, np.nan, np.float32)
+    kernels.unite(*map(pointer, (losses, target, loss)), n, mean, words)
+    want = losses.sum() / ((n - len(losses[::7])) if mean else 1)
+    np.testing.assert_allclose(loss, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", [name for name in CASES if "words" in name])
+def test_batches_of_floats_and_of_rows_of_numbers(kernels, name, parts):
+    """Where pictures are whole numbers all are exact; a masked one is 0 beside infinities."""
+    op, (images, labels, order, step), _ = of_case(name)
+    n, channels, height, width = op.x.shape
+    pixels, floats = height * width, images.dtype == np.float32
+    if floats:
+        images = np.rint(images * 4)
+        images[0] = np.inf
+        order[1] = -1
+    steps, words = len(order) // n, op.target.size // n
+    scale, shift = np.full(channels, 2, np.float32), np.full(channels, -0.0, np.float32)
+    x, target = stored(np.full(op.x.shape, np.nan), True), np.full((n, words), 7, np.int32)
+    place = np.array([channels, pixels, steps, channels * pixels, pixels, 1], np.int32)
+    following, count = np.zeros(1, np.int64), np.zeros(1, np.uint32)
+    ends = (x, target, scale, shift)
+    kernels.batch(
+        *(pointer(images), int(floats), *map(pointer, (labels, order, step, *ends)), n),
+        *(pointer(place), pointer(following), pointer(count), words, parts),
+    )
+    at = int(step[0]) % steps
+    rows = order[at * n : (at + 1) * n]
+    gone = rows < 0
+    want = np.where(gone[:, None, None, None], 0.0, images[rows] * 2.0)
+    want = loaded(stored(want, True), True, op.x.shape)
+    np.testing.assert_array_equal(loaded(x, True, op.x.shape), want)
+    bits = np.where(gone[:, None], -1, labels.reshape(len(labels), -1)[rows].view(np.int32))
+    np.testing.assert_array_equal(target, bits)
+    assert following[0] == step[0] + 1
+
+
 @pytest.mark.parametrize("mean", [0, 1])
 def test_the_gradient_of_a_loss(kernels, mean):
     rng, n, classes, smoothing = np.random.default_rng(3), 150, 7, 0.2
@@ -91,7 +148,7 @@ def of_case(name):
     """
     draft = CASES[name](np.random.default_rng(1), "normal")
     (op,), values = draft.graph.ops, draft.values
-    fields = [getattr(op, field) for field in op.inputs]
+    fields = [getattr(op, field) for field in (*op.inputs, *op.updates)]
     given = [None if tensor is None else values[tensor] for tensor in fields]
     made = KERNELS[type(op)].compute(op, *given)
     return op, given, made if isinstance(made, tuple) else (made,)

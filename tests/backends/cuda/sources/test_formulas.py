@@ -10,10 +10,11 @@ from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.operations.optimizers import segment
 from dnnstack.backends.reference.kernels import KERNELS
 from dnnstack.graph.graph import Tensor
-from dnnstack.graph.ops import RowLoss, RowLossBackward
+from dnnstack.graph.ops import RowLoss, RowLossBackward, masked
 
 from ....support.cuda_shim import COMPILER, compiled
 from ....support.formulas import VARIANTS
+from ....support.op_cases_losses import WideCubes
 from ....support.update_formulas import FORMULAS
 
 LAUNCHERS = """
@@ -31,12 +32,15 @@ def without_common(file, formula):
     return source_of(file, formula).partition("// What formulas work on.")[2].partition("\n")[2]
 
 
-@pytest.fixture(params=VARIANTS, scope="module")
+FORMS = {**{name: loss.formula for name, loss in VARIANTS.items()}, "wide": WideCubes()}
+
+
+@pytest.fixture(params=FORMS, scope="module")
 def loss(request, tmp_path_factory):
     if COMPILER is None:
         pytest.skip("no C++ compiler: neither g++ nor clang++ is on the path")
-    formula = VARIANTS[request.param].formula
-    source = without_common("row_loss.cu", formula)
+    formula = FORMS[request.param]
+    source = f"#define WIDE {int(formula.wide)}\n{without_common('row_loss.cu', formula)}"
     return formula, compiled(source, LAUNCHERS, tmp_path_factory.mktemp("loss"), 2)
 
 
@@ -46,6 +50,10 @@ def drawn(formula, law, n, k):
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     x = {"scores": x, "p": p, "log_p": np.log(p)}[formula.of]
     # Class weights are those of the first classes.
+    if formula.wide:
+        target = rng.standard_normal((n, k)).astype(np.float32)
+        target.view(np.int32)[::3] = -1
+        return np.asarray(x, np.float32), target
     classes = min(k, len(getattr(formula, "weights", range(k))))
     return np.asarray(x, np.float32), rng.integers(-1, classes, n).astype(np.int32)
 
@@ -60,7 +68,7 @@ def test_losses(loss, law, n, k):
     """Beside float64; rows are masked, and there are more rows and classes than threads."""
     formula, library = loss
     x, target = drawn(formula, law, n, k)
-    ends = {"x": Tensor("x", (n, k)), "target": Tensor("t", (n,), "int32"), "formula": formula}
+    ends = {"x": Tensor("x", (n, k)), "target": Tensor("t", target.shape), "formula": formula}
     for reduction in ("mean", "sum"):
         losses, dx = np.full(n, np.nan, np.float32), np.full((n, k), np.nan, np.float32)
         library.forward(pointer(x), pointer(target), pointer(losses), n, k)
@@ -72,7 +80,7 @@ def test_losses(loss, law, n, k):
         slopes = KERNELS[RowLossBackward].compute(back, *exact)
         size = max(1.0, np.abs(want))
         assert losses.sum(dtype=np.float64) == pytest.approx(want, rel=0, abs=1e-5 * size)
-        assert not losses[target < 0].any()
+        assert not losses[masked(target)].any()
         size = max(1.0, np.abs(slopes).max())
         np.testing.assert_allclose(dx, slopes, rtol=0, atol=1e-6 * size)
 
