@@ -199,6 +199,7 @@ def _compressions() -> str:
     half = CompressionReport(Path("c"), begun, None, None, None)
     bare = CompressionReport(Path("c"), replace(begun, stages=(), before=()), None, None, None)
     reports = [_compressed(), _compressed(coded=False), _compressed(integers=True)]
+    at_once = replace(reports[0], compressed=replace(reports[0].compressed, seconds=0.0))
     return joined(
         *(each.as_text() for each in reports),
         file.as_text(),
@@ -207,7 +208,7 @@ def _compressions() -> str:
         replace(whole, paper=paper.model_copy(update={"error": None})).as_text(),
         half.as_text(),
         bare.as_text(),
-        *(as_json(each.to_json()) for each in (file, half, bare, reports[0], reports[2])),
+        *(as_json(each.to_json()) for each in (file, half, bare, reports[0], reports[2], at_once)),
         as_json(json.loads(RECORD.to_json())),
     )
 

@@ -18,6 +18,7 @@ from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Reshape
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.reports import explain as report_module
 from dnnstack.reports.explain import Explanation, Operation, explain
 from dnnstack.reports.explain_text import as_text, quantity
 from dnnstack.training.listener import Listener
@@ -160,6 +161,46 @@ def test_every_call_is_there_and_measuring_trains_nothing(tiny, backend, monkeyp
     assert sum(len(operation.calls) for operation in found.operations) == calls
     for tensor, first in found.network.initial_values(config.seed).items():
         np.testing.assert_array_equal(arrays[tensor.name], first)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        (0.2, [1] * 5),
+        # Of a fifth of a second half is enough, and only more than that.
+        (0.0125, [1, 2, 4, 8, *[16] * 5]),
+        (1e-9, [1, 2, 4, 8, 16, 32, 64, 128, *[200] * 5]),
+    ],
+)
+def test_steps_are_timed_in_series_that_are_long_enough(monkeypatch, seconds, counts):
+    """A step that takes so long is counted by these series, the last five of which are kept."""
+    now, ran = [0.0], []
+
+    def run(executable: object, count: int) -> None:
+        ran.append(count)
+        now[0] += count * seconds
+
+    begun: list[int] = []
+    stretch = SimpleNamespace(run=run, go_to=lambda executable, step: begun.append(step))
+    monkeypatch.setattr(report_module, "perf_counter", lambda: now[0])
+    found = report_module._step_seconds(None, stretch, lambda number: number)  # type: ignore[arg-type]
+    assert found == pytest.approx(seconds)
+    assert (ran, begun) == (counts, [0] * len(counts))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"), [(0.25, [3, 4]), (0.26, [3]), (0.0, [3, 200]), (0.0049, [3, 200])]
+)
+def test_calls_are_timed_for_about_a_second(seconds, counts):
+    ran: list[int] = []
+    measure = lambda name, count: ran.append(count) or [seconds, 0.0]  # noqa: E731
+    stretch = SimpleNamespace(graphs=lambda: [SimpleNamespace(name="train")])
+    found = report_module._measure(
+        SimpleNamespace(measure=measure),  # type: ignore[arg-type]
+        stretch,  # type: ignore[arg-type]
+        lambda number: number,
+    )
+    assert (ran, found) == (counts, {"train": [seconds, 0.0]})
 
 
 @pytest.mark.parametrize(
