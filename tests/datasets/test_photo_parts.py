@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.datasets import photo
-from dnnstack.datasets.photo import find_ink, find_sheet
-
-from ..support.stored import cases
+from dnnstack.datasets.photo import find_sheet
 
 Plane = np.ndarray
 
@@ -107,17 +105,6 @@ def test_ink_at_the_border_is_not_reached():
     assert not photo._reached(rough)[10:20, 20:30].any()
 
 
-def test_the_border_and_the_cells():
-    edge = photo._edge((4, 5))
-    assert edge.sum() == 14
-    assert not edge[1:3, 1:4].any()
-    assert photo._cells((640, 320)) == (64, 32)
-    assert photo._cells((320, 640)) == (32, 64)
-    # A small picture has a cell a pixel, a narrow one two.
-    assert photo._cells((30, 64)) == (30, 64)
-    assert photo._cells((640, 8)) == (64, 2)
-
-
 def test_resizing_takes_means_to_smaller_sizes_alone(plane):
     halves = plane[:6].reshape(3, 2, 5, 2).mean((1, 3))
     np.testing.assert_allclose(photo._resized(plane[:6], (3, 5)), halves, rtol=1e-5)
@@ -148,27 +135,6 @@ def page(height: int, width: int) -> Plane:
     y, x = np.mgrid[0:height, 0:width]
     shade = 200 - 60 * x / width - 20 * (y / height) ** 2
     return shade + np.random.default_rng(9).normal(0, 3, (height, width))
-
-
-def drawn(sheet: Plane, factor: float) -> np.ndarray:
-    height, width = sheet.shape
-    sheet = sheet.copy()
-    sheet[height // 4 : 3 * height // 4, width // 2 : width // 2 + 8] *= factor
-    sheet[height // 4 : height // 4 + 6, width // 3 : width // 2] *= factor
-    return np.clip(sheet, 0, 255).astype(np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("shape", "factor", "inverted", "numbers"), cases(__file__, "ink_and_its_noise")
-)
-def test_ink_and_its_noise(shape, factor, inverted, numbers):
-    """The numbers are those of the first version; the parameters of the search decide them."""
-    ink = find_ink(drawn(page(*shape), factor))
-    assert ink is not None
-    assert ink.inverted == inverted
-    assert not ink.ruled
-    found = (ink.noise, float(ink.level.mean()), int((ink.level > 0.5).sum()))
-    assert found == pytest.approx(numbers, rel=0.01)
 
 
 def on_a_table(table: float, sheets: list[tuple[slice, slice]], side: int = 200) -> np.ndarray:

@@ -55,18 +55,6 @@ def test_every_operation_that_is_run_is_there_once(tiny, backend, fusion):
             assert f"{call.bound.library} {call.bound.function}" in text
 
 
-@pytest.mark.parametrize("width", [40, 50])
-def test_a_narrow_terminal_has_figures_beside_or_below(tiny, reference, width):
-    found = _explained(tiny(), reference)
-    lines = as_text(found, width).splitlines()
-    heads = [line for line in lines if line.endswith("   FLOP   bytes")]
-    # Figures end where their titles do, whether or not a name left room for them.
-    figures = [line for line in lines if re.search(r"(\d|\d [kMG])  +\d[\d.]*( [kMG])?$", line)]
-    assert {len(line) for line in heads} == {width}
-    assert len(figures) >= len(found.operations)
-    assert {len(line.rstrip("kMG ")) for line in figures} <= {width - 2, width}
-
-
 def test_figures_are_those_of_the_operations(tiny, reference):
     found = _explained(tiny(), reference, measured=True)
     assert found.limits is not None
