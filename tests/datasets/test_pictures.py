@@ -288,17 +288,6 @@ def test_any_pixels_at_all_give_an_input_or_a_clear_error(pixels, invert):
         assert field.max() == 255
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_noise_of_any_size_is_no_accident(seed):
-    rng = np.random.default_rng(seed)
-    size = tuple(rng.integers(1, 400, 2).tolist())
-    pixels = rng.integers(0, 256, size, np.uint8)
-    if seed % 2:
-        pixels = np.where(rng.random(size) < 0.01, pixels, np.uint8(200))
-    with contextlib.suppress(DatasetError):
-        assert prepare_digit(pixels, "it", []).max() == 255
-
-
 def test_a_channel_count_without_pictures_is_refused(tmp_path):
     refuse(save(bar(), tmp_path / "a.png"), "needs 4 channels", (4, 28, 28))
 

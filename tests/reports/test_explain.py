@@ -199,21 +199,6 @@ def test_quantity(value, text):
     assert quantity(value) == text
 
 
-def test_a_batch_in_parts_has_its_update_explained(tiny, backend):
-    rule = "optimizer={type: adam, lr: 0.1, ema: {decay: 0.9}, lookahead: {}}"
-    found = _explained(tiny(rule, "train.accumulate=4"), backend, measured=True)
-    kinds = [type(operation.op).__name__ for operation in found.operations]
-    update = [*("Accumulate", "Advance", "AdamUpdate"), *("Average", "Average", "Advance")]
-    assert kinds[-6:] == update
-    text = as_text(found)
-    for kind in update:
-        assert kind in text
-    assert found.whole is not None
-    once = sum(o.seconds or 0.0 for o in found.operations[-4:])
-    often = sum(o.seconds or 0.0 for o in found.operations[:-4])
-    assert found.whole.calls_seconds == pytest.approx(once + 4 * often)
-
-
 def test_choices_made_beside_other_programs_are_told_once(tiny, onednn, monkeypatch, tmp_path):
     """In a line each, of ``explain`` and of ``train``."""
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
