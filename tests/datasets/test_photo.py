@@ -8,45 +8,9 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Preparation, read_picture
-from dnnstack.datasets.photo import find_ink
 from PIL import Image, ImageDraw
 
-from .pages import likeness
-
 DIGIT = (1, 28, 28)
-
-
-@pytest.mark.parametrize("contrast", [16, 18, 20])
-def test_a_faint_stroke_is_not_lost_in_the_grain_of_paper(tmp_path: Path, contrast: int) -> None:
-    """Steps from cell to cell that are larger than need be would lead across the stroke."""
-    page = Image.new("L", (240, 240))
-    ImageDraw.Draw(page).line([(90, 60), (150, 60), (110, 180)], fill=1, width=14)
-    grain = np.random.default_rng(1).normal(0, 2.5, (60, 60)).repeat(4, 0).repeat(4, 1)
-    found = []
-    for strength, rough in ((100, 0.0), (contrast, grain)):
-        grey = 160 - strength * np.asarray(page) + rough
-        Image.fromarray(grey.astype(np.uint8)).save(tmp_path / "page.png")
-        found.append(read_picture(tmp_path / "page.png", DIGIT).image[0])
-    assert likeness(*found) > 0.96
-
-
-def test_a_page_that_is_darker_at_one_side_than_its_ink_at_the_other() -> None:
-    """No single threshold parts them: the local one must."""
-    x = np.linspace(1.0, 0.25, 200)
-    page = np.tile(230.0 * x, (120, 1))
-    page[40:80, 20:26] *= 0.5
-    page[40:80, 174:180] *= 0.5
-    assert page[:, -1].max() < page[60, 22]
-    ink = find_ink(page.astype(np.uint8))
-    assert ink is not None
-    assert ink.inverted
-    inside = ink.level > 0.5
-    assert inside[45:75, 21:25].all()
-    assert inside[45:75, 175:179].all()
-    outside = inside.copy()
-    outside[38:82, 18:28] = False
-    outside[38:82, 172:182] = False
-    assert not outside.any()
 
 
 @pytest.mark.parametrize("ink", [0, 255])

@@ -28,9 +28,9 @@ THIRD_ALONE = np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]])
 
 
 def _evaluation() -> str:
-    """Twelve mistakes with their sources, and what averaging over views says."""
+    """Eleven mistakes with their sources, and what averaging over views says."""
     found = evaluation(SMALL, "animal {}")
-    sources = ["row 1: 0, 1", "/elsewhere/a/long/path/" + "x" * 50 + ".png", *["row 3"] * 10]
+    sources = ["row 1: 0, 1", "/elsewhere/a/long/path/" + "x" * 50 + ".png", *["row 3"] * 9]
     worst = tuple(Mistake(i, 0, 1 + i % 2, 0.99, 0.01, s) for i, s in enumerate(sources))
     found = replace(found, worst=worst, tta="mirror", tta_share=0.25)
     texts = at_widths(lambda width: evaluation_text(found, width), 80, 60, 40)
