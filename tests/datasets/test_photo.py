@@ -1,4 +1,4 @@
-"""Photographs of digits on paper, made here: what is found on them is what was drawn."""
+"""Bold digits are no sheets of paper; what the user says of their ink counts."""
 
 from __future__ import annotations
 
