@@ -82,9 +82,10 @@ class DatasetConfig(NamedModel):
     type: str
 
     @property
-    def has_validation(self) -> bool:
-        """Whether its option ``validation`` says what is validated on."""
-        return getattr(self, "validation", None) is not None
+    def own_validation(self) -> str:
+        """The key of validation samples that it brings, its option ``validation``; else ""."""
+        given = getattr(self, "validation", None) is not None
+        return f"data.dataset.{self.type}.validation" if given else ""
 
 
 class MnistConfig(DatasetConfig):

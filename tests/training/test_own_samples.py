@@ -357,7 +357,7 @@ def test_own_validation_samples_are_validated_on(tmp_path):
     np.testing.assert_array_equal(run.chosen.validation, np.flatnonzero(held))
     np.testing.assert_array_equal(run.chosen.train, np.flatnonzero(~held))
     assert run.chosen.validation.dtype == run.chosen.train.dtype == np.int32
-    np.testing.assert_array_equal(run.chosen.samples.held, held)
+    np.testing.assert_array_equal(run.chosen.samples.places("v"), np.flatnonzero(held))
     # A picture that is in the other part now stays in that of the run.
     swapped = replace(images, held=~held)
     np.testing.assert_array_equal(run.goes_on(swapped, config=OWN).validation, run.parts[1])
