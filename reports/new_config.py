@@ -60,10 +60,10 @@ def new_config(found: Survey, output: Path) -> NewConfig:
 
 
 def _choices(found: Survey, output: Path) -> list[Choice]:
-    held = _held_back(found)
-    train = sum(found.training) - held
+    whole, held = sum(found.training), _held_back(found)
+    train = whole - held
     size, fit = _size(found)
-    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(train // 10, 1))
+    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(whole // 10, 1))
     choices = [
         Choice("data.dataset.image_folder.train", _path(found.folders["train"], output), ""),
         *_own_parts(found, output),
@@ -87,7 +87,7 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         choices.append(Choice("data.stratified", "each", why))
     elif "validation" not in found.folders:
         choices.append(Choice("data.validation", 0, "each class has one picture to train on"))
-    steps = min(max(_STEPS, 10 * train // batch), _MOST_STEPS)
+    steps = min(max(_STEPS, 10 * whole // batch), _MOST_STEPS)
     per_epoch = max(train // batch, 1)
     epochs = min(max(round(steps / per_epoch), 1), _MOST_EPOCHS)
     choices.append(
