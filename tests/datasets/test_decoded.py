@@ -18,7 +18,7 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.common.files import atomic_write
 from dnnstack.datasets import decoded, load
-from dnnstack.datasets.decoded import NotKeptError, only_kept, remembered
+from dnnstack.datasets.decoded import remembered
 
 from ..support.mnist_files import LABELS, PICTURES, write
 
@@ -246,6 +246,8 @@ def test_what_killed_writers_left_in_the_cache_is_deleted(root, cache):
     (cache / "decoded" / "cifar10-train-0123").mkdir()
     folders = [path for path in (cache / "decoded").iterdir() if path.is_dir()]
     assert len(folders) == 3
+    # Pictures are written before it is known of which entry they are.
+    folders.append(cache / "decoded")
     names = {
         "old": f".images.npy.{ended}.0123abcd.tmp",
         "alive": f".images.npy.{os.getpid()}.0123abcd.tmp",
@@ -278,52 +280,45 @@ def hashed(monkeypatch):
     return found
 
 
-def _kept(root: Path) -> None:
-    with only_kept():
-        load("mnist", "train", root=root)
-
-
-def test_what_was_read_ahead_is_verified_once(root, hashed, caplog):
+def test_a_good_cache_is_read_whole_only_after_its_files_were_exchanged(root, cache, hashed):
     write(root)
-    first = load("mnist", "train", root=root)
-    hashed.clear()
-    caplog.clear()
-    caplog.set_level("INFO", "dnnstack.datasets")
-    _kept(root)
-    assert hashed == ["images.npy", "labels.npy"]
-    assert not caplog.records
-    again = load("mnist", "train", root=root)
-    assert len(hashed) == 2
-    assert "from the cache" in caplog.text
-    np.testing.assert_array_equal(again.images, first.images)
     load("mnist", "train", root=root)
-    assert len(hashed) == 4
+    (folder,) = (cache / "decoded").glob("mnist-train-*")
+    entry = folder / "entry.json"
+    without = json.loads(entry.read_text())
+    del without["labels"]["stamp"]
 
-
-def test_what_was_read_ahead_and_changed_is_rebuilt(root, cache, hashed):
-    write(root)
-    first = load("mnist", "train", root=root)
-    expected = first.images.copy()
-    _kept(root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
-    content = bytearray(path.read_bytes())
-    content[-7] ^= 0x10
-    path.unlink()
-    path.write_bytes(content)
-    hashed.clear()
-    again = load("mnist", "train", root=root)
-    assert hashed
-    np.testing.assert_array_equal(again.images, expected)
-
-
-def test_nothing_is_made_ahead(root, cache):
-    write(root)
-    with pytest.raises(NotKeptError):
-        _kept(root)
-    assert not list(cache.rglob("*.npy"))
-    load("mnist", "train", root=root)
-    for path in cache.rglob("*.npy"):
+    def copy() -> None:
+        path = folder / "images.npy"
+        content = path.read_bytes()
         path.unlink()
-    with pytest.raises(NotKeptError):
-        _kept(root)
-    assert not list(cache.rglob("*.npy"))
+        path.write_bytes(content)
+
+    changes = {
+        "none": lambda: None,
+        "copied": copy,
+        "of an earlier version": lambda: entry.write_text(json.dumps(without)),
+        "time": lambda: os.utime(folder / "labels.npy", (1, 1)),
+    }
+    for name, change in changes.items():
+        change()
+        hashed.clear()
+        np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+        assert hashed == (["images.npy", "labels.npy"] if name != "none" else []), name
+        load("mnist", "train", root=root)
+        assert len(hashed) <= 2, name
+
+
+def test_a_copy_that_cannot_be_stamped_is_used(root, cache, monkeypatch):
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
+    os.utime(path, (1, 1))
+
+    def fail(path: Path, data: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(decoded, "atomic_write", fail)
+    monkeypatch.setattr(decoded, "decoded_folder", lambda: cache / "decoded")
+    found = load("mnist", "train", root=root).images
+    assert Path(found.filename) == path

@@ -167,7 +167,8 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
+        draft = chosen.options()["draft"]
+        return Preparation(False, invert, raw or whole, bits, draft)
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
