@@ -96,10 +96,10 @@ def test_rows_of_a_file_are_asked_for_where_they_lie(machine, tmp_path, monkeypa
     machine.write("images", file)
     for _ in range(8):
         machine.check()
-    for given in asked:
-        assert given[0] is file
-        np.testing.assert_array_equal(given[1], machine.order)
-        assert given[3] == N
+    for call in asked:
+        assert call[0] is file
+        np.testing.assert_array_equal(call[1], machine.order)
+        assert call[3] == N
     assert [each[2] for each in asked[:9]] == [*range(0, 7 * N, N), 0, N]
 
 
