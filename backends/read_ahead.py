@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,8 @@ from .base import Array
 _LEAST, _PIECE = 1 << 26, 1 << 17
 # What is read ahead is this share of memory at most.
 _SHARE, _MOST = 16, 1 << 26
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class ReadAhead:
@@ -65,11 +65,4 @@ def _will_need(images: Array, row: int) -> None:
 def _advise(address: int, size: int, advice: int) -> None:
     """Of the pages in which these bytes lie. Without effect where the system does not know it."""
     within = address % mmap.PAGESIZE
-    _madvise()(address - within, size + within, advice)
-
-
-@cache
-def _madvise() -> Any:
-    found = ctypes.CDLL(None).madvise
-    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return found
+    _madvise(address - within, size + within, advice)

@@ -2,9 +2,9 @@
 
 An entry is found by a key that determines its content (a hash of the source files, or generator
 version, seed and count), so processes that write the same entry at once write the same bytes. The
-entry file has the SHA-256 and the stamp of each array file. A start compares the stamps alone; a
-file with another one, as in a copy of the cache, is compared with its hash, and rebuilt if that
-differs. Without a writable cache folder everything works from memory.
+entry file has the SHA-256 of each array file, which is rebuilt if it has another one. A file is
+hashed when it is written, and again only if its stamp has changed, as in a copy of the cache.
+Without a writable cache folder everything works from memory.
 """
 
 from __future__ import annotations
@@ -161,43 +161,34 @@ def _said(path: Path) -> dict[str, Any] | None:
 
 
 def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    hashes = {}
+    entry: dict[str, dict[str, str]] = {}
     for name, array in arrays.items():
-        header = npy_header(array.shape, array.dtype.str)
+        path, header = folder / f"{name}.npy", npy_header(array.shape, array.dtype.str)
         data = np.ascontiguousarray(array).data.cast("B")
         # The hash of the data, not of the file, which a bad disk may have changed.
         digest = hashlib.sha256(header)
         digest.update(data)
-        hashes[name] = digest.hexdigest()
-        if not keep_pictures(array, folder / f"{name}.npy"):
-            atomic_write(folder / f"{name}.npy", (header, data))
-    # As in ``remembered``.
-    time.sleep(_TICK)
-    _commit(folder, hashes, _stamps(folder))
-
-
-def _commit(folder: Path, hashes: dict[str, str], stamps: dict[str, list[int]]) -> None:
-    """Last, because it makes the array files valid."""
-    entry = {name: {"sha256": hashes[name], "stamp": stamps[name]} for name in _ARRAYS}
+        entry[name] = {"sha256": digest.hexdigest()}
+        if not keep_pictures(array, path):
+            atomic_write(path, (header, data))
+        remembered([path], ("sha256",), entry[name].copy)
+    # Last, because it makes the array files valid.
     atomic_write(folder / _ENTRY, json.dumps(entry).encode())
-
-
-def _stamps(folder: Path) -> dict[str, list[int]]:
-    """What changes when a file of the entry is written anew. Raises OSError."""
-    found = {name: (folder / f"{name}.npy").lstat() for name in _ARRAYS}
-    return {name: [each.st_mode, *file_stamp(each)] for name, each in found.items()}
 
 
 def _read(folder: Path) -> Arrays | None:
     """The entry's arrays, or None if they are missing or not what was written."""
     try:
         entry = from_json(read_regular(folder / _ENTRY, _LONGEST), dict[str, Any])
-        known = _stamps(folder) == {name: entry[name].get("stamp") for name in _ARRAYS}
-        if not known and not _compared(folder, {name: entry[name]["sha256"] for name in _ARRAYS}):
-            return None
-        images, labels = (
-            np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS
-        )
+        loaded = []
+        for name in _ARRAYS:
+            path = folder / f"{name}.npy"
+            # Hashed first: NumPy reads the header of any file as Python.
+            if path.is_symlink() or _hash_of(path) != entry[name]["sha256"]:
+                _LOG.info("%s is damaged and will be rebuilt", path)
+                return None
+            loaded.append(np.load(path, mmap_mode="r", allow_pickle=False))
+        images, labels = loaded
     except Exception:
         # Python's parser, to which NumPy gives the header, raises errors of many kinds.
         return None
@@ -208,15 +199,6 @@ def _read(folder: Path) -> Arrays | None:
     return images, labels
 
 
-def _compared(folder: Path, hashes: dict[str, str]) -> bool:
-    """Whether the files have these hashes; then the entry says their stamps. Raises OSError."""
-    time.sleep(_TICK)
-    stamps = _stamps(folder)
-    for name in _ARRAYS:
-        path = folder / f"{name}.npy"
-        if path.is_symlink() or sha256_file(path) != hashes[name]:
-            _LOG.info("%s is damaged and will be rebuilt", path)
-            return False
-    with contextlib.suppress(OSError):
-        _commit(folder, hashes, stamps)
-    return True
+def _hash_of(path: Path) -> str:
+    """SHA-256 of a file, read again only when its stamp is another. Raises OSError."""
+    return remembered([path], ("sha256",), lambda: {"sha256": sha256_file(path)})["sha256"]

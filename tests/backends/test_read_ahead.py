@@ -96,7 +96,7 @@ def test_what_memory_holds_is_not_read_ahead(
 
 def test_long_rows_are_asked_for_in_pieces_by_pages(tmp_path, monkeypatch):
     calls: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(read_ahead, "_madvise", lambda: lambda *given: calls.append(given))
+    monkeypatch.setattr(read_ahead, "_madvise", lambda *given: calls.append(given))
     monkeypatch.setattr(read_ahead, "_LEAST", 0)
     monkeypatch.setattr(read_ahead, "_PIECE", 5000)
     monkeypatch.setattr(read_ahead, "main_memory", lambda: 16 * 12_001)
@@ -118,7 +118,7 @@ def test_the_system_takes_the_advice(tmp_path, monkeypatch):
     monkeypatch.setattr(read_ahead, "main_memory", lambda: 64)
     file = np.memmap(tmp_path / "file", np.uint8, "w+", 128, (20, 12_001))
     answers: list[int] = []
-    real = read_ahead._madvise()
-    monkeypatch.setattr(read_ahead, "_madvise", lambda: lambda *g: answers.append(real(*g)))
+    real = read_ahead._madvise
+    monkeypatch.setattr(read_ahead, "_madvise", lambda *g: answers.append(real(*g)))
     ReadAhead()(file, np.array([2, 9], np.int32), 0, 2)
     assert answers == [0, 0, 0]

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,8 +71,8 @@ def test_a_damaged_cache_is_rebuilt(root, cache, name, damage):
 def test_a_damaged_index_is_rebuilt(root, cache, damage):
     write(root)
     load("mnist", "train", root=root)
-    (path,) = (cache / "decoded" / "index").iterdir()
-    damage(path)
+    for path in (cache / "decoded" / "index").iterdir():
+        damage(path)
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
@@ -153,8 +154,9 @@ def test_the_entry_is_written_last(root, cache, monkeypatch):
     monkeypatch.setattr("dnnstack.datasets.decoded.atomic_write", note)
     write(root)
     load("mnist", "train", root=root)
-    assert written[-3:] == ["images.npy", "labels.npy", "entry.json"]
-    assert written.count("entry.json") == 1
+    arrays = [name for name in written if not re.fullmatch(r"[0-9a-f]{32}\.json", name)]
+    assert arrays == ["images.npy", "labels.npy", "entry.json"]
+    assert written[-1] == "entry.json"
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -284,9 +286,6 @@ def test_a_good_cache_is_read_whole_only_after_its_files_were_exchanged(root, ca
     write(root)
     load("mnist", "train", root=root)
     (folder,) = (cache / "decoded").glob("mnist-train-*")
-    entry = folder / "entry.json"
-    without = json.loads(entry.read_text())
-    del without["labels"]["stamp"]
 
     def copy() -> None:
         path = folder / "images.npy"
@@ -294,31 +293,19 @@ def test_a_good_cache_is_read_whole_only_after_its_files_were_exchanged(root, ca
         path.unlink()
         path.write_bytes(content)
 
-    changes = {
-        "none": lambda: None,
-        "copied": copy,
-        "of an earlier version": lambda: entry.write_text(json.dumps(without)),
-        "time": lambda: os.utime(folder / "labels.npy", (1, 1)),
-    }
-    for name, change in changes.items():
+    def forget() -> None:
+        for path in (cache / "decoded" / "index").iterdir():
+            path.unlink()
+
+    changes: list[tuple[Callable[[], object], list[str]]] = [
+        (lambda: None, []),
+        (copy, ["images.npy"]),
+        (lambda: os.utime(folder / "labels.npy", (1, 1)), ["labels.npy"]),
+        (forget, ["images.npy", "labels.npy"]),
+    ]
+    for change, wanted in changes:
         change()
         hashed.clear()
-        np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
-        assert hashed == (["images.npy", "labels.npy"] if name != "none" else []), name
-        load("mnist", "train", root=root)
-        assert len(hashed) <= 2, name
-
-
-def test_a_copy_that_cannot_be_stamped_is_used(root, cache, monkeypatch):
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
-    os.utime(path, (1, 1))
-
-    def fail(path: Path, data: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(decoded, "atomic_write", fail)
-    monkeypatch.setattr(decoded, "decoded_folder", lambda: cache / "decoded")
-    found = load("mnist", "train", root=root).images
-    assert Path(found.filename) == path
+        for _ in range(2):
+            np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+            assert hashed == wanted

@@ -167,8 +167,7 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        draft = chosen.options()["draft"]
-        return Preparation(False, invert, raw or whole, bits, draft)
+        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
