@@ -324,7 +324,6 @@ def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path, pen):
         ((48, 40), 6, (10, 12), 4),
         ((48, 40), 5, (10, 13), 2),
         ((48, 40), 4, (12, 10), 4),
-        ((48, 40), 8, (12, 10), 2),
         ((48, 40), 1, (25, 20), 1),
         ((160, 88), 1, (20, 11), 8),
     ],
@@ -351,13 +350,3 @@ def test_a_draft_is_of_the_smallest_scale_that_suffices(
     again = as_picture(smaller, "a", (channels, *shape), whole)
     np.testing.assert_array_equal(found.image, again.image)
     assert np.abs(found.image.astype(int) - wanted.image).max() <= 16
-
-
-def test_no_draft_is_made_of_other_files(tmp_path):
-    picture = Image.fromarray(np.random.default_rng(3).integers(0, 256, (48, 40, 3), np.uint8))
-    for name in ("a.png", "a.webp", "a.gif"):
-        picture.save(tmp_path / name)
-        how = [Preparation(False, draft=draft) for draft in (False, True)]
-        wanted, found = (read_picture(tmp_path / name, (3, 12, 10), each) for each in how)
-        assert found.steps == wanted.steps
-        np.testing.assert_array_equal(found.image, wanted.image)
