@@ -19,6 +19,7 @@ from ...graph.ops import (
     Reshape,
     SkipParts,
 )
+from ..read_ahead import ReadAhead
 from .arenas import by_stretch
 from .bind import Binder, binds
 from .constants import BINARY, ELTWISE_LINEAR, FORWARD_INFERENCE
@@ -81,6 +82,7 @@ class Rows:
         self._labelled = op.target in (*b.graph.results.values(), *every)
         # An order of one batch that nobody can write to, after a look at it.
         self._known: NDArray[np.int32] | None = None
+        self._read_ahead = ReadAhead()
 
     def __call__(self) -> NDArray[np.int32]:
         every = self._order()
@@ -101,6 +103,8 @@ class Rows:
         first = self._size * (int(self._step[0]) % (len(every) // self._size))
         self._chosen = chosen = every[first : first + self._size]
         self.lowest, self._highest = int(chosen.min()), int(chosen.max())
+        if len(every) > self._size:
+            self._read_ahead(self._images(), every, first, self._size)
         lasting = len(every) == self._size and not every.flags.writeable
         self._known = every if lasting else None
         self.in_sequence = lasting and self.lowest >= 0 and bool((np.diff(chosen) == 1).all())

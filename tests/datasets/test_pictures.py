@@ -12,11 +12,12 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.common.random import key
 from dnnstack.datasets import Preparation, read_picture
 from dnnstack.datasets.digit_pictures import prepare_digit
+from dnnstack.datasets.pictures import as_picture
 from dnnstack.datasets.strokes_draw import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 DIGIT = (1, 28, 28)
 
@@ -295,3 +296,40 @@ def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path, pen):
     # Ink across the middle of the stroke, in pixels: a fine line becomes 2, a broad one stays 4.
     across = found.image[0, 12:16].astype(float).sum(1) / 255
     assert across == pytest.approx(max(2.0, pen / 10), abs=0.35)
+
+
+@pytest.mark.parametrize(
+    ("size", "turned", "shape", "scale"),
+    [
+        ((48, 40), 1, (12, 10), 4),
+        ((48, 40), 1, (13, 10), 2),
+        ((48, 40), 1, (12, 11), 2),
+        ((48, 40), 6, (10, 12), 4),
+        ((48, 40), 5, (10, 13), 2),
+        ((48, 40), 4, (12, 10), 4),
+        ((48, 40), 1, (25, 20), 1),
+        ((160, 88), 1, (20, 11), 8),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_draft_is_of_the_smallest_scale_that_suffices(
+    tmp_path, size, turned, shape, scale, channels
+):
+    """size, shape: (height, width), those of the input being upright."""
+    draw = np.random.default_rng(3).integers(0, 256, (4, 5, 3), np.uint8)
+    picture = Image.fromarray(draw).resize(size[::-1], Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
+    whole, draft = (Preparation(False, raw=True, draft=draft) for draft in (False, True))
+    wanted = read_picture(tmp_path / "a.jpg", (channels, *shape), whole)
+    found = read_picture(tmp_path / "a.jpg", (channels, *shape), draft)
+    assert ("draft" in found.steps, "draft" in wanted.steps) == (scale > 1, False)
+    with Image.open(tmp_path / "a.jpg") as own:
+        own.draft(None, (own.width // scale, own.height // scale))
+        own.load()
+        smaller = ImageOps.exif_transpose(own).convert("L" if channels == 1 else "RGB")
+    assert max(smaller.size) == max(size) // scale
+    again = as_picture(smaller, "a", (channels, *shape), whole)
+    np.testing.assert_array_equal(found.image, again.image)
+    assert np.abs(found.image.astype(int) - wanted.image).max() <= 16

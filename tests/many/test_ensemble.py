@@ -81,7 +81,7 @@ def test_members_are_compared_with_the_first():
 
 def test_files_of_pictures_are_prepared_alike_for_all():
     def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
-        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
+        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit, "draft": fit == "draft"})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
         named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
         return SimpleNamespace(config=config, **named)
@@ -90,6 +90,7 @@ def test_files_of_pictures_are_prepared_alike_for_all():
     pairs = [
         (member("image_folder"), member("image_folder", "resize")),
         (member("image_folder", "resize"), member("cifar10")),
+        (member("image_folder"), member("image_folder", "draft")),
         (member("mnist", classes=digits), member("cifar10")),
         (member("table"), member("image_folder")),
     ]

@@ -169,7 +169,7 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
+        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
