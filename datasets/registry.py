@@ -17,6 +17,7 @@ from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
+from .series import Series
 from .strokes import Strokes
 from .table import Table
 
@@ -29,6 +30,7 @@ DATASETS: dict[str, Dataset] = {
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
+    "series": Series(),
     "strokes": Strokes(),
     "table": Table(),
 }

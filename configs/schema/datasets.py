@@ -68,9 +68,12 @@ Classes = Annotated[
 """The number of classes, or their names in the order of their labels."""
 
 
+LARGEST_SIDE = 4096
+
+
 def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
-    if max(value) > 4096:
-        raise problem("expected at most 4096 pixels")
+    if max(value) > LARGEST_SIDE:
+        raise problem(f"expected at most {LARGEST_SIDE} pixels")
     return value
 
 
@@ -94,6 +97,14 @@ class StrokesConfig(DatasetConfig):
     type: Literal["strokes"] = "strokes"
     train_count: Annotated[Count, "Pictures to train on."] = 60_000
     test_count: Annotated[Count, "Pictures to test on."] = 10_000
+
+
+class SeriesConfig(DatasetConfig):
+    """Sequences that the program draws, like beats of an electrocardiogram, of 3 classes."""
+
+    type: Literal["series"] = "series"
+    train_count: Annotated[Count, "Sequences to train on."] = 6_000
+    test_count: Annotated[Count, "Sequences to test on."] = 2_000
 
 
 class FashionMnistConfig(DatasetConfig):
@@ -193,6 +204,7 @@ _MODELS: Models[DatasetConfig] = already(
     Cifar10Config,
     Cifar100Config,
     StrokesConfig,
+    SeriesConfig,
     TableConfig,
     ImageFolderConfig,
 )
