@@ -116,6 +116,15 @@ def as_image(planes: NDArray[np.uint8]) -> PilImage:
     return Image.fromarray(np.ascontiguousarray(pixels))
 
 
+def resized(
+    images: NDArray[np.uint8], size: tuple[int, int], whole: bool = False
+) -> NDArray[np.uint8]:
+    """Each channel of (M, C, H, W), all of it or its middle, scaled to (height, width)."""
+    planes = images.reshape(-1, 1, *images.shape[2:])
+    found = [scaled(as_image(each), *size, whole, []) for each in planes]
+    return np.concatenate(found).reshape(*images.shape[:2], *size)
+
+
 def scaled(
     image: PilImage, height: int, width: int, whole: bool, steps: list[str]
 ) -> NDArray[np.uint8]:

@@ -67,14 +67,17 @@ def load_data(
     root: Path,
     downloads: Downloads | None = None,
     bits: Depth | None = None,
+    size: tuple[int, int] | None = None,
 ) -> ImageSet:
     """Load a split of the config's data set; root: the data folder, which receives missing files.
 
-    bits: of own pictures, the depth of integer pixels, if a checkpoint says it. Raises
-    DatasetError.
+    bits, size: of own pictures, the depth of integer pixels, if a checkpoint says it, and the
+    (height, width) to which they are scaled instead of the config's. Raises DatasetError.
     """
     chosen = config.data.dataset
-    options = chosen.options() | ({"bits": bits} if chosen.type == "image_folder" else {})
+    options = chosen.options()
+    if chosen.type == "image_folder":
+        options |= {"bits": bits, "size": size or options["size"]}
     return load(chosen.type, split, root=root, options=options, downloads=downloads)
 
 

@@ -94,7 +94,7 @@ def test_what_is_compiled_is_bounded_and_a_size_that_comes_again_fits(run, sampl
     sizes = []
     for count in (1, 12, 7, 7, 5, 9, 2, 3, 11):
         forward(pictures[:count])
-        sizes.append(sorted(size for size, _ in forward._batches))
+        sizes.append(sorted(size for size, *_ in forward._batches))
     # 7 of 12 fit at first; 5 fit into 7, 9 into 12; 2 does not fit, and 1 has waited longest.
     assert sizes[:4] == [[1], [1, 12], [1, 12], [1, 7, 12]]
     assert sizes[5] == [1, 7, 12]
