@@ -15,11 +15,13 @@ from .arguments import machine, path_or_none, path_text, views, whole
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError, UsageError
+from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, as_inputs, as_labels
+from .inputs import Pictures, as_inputs, as_labels, as_targets
 from .training.inference import evaluate as evaluation
+from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
 from .training.inference.predict import Prediction
@@ -118,20 +120,27 @@ class Classifier:
     @in_python
     def predict(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
-    ) -> NDArray[np.str_]:
+    ) -> NDArray[Any]:
         """The name of the likeliest class of each picture, (N,).
 
+        Of numbers these themselves, (N, K) float32; of questions (N, K) bool, whether the answer is
+        yes, by the config's ``evaluate.threshold``.
         ``invert`` and ``raw`` are those of ``dnnstack predict``, for files and Pillow's pictures.
         Raises DatasetError.
         """
         found = self.predict_proba(pictures, invert=invert, raw=raw)
+        kind = self.trained.data.kind
+        if kind == "numbers":
+            return found
+        if kind == "yes_no":
+            return np.asarray(found > evaluation.threshold_of(self.trained, None))
         return np.asarray(self.classes_[found.argmax(1)])
 
     @in_python
     def predict_proba(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
     ) -> NDArray[np.float32]:
-        """The probability of each class, (N, K); see ``predict``."""
+        """The probability of each class, or of yes, (N, K); numbers themselves; see ``predict``."""
         if (
             type(pictures) is np.ndarray
             and pictures.dtype == np.uint8
@@ -172,7 +181,7 @@ class Classifier:
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
-        """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
+        """The share of right answers, 0 to 1, or R2 of numbers; labels: those of ``evaluate``."""
         return self.evaluate(pictures, labels).accuracy
 
     @in_python
@@ -185,13 +194,15 @@ class Classifier:
         dataset: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         tta: str | None = None,
+        threshold: float | None = None,
         offline: bool = False,
     ) -> Evaluation:
-        """Loss, accuracy and confusion, over the pictures and labels given or over a split.
+        """Loss and what fits the targets, over the pictures and labels given or over a split.
 
-        ``labels``: (N,) names or indices of classes. Without pictures, ``split``, ``dataset``,
-        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``.
-        Raises DatasetError, UsageError.
+        ``labels``: (N,) names or indices of classes, or targets (N, K). Without pictures,
+        ``split``, ``dataset``, ``data_dir`` and ``offline`` are those of ``dnnstack eval``;
+        ``tta`` and ``threshold`` are its ``--tta`` and ``--threshold``. Raises DatasetError,
+        UsageError.
         """
         views(tta)
         if pictures is None:
@@ -211,7 +222,7 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)
             index = np.arange(len(images), dtype=np.int32)
-        return self.evaluate_part(images, index, split, tta=tta)
+        return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
 
     def load_part(
         self,
@@ -222,7 +233,7 @@ class Classifier:
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
         root = data_root_of(self.trained, data_dir, self._notice)
-        return evaluation.load_part(self.trained, part, root, dataset, downloads, self._notice)
+        return parts.load_part(self.trained, part, root, dataset, downloads, self._notice)
 
     def evaluate_part(
         self,
@@ -231,9 +242,12 @@ class Classifier:
         part: Part,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        threshold: float | None = None,
     ) -> Evaluation:
         """See ``training.inference.evaluate.evaluate``."""
-        return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
+        return evaluation.evaluate(
+            self.trained, self.backend, images, index, part, progress, tta, threshold=threshold
+        )
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
         inputs = as_inputs(pictures, self.trained)
@@ -245,8 +259,12 @@ class Classifier:
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
         classes = self.trained.classes
-        found = as_labels(labels, classes, len(inputs))
         pixels: NDArray[Any] = inputs
+        kind = self.trained.data.kind
+        if kind != "class":
+            found: NDArray[Any] = as_targets(labels, classes, len(inputs))
+            return ImageSet("given", pixels, found, classes, kind=kind)
+        found = as_labels(labels, classes, len(inputs))
         return ImageSet("given", pixels, found, classes)
 
     def close(self) -> None:
@@ -263,5 +281,5 @@ class Classifier:
         channels, height, width = self.input_shape
         return (
             f"<dnnstack.Classifier {str(self.checkpoint)!r}: {channels}x{height}x{width} -> "
-            f"{len(self.classes_)} classes, on {self.backend.name}>"
+            f"{len(self.classes_)} {named(self.trained.data.kind)}, on {self.backend.name}>"
         )

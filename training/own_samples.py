@@ -159,15 +159,22 @@ def in_classes(
         return images
     places = matched_classes(classes, images.classes)
     new, lost = unknown(classes, images.classes), unknown(images.classes, classes)
-    rows = np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
+    whole = images.kind != "class"
+    rows = np.arange(len(images), dtype=np.int32)
+    if not whole:
+        rows = np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
     if new or lost:
         told = [f"it does not know {some(new)}"] * bool(new)
         told += [f"here is no {some(lost)}"] * bool(lost)
         text = f"{images.name} has other classes than {whose}: {'; '.join(told)}"
-        if strict or not len(rows):
+        if strict or whole or not len(rows):
             raise DatasetError(f"{text}; if they were renamed, give them their names again")
         left = len(images) - len(rows)
         notice(Warned(f"{text}; {left:,} samples of unknown classes are left out"))
+    if whole:
+        return images.taken(
+            rows, np.ascontiguousarray(images.labels[:, np.argsort(places)]), classes
+        )
     return images.taken(rows, places[images.labels[rows]], classes)
 
 

@@ -131,6 +131,12 @@ class EvaluateConfig(Model):
         "are the closest. Of the others the picture alone is seen. Default: all.",
     ] = None
 
+    threshold: Annotated[
+        Annotated[float, Field(ge=0, le=1)],
+        "Of questions of yes or no: an answer above it is yes. A training's own accuracy is that "
+        "of 0.5.",
+    ] = 0.5
+
     @field_validator("tta_share")
     @classmethod
     def _has_views(cls, share: float | None, info: ValidationInfo) -> float | None:

@@ -67,7 +67,23 @@ class Metrics:
 
 def shown(measure: str, value: float) -> str:
     """A measure as a person reads it: "97.12%", "R2 0.4312"."""
-    return f"R2 {value:.4f}" if measure == "r2" else f"{value:.2%}"
+    return f"{'R2 ' if measure == 'r2' else ''}{figure(measure, value)}"
+
+
+def figure(name: str, value: float | None) -> str:
+    """A value of a metric without its name: "97.12%", "0.4312", "-" of one that is not defined."""
+    if value is None:
+        return "-"
+    return (
+        f"{value:.2%}"
+        if name in _PERCENT
+        else f"{value:.4g}"
+        if abs(value) >= 10
+        else f"{value:.4f}"
+    )
+
+
+_PERCENT = frozenset(("accuracy", "precision", "recall", "f1", "calibration_error"))
 
 
 @dataclass(frozen=True)
