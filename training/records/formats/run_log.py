@@ -79,10 +79,9 @@ class RunLog:
     ) -> None:
         """Loss and accuracy (R2) in both files; ``fields`` (times and counts) only in the log."""
         values = {"loss": metrics.loss, metrics.measure: metrics.accuracy, "learning_rate": rate}
-        others = {
-            name: value for name, value in (metrics.others or {}).items() if name not in values
-        }
-        self.event(split, step, epoch=epoch, **values, **others, **fields)
+        # What the sums say comes first, as where there are no others.
+        others = {**values, **(metrics.others or {}), **values}
+        self.event(split, step, epoch=epoch, **others, **fields)
         row = ",".join(repr(value) for value in values.values())
         self._append(CSV, f"{step},{epoch!r},{split},{row}\n")
 
