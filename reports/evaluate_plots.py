@@ -54,7 +54,8 @@ def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / CONFUSION]
     write_png(confusion_picture(result), written[0])
-    if result.worst:
+    # Samples of float32 are no pictures.
+    if result.worst and images.images.dtype == np.uint8:
         written.append(folder / ERRORS)
         write_png(errors_picture(result, images), written[1])
     else:
