@@ -187,11 +187,7 @@ def predict(
             best = np.arange(len(probabilities))
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
         doubt = _doubt(picture) if located else ""
-        if (
-            not doubt
-            and kind not in ("numbers", "yes_no")
-            and float(probabilities[best[0]]) < least
-        ):
+        if not (doubt or every) and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
         shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.threshold
         yield Prediction(path, answers, picture, doubt, shares, kind, bound)
