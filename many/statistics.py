@@ -107,11 +107,16 @@ def report_group(path: Path) -> GroupReport:
         if values and None not in values:
             spreads[name] = Spread.of(values)
     together = None
-    counted = [
-        (run.accuracy * run.count if run.correct is None else run.correct, run.count)
-        for run in done
-        if run.accuracy is not None and run.count and run.measure == "accuracy"
+    counted: list[tuple[float, int]] = [
+        (run.correct, run.count) for run in done if run.correct is not None and run.count
     ]
+    if not counted:
+        # To questions the answers are counted, not the samples.
+        counted = [
+            (run.accuracy * run.count, run.count)
+            for run in done
+            if run.accuracy is not None and run.count and run.measure == "accuracy"
+        ]
     if group.kind == "folds" and len(counted) == len(group.members):
         right, count = (sum(each) for each in zip(*counted, strict=True))
         together = right, int(count)

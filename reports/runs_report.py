@@ -43,7 +43,6 @@ class RunReport:
     early: bool
     step: int
     total_steps: int | None
-    measure: str
     best_accuracy: float | None
     best_step: int | None
     seconds: float
@@ -51,6 +50,7 @@ class RunReport:
     error: str | None
     compressed: tuple[CompressedRun, ...] = ()
     versions: Mapping[str, str] | None = None
+    measure: str = "accuracy"
 
     def to_json(self) -> dict[str, Any]:
         small = [each.to_json() for each in self.compressed]

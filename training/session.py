@@ -169,7 +169,7 @@ class Session:
             return found
         data, rows = self.setup.data, self._evaluation_order
         every = np.concatenate(answers).reshape(len(rows), -1)[rows >= 0]
-        bound = self.setup.config.evaluate.threshold
+        bound = self.setup.config.evaluate.yes_above
         others = measure(data.kind, data.labels[rows[rows >= 0]], every, bound).overall
         return replace(found, by=self.by, others=others)
 

@@ -132,10 +132,15 @@ class EvaluateConfig(Model):
     ] = None
 
     threshold: Annotated[
-        Annotated[float, Field(ge=0, le=1)],
-        "Of questions of yes or no: an answer above it is yes. A training's own accuracy is that "
-        "of 0.5.",
-    ] = 0.5
+        Annotated[float, Field(ge=0, le=1)] | None,
+        "Of questions of yes or no: an answer above it is yes; default: 0.5, which a training's "
+        "own accuracy always takes.",
+    ] = None
+
+    @property
+    def yes_above(self) -> float:
+        """The threshold."""
+        return 0.5 if self.threshold is None else self.threshold
 
     @field_validator("tta_share")
     @classmethod

@@ -384,4 +384,4 @@ def threshold_of(trained: Trained, given: float | None) -> float:
             f"threshold: decides between yes and no, but the targets of {trained.path} are "
             f"{named(kind)}; leave it out"
         )
-    return trained.config.evaluate.threshold if given is None else given
+    return trained.config.evaluate.yes_above if given is None else given

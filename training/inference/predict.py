@@ -189,7 +189,7 @@ def predict(
         doubt = _doubt(picture) if located else ""
         if not (doubt or every) and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
-        shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.threshold
+        shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.yes_above
         yield Prediction(path, answers, picture, doubt, shares, kind, bound)
 
 
