@@ -69,9 +69,9 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
         result.measured.overall.get(key) for key in ("calibration_error", "kl_divergence")
     )
     if error is not None:
-        lines.append(f"calibration error {error:.2%}  (probability against share of right answers)")
+        lines.append(f"ECE       {error:.2%}  (expected calibration error, of the probabilities)")
     if divergence is not None:
-        lines.append(f"kl divergence {divergence:.4f}")
+        lines.append(f"KL        {divergence:.4f}  (divergence from the shares of the targets)")
     lines += [*_loss(result), "", *_classes(result, width)]
     matrix = _matrix(result, width)
     if matrix is None:
