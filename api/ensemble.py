@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .arguments import machine, path_text, paths, views, word
 from .backends.base import Backend
 from .backends.select import Device, open_backend
-from .classifier import Classifier
+from .classifier import HW, Classifier
 from .common.errors import UsageError
 from .datasets import Downloads, ImageSet
 from .many.answers import answers
@@ -70,6 +70,7 @@ class Ensemble(Classifier):
         downloads: Downloads | None = None,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        size: HW = None,
     ) -> None:
         """Set the weights to the best ones for the validation samples, see ``best_weights``.
 
@@ -81,7 +82,7 @@ class Ensemble(Classifier):
                 "--weights validation: weighs networks that name a class; give numbers, one for "
                 "each network"
             )
-        images, index = self.load_part("validation", None, data_dir, downloads)
+        images, index = self.load_part("validation", None, data_dir, downloads, size)
         found = [
             answers(each, self.backend, images, index, "validation", progress, tta).probabilities
             for each in self._members
@@ -95,12 +96,13 @@ class Ensemble(Classifier):
         dataset: str | None = None,
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
+        size: HW = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError.
 
         Of the training set only if all networks divided it in the same way.
         """
-        images, index = super().load_part(part, dataset, data_dir, downloads)
+        images, index = super().load_part(part, dataset, data_dir, downloads, size)
         check_parts(self._members, part, images)
         return images, index
 

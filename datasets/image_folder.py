@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -27,13 +27,13 @@ from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import available_threads, main_memory
 from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
-from ..common.text import shape_text
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .decoded import Arrays, Images, decoded, file_stamp, read_once
+from .decoded import Arrays, decoded, file_stamp, read_once
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .integer_pixels import Depth, Reading, of_other_depth, told_of
+from .mapped import Images, new_pictures
 from .picture_files import heic_version, open_picture
 from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
@@ -62,6 +62,7 @@ class ImageFolder(Dataset):
 
     about = "the pictures are in the folders that the config names"
     train: str = ""
+    validation: str | None = None
     test: str | None = None
     test_fraction: float = 0.2
     size: int | tuple[int, int] = 0
@@ -69,6 +70,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
+    draft: bool = False
     bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -109,25 +111,27 @@ class ImageFolder(Dataset):
         folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
         others: Counter[str] = Counter()
-        rest: list[PictureFile] = []
-        if self.test is None:
-            beside = folder
-            rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
-        else:
-            # Problems of the test pictures are reported before the training, not after it.
-            beside = self._folder("test", root)
-            passed = others if split == "test" else Counter[str]()
-            held = [*chain(*list_pictures(beside, classes, passed, every=False))]
-            if split == "train":
-                rest = [*chain(*list_pictures(folder, classes, others))]
-        folder, pictures = (folder, rest) if split == "train" else (beside, held)
-        _check_room(folder, len(pictures), info.shape)
+        parts: dict[Split, tuple[Path, list[PictureFile]]] = {}
+        source = "train" if split == "test" and self.test is None else split
+        for part in get_args(Split):
+            # Problems of all pictures are reported before the training, not after it.
+            if getattr(self, part) is None or (part != source and split != "train"):
+                continue
+            above = folder if part == "train" else self._folder(part, root)
+            passed = others if part == source else Counter[str]()
+            by_class = list_pictures(above, classes, passed, every=part == "train")
+            parts[part] = above, [*chain(*by_class)]
+            if part == "train" and self.test is None:
+                both = held_out(by_class, self.test_fraction)
+                parts["train"], parts["test"] = ((above, each) for each in both)
+        folder, pictures = parts[split]
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
 
         def look() -> tuple[dict[str, str], Arrays]:
-            images = np.empty((len(pictures), *info.shape), np.uint8)
-            readings = [Reading(self.bits) for _ in pictures]
+            images = new_pictures(len(pictures), info.shape, str(folder))
+            least = info.shape[1:] if self.draft else None
+            readings = [Reading(self.bits, least=least) for _ in pictures]
             decode = partial(_decode, folder, pictures, images, whole, skip, readings)
             read = decode(range(len(pictures)))
             read |= decode(of_other_depth(readings))
@@ -149,8 +153,10 @@ class ImageFolder(Dataset):
                 "depth": told_of(named, self.bits),
                 "heic": any(each.heic for each in readings),
             }
-            arrays = (images if len(kept) == len(images) else images[kept], labels)
-            return {"said": json.dumps(said)}, arrays
+            for place, at in enumerate(kept):
+                if place != at:
+                    images[place] = images[at]
+            return {"said": json.dumps(said)}, (images[: len(kept)], labels)
 
         def recalled(*more: object) -> tuple[dict[str, Any], Callable[[], Arrays]]:
             # Not the labels: those are of the folders as they are called now.
@@ -165,10 +171,10 @@ class ImageFolder(Dataset):
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             said, build = recalled(better)
         left_out, (bits, told) = said["left_out"], said["depth"]
-        if bits is not None and split == "test" and self.bits is None:
+        if bits is not None and split != "train" and self.bits is None:
             # As the pictures that are trained on.
             bits = self.load("train", root, downloads).bits or 16
-            return replace(self, bits=bits).load("test", root, downloads)
+            return replace(self, bits=bits).load(split, root, downloads)
         for text in filter(None, [passed_over_text(others), *told]):
             _LOG.warning("%s: %s", folder, text)
         _tell_left_out(folder, left_out)
@@ -178,8 +184,10 @@ class ImageFolder(Dataset):
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" heic {heic_version()}" if said["heic"] else ""
+        key += " draft" if self.draft else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
-        doubtful = doubts(classes, folder, used, contents, beside, held) if split == "train" else ()
+        parts[split] = folder, used
+        doubtful = doubts(classes, parts, contents) if split == "train" else ()
         place = folder.absolute()
         return ImageSet(
             f"image_folder/{split}",
@@ -193,8 +201,8 @@ class ImageFolder(Dataset):
             bits=bits,
         )
 
-    def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
-        """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
+    def _folder(self, key: Split, root: Path) -> Path:
+        """The folder that this option names. Raises DatasetError if there is none."""
         name = str(getattr(self, key))
         folder = _path(root, name)
         if folder.exists():
@@ -298,17 +306,6 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
         _LOG.warning("%s is left out: %s", folder / name, why)
     if len(reasons) > _NAMED:
         _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
-
-
-def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
-    wanted = count * int(np.prod(shape))
-    there = main_memory()
-    if wanted > there:
-        raise DatasetError(
-            f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "
-            f"GiB, and there are {there / 2**30:.0f} GiB of memory; choose a smaller size, "
-            "or fewer pictures"
-        )
 
 
 def _path(root: Path, name: str) -> Path:

@@ -46,13 +46,13 @@ from dnnstack.training.records.formats.state import Best, Metrics, State
 from dnnstack.training.weights.source import Offered, Source
 from dnnstack.training.weights.start import Difference, Start
 
-from ..support.described import as_json, joined
+from ..support.described import as_json, at_widths, joined
 from ..support.training_fixtures import TINY
 
 
 def _summary(name: str, *overrides: str, ranks: int = 1) -> str:
     found = summarize(load_config(name, overrides).config, Path(name), ranks=ranks)
-    texts = [summary_text(found, width) for width in (None, 50)]
+    texts = [summary_text(found), at_widths(lambda width: summary_text(found, width), 50)]
     # Of many layers the text has all figures, too.
     data = [as_json(found.to_json())] if len(found.rows) < 12 else []
     return joined(*texts, *data)
@@ -86,7 +86,8 @@ def _explained(*overrides: str) -> Explanation:
 
 def _explanation() -> str:
     found = _explained()
-    return joined(*(explanation_text(found, width) for width in (79, 45, None)))
+    texts = at_widths(lambda width: explanation_text(found, width), 79, 45)
+    return joined(texts, explanation_text(found, None))
 
 
 def _measured_explanation() -> str:
@@ -129,7 +130,8 @@ def _data() -> str:
     first, grey, scaled = _data_report(), _data_report(grey=True), _data_report(scaled=True)
     standard = replace(grey, scaling=Preprocessing.standardize(grey.mean, grey.std))
     texts = [data_text(each) for each in (first, grey, scaled, standard)]
-    return joined(*texts, data_text(first, 40), *(as_json(r.to_json()) for r in (first, scaled)))
+    narrow = at_widths(lambda width: data_text(first, width), 40)
+    return joined(*texts, narrow, *(as_json(r.to_json()) for r in (first, scaled)))
 
 
 def _weights() -> str:
@@ -149,7 +151,7 @@ def _weights() -> str:
     reports = [WeightsReport(source), WeightsReport(source, start), WeightsReport(source, more)]
     return joined(
         *(each.as_text() for each in reports),
-        reports[1].as_text(50),
+        at_widths(reports[1].as_text, 50),
         initialized(start),
         *(as_json(each.to_json()) for each in reports[:2]),
     )
@@ -164,7 +166,8 @@ def _survey(counts: tuple[int, ...], sides: list[tuple[int, int]], grey: int = 0
     classes = tuple(f"class {n}" for n in range(len(counts)))
     labels = np.arange(len(looks)) % len(counts)
     return Survey(
-        Path("pics"), Path("pics"), None, classes, counts, None, sum(counts) * 4 // 5,
+        Path("pics"), {"train": Path("pics")}, classes, {"train": counts},
+        tuple(count * 4 // 5 for count in counts),
         sum(counts), looks, labels, {}, Counter(),
     )  # fmt: skip
 
@@ -176,19 +179,23 @@ def _new() -> str:
         _survey((1999, 200, 20), [(400, 200)] * 6, grey=6),
         _survey((20, 30), [(600, 200), (200, 600), (300, 300)] * 2),
     ]
+    folders = {part: Path("pics", part) for part in ("train", "validation", "test")}
     surveys[0] = replace(
-        surveys[0], train=Path("pics/train"), test=Path("pics/test"), test_counts=(9, 8),
+        surveys[0], folders={"train": folders["train"], "test": folders["test"]},
+        counts=surveys[0].counts | {"test": (9, 8)},
         unused=("notes",), tiny=("a.png",), doubts=("two are the same",), others=Counter(gif=3),
     )  # fmt: skip
     broken = {f"{n}.png": f"pics/{n}.png: is cut off" for n in range(7)}
     surveys[1] = replace(surveys[1], broken=broken, examined=20)
-    surveys[3] = replace(surveys[3], examined=40)
+    counts = surveys[3].counts | {"validation": (6, 7), "test": (2, 1)}
+    surveys[3] = replace(surveys[3], examined=40, folders=folders, counts=counts)
     many = _survey((5,) * 33, [(16, 16)] * 33, grey=33)
     made = [
         NewReport(s, new_config(s, Path("a b.yaml")), Path("a b.yaml")) for s in (*surveys, many)
     ]
     return joined(
-        *(new_text(each, 80) for each in made),
+        at_widths(lambda width: new_text(made[0], width), 80),
+        *(new_text(each, 80) for each in made[1:]),
         *(each.config.text for each in made),
         *(as_json(each.to_json()) for each in made[:2]),
     )

@@ -77,7 +77,7 @@ class Evaluation:
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
     with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME, whose
-    views ``tta_share`` of each batch was seen in.
+    views ``tta_share`` of each batch was seen in. ``size``: (height, width) of the pictures.
     """
 
     checkpoint: Path
@@ -90,6 +90,7 @@ class Evaluation:
     worst: tuple[Mistake, ...]
     tta: str = "none"
     tta_share: float = 1.0
+    size: tuple[int, ...] = ()
     kind: Kind = "class"
     measured: Measured = field(default=Measured({}))
     misses: tuple[Miss, ...] = ()
@@ -190,6 +191,7 @@ class Evaluation:
             "kind": self.kind,
             "tta": self.tta,
             "tta_share": self.tta_share,
+            "size": [*self.size],
             "count": self.count,
         }
         if not self.counts:
@@ -333,12 +335,15 @@ def evaluate(
 
     ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views, of
     the config's ``evaluate.tta_share`` of each batch.
+    The pictures may be of another size than in training, see ``Trained.at_size``.
     The last batch is padded with masked samples. ``progress`` is called with the number of
     pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
     and their probabilities (n, K). ``threshold``: an answer above it is yes, by default the
     config's. Raises ConfigError for a threshold of other targets.
     """
     threshold = threshold_of(trained, threshold)
+    height, width = images.images.shape[2:]
+    trained = trained.at_size((height, width))
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
@@ -372,6 +377,7 @@ def evaluate(
         loss=float(sums[0] / sums[2]),
         tta=tta,
         tta_share=views.share if tta != "none" else 1.0,
+        size=(height, width),
         **tally.fields(images.sources),
     )
 

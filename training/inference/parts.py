@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,6 +16,7 @@ from ...common.text import shape_text
 from ...configs.suggest import expected
 from ...datasets import Downloads, ImageSet, describe, load
 from ...datasets.identity import some
+from ...datasets.pictures import resized
 from ..assemble import describe_data, load_data
 from ..own_samples import choose, in_classes, listed_samples
 from ..records.runs import is_in_own_folder
@@ -30,13 +32,15 @@ def load_part(
     dataset: str | None = None,
     downloads: Downloads | None = None,
     notice: Callable[[str], object] = lambda text: None,
+    size: tuple[int, int] | None = None,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
     Classes are matched by name, and labels are those of the network. dataset: a data set other than
-    that of training, with the same shape and classes. ``train`` and ``validation`` are the parts
+    that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
     into which training divided the training set. ``notice`` is told of changes since the training.
-    Raises DatasetError, CheckpointError.
+    size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files.
+    Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
@@ -49,7 +53,7 @@ def load_part(
     try:
         info = describe_data(config, root) if name == own else describe(name, root=root)
         fits = name == own or len(info.classes) == len(trained.classes)
-        if info.shape != trained.input_shape or not fits:
+        if info.shape[0] != trained.input_shape[0] or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
                 f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
@@ -60,8 +64,9 @@ def load_part(
                 f"dataset '{name}' has the targets of {named(info.kind)}; {trained.path} was "
                 f"trained on {named(trained.data.kind)}"
             )
+        trained.at_size(size or info.shape[1:])
         if name == own:
-            images = load_data(config, split, root, downloads, origin[1].pixel_bits)
+            images = load_data(config, split, root, downloads, origin[1].pixel_bits, size)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -89,7 +94,7 @@ def load_part(
         taken = choose(config, images, origin, None, False, True, notice)
         images, train, validation = taken.images, taken.train, taken.validation
     else:
-        train, validation = divide(config, images.labels)
+        train, validation = divide(config, images.labels, images.held)
     if part == "train":
         return images, train
     if len(validation) == 0:
@@ -98,6 +103,22 @@ def load_part(
             "use --split train or --split test"
         )
     return images, validation
+
+
+def fitted(
+    trained: Trained,
+    images: ImageSet,
+    size: tuple[int, int] | None,
+    notice: Callable[[str], object],
+) -> ImageSet:
+    """The pictures, or sequences as a whole, scaled to ``size``, by default as they are."""
+    if size not in (None, images.images.shape[2:]):
+        found = resized(images.images, size, not trained.takes_pictures)
+        images = replace(images, images=found)
+    own, shape = trained.input_shape, images.images.shape[1:]
+    if shape != own:
+        notice(f"pictures are {shape_text(shape)}; in training they were {shape_text(own)}")
+    return images
 
 
 def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
@@ -109,7 +130,7 @@ def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
     own = trained.config.data.root if is_in_own_folder(trained.path) else None
     if chosen.type == "image_folder":
         options = chosen.options()
-        for name in filter(None, (options["train"], options["test"])):
+        for name in filter(None, (options["train"], options["validation"], options["test"])):
             above = [root] if own is None else [Path(own), root]
             found = [folder / Path(name).expanduser() for folder in above]
             missing = [folder for folder in found if not folder.exists()]
