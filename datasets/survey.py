@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.records import dataclass
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .image_set import unreadable
+from .image_set import Split, unreadable
 from .integer_pixels import Reading
 from .picture_files import open_picture
 from .picture_kinds import is_passed_over, is_read, kind_of
 from .repeated import doubts
 
-TRAIN_NAMES = ("train", "training")
-TEST_NAMES = ("test", "testing", "val", "valid", "validation")
+PARTS: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val"),
+    "test": ("test", "testing"),
+}
 # More pictures than this are looked at in a sample: a photograph takes up to 0.3 s.
 EXAMINED = 1000
 # The side to which a picture is reduced where its colours are looked at.
@@ -50,23 +53,21 @@ class Look:
 
 @dataclass(frozen=True)
 class Survey:
-    """A folder of pictures. train, test: folders with a folder for each class, test perhaps None.
+    """A folder of pictures. folders: of train, and perhaps of validation and test.
 
-    counts: the pictures of each class in train, without the broken ones; test_counts: in test.
-    training: those of train that are not held out for testing.
+    counts: the pictures of each class in each of them, without the broken ones.
+    training: those of each class in train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
-    unused: further folders beside train and test. doubts: of pictures that are there twice.
+    unused: further folders beside those. doubts: of pictures that are there twice.
     others: what was passed over, with its number.
     """
 
     folder: Path
-    train: Path
-    test: Path | None
+    folders: Mapping[Split, Path]
     classes: tuple[str, ...]
-    counts: tuple[int, ...]
-    test_counts: tuple[int, ...] | None
-    training: int
+    counts: Mapping[Split, tuple[int, ...]]
+    training: tuple[int, ...]
     examined: int
     looks: tuple[Look, ...]
     labels: NDArray[np.int64]
@@ -78,8 +79,8 @@ class Survey:
 
     @property
     def count(self) -> int:
-        """All pictures, in both parts."""
-        return sum(self.counts) + sum(self.test_counts or ())
+        """All pictures, in all parts."""
+        return sum(chain(*self.counts.values()))
 
     @property
     def partial(self) -> bool:
@@ -88,7 +89,7 @@ class Survey:
 
 
 def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
-    """Look at the class folders in ``folder``, or in its parts train and test (or val).
+    """Look at the class folders in ``folder``, or in its parts train, val and test.
 
     A folder in which there is only one folder stands for that one. At most ``most`` pictures are
     decoded, as many of each class as its share. Raises DatasetError for what cannot be trained on.
@@ -100,22 +101,23 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             f"{folder}: is not a folder; name a folder with a folder of pictures for each class"
         )
     folder = _inner(folder)
-    train, test, unused = _parts(folder)
+    folders, unused = _parts(folder)
+    train = folders["train"]
     _check_loose(train)
     classes, _ = find_classes(train)
     others: Counter[str] = Counter()
-    by_class = list_pictures(train, classes, others)
-    usable = {train: [*map(len, by_class)]}
-    rest = [*chain(*by_class)]
-    chosen = [(train, each) for each in _sample(rest, most)]
-    if test is None:
-        # What cannot be read is left out only after this, of either part.
-        rest, held = held_out(by_class, test_fraction, _how_to_divide(train))
-    else:
-        tests = list_pictures(test, classes, others, every=False)
-        usable[test], held = [*map(len, tests)], [*chain(*tests)]
-        chosen += [(test, each) for each in _sample(held, max(most // 4, 1))]
-    kept = {f"{train}/{picture.name}" for picture in rest}
+    parts: dict[Split, tuple[Path, list[PictureFile]]] = {}
+    usable, chosen = {}, []
+    for part, above in folders.items():
+        by_class = list_pictures(above, classes, others, every=part == "train")
+        usable[above], parts[part] = [*map(len, by_class)], (above, [*chain(*by_class)])
+        share = most if part == "train" else max(most // 4, 1)
+        chosen += [(above, each) for each in _sample(parts[part][1], share)]
+        if part == "train" and "test" not in folders:
+            # What cannot be read is left out only after this, of either part.
+            both = held_out(by_class, test_fraction, _how_to_divide(train))
+            parts["train"], parts["test"] = ((train, each) for each in both)
+    kept = {f"{train}/{picture.name}": picture.label for picture in parts["train"][1]}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
     seen: list[tuple[int, Look]] = []
@@ -128,7 +130,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             names.append(name)
         else:
             broken[name] = str(look)
-            kept.discard(f"{above}/{picture.name}")
+            kept.pop(f"{above}/{picture.name}", None)
             usable[above][picture.label] -= 1
     for label, name in enumerate(classes):
         if label not in {at for at, _ in seen}:
@@ -138,12 +140,10 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             )
     return Survey(
         folder,
-        train,
-        test,
+        folders,
         classes,
-        tuple(usable[train]),
-        None if test is None else tuple(usable[test]),
-        len(kept),
+        {part: tuple(usable[above]) for part, above in folders.items()},
+        tuple([*kept.values()].count(label) for label in range(len(classes))),
         len(chosen),
         tuple(look for _, look in seen),
         np.array([label for label, _ in seen]),
@@ -151,7 +151,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         others,
         unused,
         _tiny(names, [look for _, look in seen]),
-        doubts(classes, train, rest, (), test or train, held),
+        doubts(classes, parts),
     )
 
 
@@ -177,27 +177,25 @@ def _inner(folder: Path) -> Path:
     return folder
 
 
-def _parts(folder: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
-    """(train, test, names of what is beside them), or (folder, None, ()) if it is not divided."""
+def _parts(folder: Path) -> tuple[dict[Split, Path], tuple[str, ...]]:
+    """(the parts, names of what is beside them); the folder itself is train if not divided."""
     folders, _ = _content(folder)
-    by_name = {name.lower(): name for name in folders}
-    train = next((by_name[name] for name in TRAIN_NAMES if name in by_name), None)
-    tests = [by_name[name] for name in TEST_NAMES if name in by_name]
-    # A class may be called train: the parts of a data set have folders in them.
-    if train is None or len(_content(folder / train)[0]) < 2:
-        return folder, None, ()
-    tests = [name for name in tests if _content(folder / name)[0]]
-    if not tests:
-        if len(folders) > 1:
-            return folder, None, ()
-        return folder / train, None, ()
-    rest = tuple(name for name in folders if name not in (train, tests[0]))
-    return folder / train, folder / tests[0], rest
+    found: dict[Split, Path] = {}
+    for part, names in PARTS.items():
+        # A class may be called train: the parts of a data set have folders in them.
+        least = 2 if part == "train" else 1
+        there = (folder / name for known in names for name in folders if name.lower() == known)
+        if path := next((each for each in there if len(_content(each)[0]) >= least), None):
+            found[part] = path
+    if "train" not in found or (len(found) == 1 and len(folders) > 1):
+        return {"train": folder}, ()
+    used = {path.name for path in found.values()}
+    return found, tuple(name for name in folders if name not in used and len(found) > 1)
 
 
 def _how_to_divide(train: Path) -> str:
     """How test pictures are given, for a folder that has none."""
-    if train.name.lower() in TRAIN_NAMES:
+    if train.name.lower() in PARTS["train"]:
         # Its parent may be what was named, or not.
         return (
             f"put test pictures into {train.parent / 'test'}, with the same folders as in {train}, "

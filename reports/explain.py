@@ -26,7 +26,7 @@ from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
 from ..training.share import ALONE, RankShare, shared_out
-from ..training.splits import divide
+from ..training.splits import foreseen
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
@@ -226,8 +226,11 @@ def explain(
     network = build_network(config, info, file)
     check_memory(network, backend)
     scaling = preprocessing(config, info)
-    data = _made_up(config, info)
-    plan = make_plan(config, len(data), parts=divide(config, data.labels))
+    held = config.data.validation
+    count = info.train_count or 10 * config.data.batch_size + (int(held) if held >= 1 else 0)
+    parts = foreseen(config, info, count)
+    data = _made_up(info, sum(map(len, parts)))
+    plan = make_plan(config, len(data), parts=parts)
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
@@ -348,13 +351,11 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
 
 
-def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:
-    """A data set of noise with the right shape and, if it is known, the right size."""
-    held = config.data.validation
-    count = info.train_count or 10 * config.data.batch_size + (held if held >= 1 else 0)
+def _made_up(info: DatasetInfo, count: int) -> ImageSet:
+    """A data set of noise with the right shape."""
     tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
-    images = np.resize(tile, (int(count), *info.shape))
-    labels = np.arange(len(images), dtype=np.int32) % len(info.classes)
+    images = np.resize(tile, (count, *info.shape))
+    labels = np.arange(count, dtype=np.int32) % len(info.classes)
     return ImageSet(f"{info.name}/train", images, labels, info.classes)
 
 

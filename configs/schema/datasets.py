@@ -89,6 +89,12 @@ class DatasetConfig(NamedModel):
     noun: ClassVar[str] = "dataset"
     type: str
 
+    @property
+    def own_validation(self) -> str:
+        """The key of validation samples that it brings, its option ``validation``; else ""."""
+        given = getattr(self, "validation", None) is not None
+        return f"data.dataset.{self.type}.validation" if given else ""
+
 
 class MnistConfig(DatasetConfig):
     """Handwritten digits, 28x28 grey: 60,000 to train on, 10,000 to test on."""
@@ -194,6 +200,10 @@ class ImageFolderConfig(DatasetConfig):
 
     type: Literal["image_folder"] = "image_folder"
     train: Annotated[Folder, "Folder with a folder of pictures for each class."]
+    validation: Annotated[
+        Folder | None,
+        "Folder of the same form, to validate on, in place of data.validation.",
+    ] = None
     test: Annotated[
         Folder | None, "Folder of the same form, to test on; default: pictures held out of train."
     ] = None

@@ -48,9 +48,10 @@ def test_the_folder_of_an_override_counts_from_the_working_directory(project):
     found = loaded("data.dataset.image_folder.train=mine").config.data
     assert found.dataset.options()["train"] == str(Path.cwd() / "mine")
     assert found.root is None
-    found = loaded("data.dataset.image_folder.test=mine").config.data
-    assert found.dataset.options()["test"] == str(Path.cwd() / "mine")
-    assert found.root == str(Path.cwd() / "../project")
+    for key in ("test", "validation"):
+        found = loaded(f"data.dataset.image_folder.{key}=mine").config.data
+        assert found.dataset.options()[key] == str(Path.cwd() / "mine")
+        assert found.root == str(Path.cwd() / "../project")
     assert loaded("data.root=mine").config.data.root == str(Path.cwd() / "mine")
 
 

@@ -34,33 +34,38 @@ def test_a_folder_for_each_class(flowers):
     (flowers / "aster" / "notes.txt").write_text("not a picture")
     found = look(flowers)
     assert found.classes == ("aster", "rose")
-    assert (found.counts, found.test_counts) == ((4, 7), None)
-    assert (found.train, found.test) == (flowers, None)
+    assert (found.counts, found.folders) == ({"train": (4, 7)}, {"train": flowers})
     assert (found.count, found.examined, found.broken) == (11, 11, {})
     assert {(each.height, each.width) for each in found.looks} >= {(20, 30), (25, 30)}
 
 
 @pytest.mark.parametrize(
-    ("train", "test"), [("train", "test"), ("Train", "val"), ("training", "validation")]
+    "names",
+    [
+        ("train", None, "test"),
+        ("Train", "Val", None),
+        ("training", "validation", "testing"),
+        ("train", "valid", "Test"),
+    ],
 )
-def test_parts_with_a_folder_for_each_class(flowers, train, test):
+def test_parts_with_a_folder_for_each_class(flowers, names):
     whole = flowers.with_name("whole")
-    shutil.copytree(flowers, whole / test)
-    shutil.copytree(flowers, whole / train)
+    for name in filter(None, names):
+        shutil.copytree(flowers, whole / name)
     (whole / "readme").mkdir()
-    paint(whole / train / "rose" / "more.png", 1)
+    # One of two names is used, and it has pictures.
+    (whole / ("validation" if names[1] == "Val" else "tests")).mkdir()
+    paint(whole / names[0] / "rose" / "more.png", 1)
     found = look(whole)
-    assert (found.train, found.test) == (whole / train, whole / test)
-    assert (found.counts, found.test_counts) == ((4, 7), (4, 6))
-    assert found.unused == ("readme",)
-
-
-def test_a_test_part_comes_before_a_validation_part(flowers):
-    for part in ("train", "val", "test"):
-        shutil.copytree(flowers, flowers.with_name("whole") / part)
-    found = look(flowers.with_name("whole"))
-    assert found.test == flowers.with_name("whole") / "test"
-    assert found.unused == ("val",)
+    parts = zip(("train", "validation", "test"), names, strict=True)
+    assert found.folders == {part: whole / name for part, name in parts if name}
+    counts = {"train": (4, 7), "validation": (4, 6), "test": (4, 6)}
+    assert found.counts == {part: counts[part] for part in found.folders}
+    assert found.count == found.examined == 1 + 10 * len(found.folders)
+    # Without test pictures, a fifth of train, at least one of each class, is held out.
+    assert found.training == ((4, 7) if names[2] else (3, 6))
+    assert found.unused[0] == "readme"
+    assert len(found.unused) == 2
 
 
 def test_a_class_may_be_called_train(flowers):
@@ -74,7 +79,7 @@ def test_a_folder_around_the_folder(flowers, tmp_path):
     outer.mkdir(parents=True)
     flowers.rename(outer / "flowers")
     (tmp_path / "unpacked" / ".DS_Store").write_text("")
-    assert look(tmp_path / "unpacked").train == outer / "flowers"
+    assert look(tmp_path / "unpacked").folders["train"] == outer / "flowers"
 
 
 def test_pictures_that_cannot_be_read_are_named(flowers):
@@ -145,7 +150,7 @@ def test_what_cannot_be_trained_on(flowers, tmp_path):
     assert f"or put test pictures into {whole / 'test'}, with the same folders as" in wrong(whole)
     assert f"and name {whole}" in wrong(whole / "train")
     shutil.copytree(flowers, whole / "test")
-    assert look(whole).test == whole / "test"
+    assert look(whole).folders["test"] == whole / "test"
     (flowers / "single" / "one.png").write_text("broken")
     (flowers / "single" / "two.png").write_text("broken")
     assert "single: none of its pictures can be read" in wrong(flowers)
