@@ -16,7 +16,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def samples_of(dataset: str) -> str:
     """What the samples of a data set are called: the rows of a table are no pictures."""
-    return "rows" if dataset == "table" else "pictures"
+    return "rows" if dataset in ("table", "csv") else "pictures"
 
 
 def cut(text: str, width: int, measured: Callable[[str], int] = cells) -> str:

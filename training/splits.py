@@ -20,7 +20,7 @@ def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
     data, own = config.data, config.data.stratified
     if begun is not None and (own is None or own == (begun.data.stratified or False)):
         own = begun.data.stratified
-    elif begun is None and own is None and data.dataset.type == "image_folder":
+    elif begun is None and own is None and data.dataset.type in ("image_folder", "csv"):
         own = True
     return config.model_copy(update={"data": data.model_copy(update={"stratified": own})})
 

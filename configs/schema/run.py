@@ -127,9 +127,11 @@ class DataConfig(Model):
     balance: Annotated[
         Flag, "Draw every class equally often in training, whatever the number of its samples."
     ] = None
-    normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
-        NormalizeConfig()
-    )
+    normalize: Annotated[
+        Normalize,
+        Field(validate_default=True),
+        "Scaling of the pixels; default: pixel / 255, and measured for csv.",
+    ] = NormalizeConfig()
     augment: Annotated[Augment, "Augmentations of the pictures of a training batch, in order."] = ()
 
     @field_validator("validation", "fold")
@@ -142,6 +144,15 @@ class DataConfig(Model):
                 f"the data set brings its own validation samples ({own}), so none of train are "
                 "held back; leave out one of the two"
             )
+        return value
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _of_columns(cls, value: Any, info: ValidationInfo) -> Any:
+        dataset = info.data.get("dataset")
+        # What is given is a mapping or a word.
+        if isinstance(value, NormalizeConfig) and dataset is not None and dataset.type == "csv":
+            return NormalizeConfig(measured=True)
         return value
 
     @property

@@ -228,13 +228,13 @@ def load_part(
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
     config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
-    own = config.data.dataset.type
+    own, known = config.data.dataset.type, origin[1].known
     name = own if dataset is None else dataset
     if name == own:
         check_folders(trained.checkpoint, config)
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     try:
-        info = describe_data(config, root) if name == own else describe(name, root=root)
+        info = describe_data(config, root, known) if name == own else describe(name, root=root)
         fits = name == own or len(info.classes) == len(trained.classes)
         if info.shape != trained.input_shape or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
@@ -243,7 +243,7 @@ def load_part(
                 f"classes; {trained.path} needs {needed}"
             )
         if name == own:
-            images = load_data(config, split, root, downloads, origin[1].pixel_bits)
+            images = load_data(config, split, root, downloads, known)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
