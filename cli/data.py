@@ -66,7 +66,7 @@ def data(
         found = report(config, root, downloading.policy(offline))
     console.show(found, as_json, lambda: as_text(found, console.width()), indent=1)
     # The rows of a table are no pictures.
-    if no_sheet or (save is None and config.data.dataset.type == "table"):
+    if no_sheet or (save is None and config.data.dataset.type in ("table", "csv")):
         return 0
     try:
         save_samples(found, config.seed, sheet)

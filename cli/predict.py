@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import completion, console, ensembles, options, plugins
+from . import completion, console, ensembles, options, plugins, predict_rows
 
 if TYPE_CHECKING:
     from ..training.inference.predict import Prediction
@@ -27,6 +27,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
         "dnnstack predict --short scans/",
         "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --json photo.jpg --save-input seen",
+        "dnnstack predict --run prices --csv houses.csv > answers.csv",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
 )
@@ -101,6 +102,9 @@ def predict(
     of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1.
+
+    A network that was trained on a CSV file takes files of the same columns, in any order, and
+    answers each row; with --csv, the columns of the file are kept.
     """
     from ..common.errors import DatasetError
     from ..datasets import find_pictures
@@ -112,6 +116,11 @@ def predict(
     notes = console.HeldNotes()
     with notes.told_on_error():
         model = ensembles.opened(**network, notice=notes)
+    if model.trained.checkpoint.provenance.columns is not None:
+        pictured = {"--save-input": inputs, "--invert": invert, "--raw": raw}
+        predict_rows.refuse({**pictured, "--min-probability": min_probability})
+        notes.tell()
+        return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)

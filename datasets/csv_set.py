@@ -59,7 +59,7 @@ class Csv(Dataset):
     inputs: Sequence[str] | None = None
     targets: Sequence[str] = ()
     kind: Kind | None = None
-    categories: Sequence[str] = ()
+    categories: Sequence[str] | None = None
     missing: Missing = "error"
     unknown: Unknown = "error"
     separator: str | None = None
@@ -74,7 +74,8 @@ class Csv(Dataset):
         """
         if not (self.train and self.targets):
             raise DatasetError("dataset 'csv': needs the options 'train', a file, and 'targets'")
-        columns, counts = self.columns, (None, None)
+        columns = self.columns
+        counts: tuple[int | None, int | None] = None, None
         if columns is None:
             columns, parts = self._trained_on(root)
             counts = len(parts["train"]), len(parts["test"]) if "test" in parts else None
@@ -103,17 +104,18 @@ class Csv(Dataset):
         whole = self._set("train", rows, columns)
         if self.test is None:
             held = _held_out(whole, self.test_fraction)
-            parts = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
-            sets: dict[Split, ImageSet] = {}
-            for part, index in parts.items():
+            sets: dict[Split, ImageSet] = {"train": whole, "test": whole}
+            for part in sets:
+                index = np.flatnonzero(held == (part == "test"))
                 own = whole.taken(index.astype(np.int32), whole.labels[index], whole.classes)
-                sets["train" if part == "train" else "test"] = replace(own, name=f"csv/{part}")
+                sets[part] = replace(own, name=f"csv/{part}")
             return columns, sets
         # Problems of the test rows are reported before the training, not after it.
         test = self._set("test", self._rows("test", root), columns)
-        samples: dict[Split, list[tuple[str, int, str]]] = {
+        both: tuple[tuple[Split, ImageSet], ...] = ("train", whole), ("test", test)
+        samples = {
             part: [(f"{part}: {n}", 0, c) for n, c in zip(own.names, own.contents, strict=True)]
-            for part, own in (("train", whole), ("test", test))
+            for part, own in both
         }
         return columns, {"train": replace(whole, doubts=repeated(samples, "rows"))}
 
@@ -131,7 +133,7 @@ class Csv(Dataset):
 
     def _found(self, rows: Rows) -> Columns:
         """The columns by the training file: the targets first."""
-        check_names(rows, [*self.targets, *(self.inputs or ()), *self.categories])
+        check_names(rows, [*self.targets, *(self.inputs or ()), *(self.categories or ())])
         kind = self.kind or "class"
         targets = tuple(self.targets)
         classes = targets
@@ -147,7 +149,7 @@ class Csv(Dataset):
         names = self.inputs or [name for name in rows.names if name not in targets]
         if not names:
             raise DatasetError(f"{rows.path}: has no column beside the targets to learn from")
-        inputs = tuple(find_column(rows, name, name in self.categories) for name in names)
+        inputs = tuple(find_column(rows, name, name in (self.categories or ())) for name in names)
         return Columns(inputs, targets, kind, classes, self.missing, self.unknown)
 
     def _classes(self, rows: Rows, name: str) -> tuple[str, ...]:
@@ -237,7 +239,7 @@ def labels_of(
             f"{rows.at(row, targets[place])}: has no value, and is a target; fill it, or set "
             "missing: drop beside 'train' in the config"
         )
-    return labels, ~gaps.any(1)
+    return labels, np.asarray(~gaps.any(1), np.bool_)
 
 
 def _check_shares(rows: Rows, found: NDArray[np.float64], targets: Sequence[str]) -> None:

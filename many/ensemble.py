@@ -174,6 +174,11 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: knows other classes than {first.path}; networks that are combined "
                 "or compared have the same classes"
             )
+        if other.checkpoint.provenance.columns != first.checkpoint.provenance.columns:
+            raise CheckpointError(
+                f"{other.path}: was trained on other columns than {first.path}; networks that are "
+                "combined or compared take the same columns, with the same categories"
+            )
         bits = [each.checkpoint.provenance.pixel_bits for each in (other, first)]
         if bits[0] != bits[1]:
             raise CheckpointError(
@@ -304,5 +309,5 @@ def check_preparation(members: Sequence[Trained]) -> None:
 
 def _preparation(member: Trained) -> Preparation | None:
     """How pictures are prepared for a network; None if it takes the rows of a table."""
-    table = member.config.data.dataset.type == "table"
+    table = member.config.data.dataset.type in ("table", "csv")
     return None if table else preparation(member, None, False)

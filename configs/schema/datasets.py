@@ -237,8 +237,8 @@ class CsvConfig(DatasetConfig):
         ColumnNames | None, "Columns to learn from; default: all but the targets."
     ] = None
     categories: Annotated[
-        ColumnNames | tuple[()], "Columns whose numbers are names, such as postal codes."
-    ] = ()
+        ColumnNames | None, "Columns whose numbers are names, such as postal codes."
+    ] = None
     missing: Annotated[
         Literal["error", "mean", "drop"],
         "What to do with a row that lacks a value: stop, use the mean of the rows to train on, or "

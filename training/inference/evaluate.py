@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...backends.base import Backend
 from ...common.errors import DatasetError, Warned
 from ...common.records import dataclass
-from ...common.text import shape_text
+from ...common.text import samples_of, shape_text
 from ...configs.suggest import expected
 from ...datasets import Downloads, ImageSet, describe, evaluation_order, load
 from ...datasets.identity import some
@@ -261,10 +261,10 @@ def load_part(
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
         listed = listed_samples(origin) if name == own else None
-        known = set() if listed is None else listed.trained_contents()
+        trained_on = set() if listed is None else listed.trained_contents()
         pairs = zip(images.names, images.contents, strict=True)
-        if seen := [sample for sample, content in pairs if content in known]:
-            text = f"{len(seen)} of {len(images)} pictures were trained on: {some(seen)}"
+        if seen := [sample for sample, content in pairs if content in trained_on]:
+            text = f"{len(seen)} of {len(images)} {samples_of(name)} were trained on: {some(seen)}"
             notice(Warned(text))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:

@@ -93,11 +93,14 @@ class Prediction:
             for label, answer in zip(labels, self.top, strict=True)
         )
         figures = (str(best.index), f"{best.probability:.6f}")
-        label, top = (
-            f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
-        )
+        label, top = guarded(labels[0]), guarded(top)
         every = (f"{probability:.6f}" for probability in self.probabilities)
         return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt, *every)
+
+
+def guarded(text: str) -> str:
+    """The text, after an apostrophe if it begins like a formula of a spreadsheet."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def columns(classes: Iterable[str]) -> tuple[str, ...]:
@@ -158,7 +161,7 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
-    if chosen.type == "table":
+    if chosen.type in ("table", "csv"):
         raise DatasetError(
             f"{trained.path}: was trained on a table, not on pictures; name another run with --run "
             "(dnnstack runs lists them), or see with dnnstack eval how it classifies the rows of "
