@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -129,21 +130,20 @@ def _text(path: Path, encoding: Encoding | None) -> str:
 
 
 def _separator(text: str) -> str:
-    """The sign that divides the first lines into most columns, the same number in all."""
+    """The sign that divides the first lines into most columns, if one can the same in all."""
     head = text[:_LOOKED_INTO]
 
-    def columns(sign: str) -> int:
-        widths = []
-        try:
+    def columns(sign: str) -> tuple[bool, int]:
+        widths = [0]
+        with suppress(csv.Error):
             for row in csv.reader(io.StringIO(head, newline=""), delimiter=sign):
                 widths += [len(row)] * bool(row)
-                if len(widths) == _LOOKED_AT:
+                if len(widths) > _LOOKED_AT:
                     break
-        except csv.Error:
-            return 0
         # The last line that was looked into may be cut off.
-        same = len({*(widths if len(head) == len(text) else widths[:-1])}) == 1
-        return widths[0] if same else 0
+        same = len({*(widths[1:] if len(head) == len(text) else widths[1:-1])}) == 1
+        first = widths[1] if len(widths) > 1 else 0
+        return same and first > 1, first
 
     # Of equals the first: a comma.
     return max(SEPARATORS.values(), key=columns)
