@@ -29,6 +29,7 @@ _GZIP = b"\x1f\x8b"
 _LOOKED_AT, _LOOKED_INTO = 20, 1 << 20
 # A cell of text takes so many times its bytes in the file.
 _TIMES = 8
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,19 @@ def _text(path: Path, encoding: Encoding | None) -> str:
         with open(open_regular(path), "rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            content = (unpacked(file) if packed else file).read(most + 1)
+            source, pieces, size = unpacked(file) if packed else file, [], 0
+            while size <= most and (piece := source.read(_PIECE)):
+                pieces.append(piece)
+                size += len(piece)
     except GzipError as error:
         raise DatasetError(f"{path}: is damaged: {error}") from None
     except OSError as error:
         raise unreadable(path, error) from None
-    if len(content) > most:
+    if size > most:
         raise DatasetError(
             f"{path}: takes more than {most:,} bytes, for which memory is too small; divide it"
         )
+    content = b"".join(pieces)
     marked = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
     try:
         text = content.decode(encoding if encoding == "latin-1" else marked)

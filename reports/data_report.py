@@ -46,7 +46,7 @@ class DataReport:
     source: str
     images: ImageSet
     train: NDArray[np.int32]
-    counts: Mapping[str, Sequence[float]]
+    counts: Mapping[str, NDArray[Any]]
     sizes: Mapping[str, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -58,7 +58,7 @@ class DataReport:
         """What a person should know: pictures that are there twice, classes that lack some."""
         told = list(self.images.doubts)
         for part, counts in self.counts.items():
-            names = [self.images.classes[at] for at in np.flatnonzero(np.equal(counts, 0))]
+            names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
             told += lacking(part, names if self.sizes[part] else [], samples_of(self.dataset))
         return tuple(dict.fromkeys(told))
 
@@ -92,7 +92,7 @@ class DataReport:
             "shape": self.shape,
             "classes": self.images.classes,
             "splits": {
-                part: {"count": self.sizes[part], "class_counts": [*counts]}
+                part: {"count": self.sizes[part], "class_counts": counts.tolist()}
                 for part, counts in self.counts.items()
             },
             **({"columns": [*map(asdict, columns.inputs)]} if columns else {}),
@@ -128,7 +128,7 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
         images=images,
         train=train,
         counts={
-            part: [] if info.kind == "numbers" else own.counts(rows)
+            part: np.array([] if info.kind == "numbers" else own.counts(rows))
             for part, (own, rows) in parts.items()
         },
         sizes={part: len(rows) for part, (_, rows) in parts.items()},

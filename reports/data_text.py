@@ -72,7 +72,9 @@ def _is_standard(report: DataReport) -> bool:
 
 def _table(report: DataReport, width: int | None) -> list[str]:
     rows = zip(
-        report.images.classes, *report.counts.values(), strict=report.about.kind != "numbers"
+        report.images.classes,
+        *(part.tolist() for part in report.counts.values()),
+        strict=report.about.kind != "numbers",
     )
     shown = [(name, *(f"{count:.10g}" for count in counts)) for name, *counts in rows]
     title = _TITLES[report.about.kind]

@@ -16,7 +16,10 @@ from dnnstack.training.records.formats.dnnz import save_compressed
 
 CONFIG = """\
 name: net
-data: {{dataset: {{csv: {{train: rows.csv, test: rows.csv, {dataset}}}}}, batch_size: 8, validation: 8}}
+data:
+  dataset: {{csv: {{train: rows.csv, test: rows.csv, {dataset}}}}}
+  batch_size: 8
+  validation: 8
 layers: [dense: {{units: {units}}}]
 loss: {loss}
 optimizer: {{type: sgd, lr: 0.1}}
@@ -39,11 +42,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[object]]
     rows: list[list[object]] = []
     for n in range(48):
         a = round(float(draw.normal(5, 2)), 3)
-        hot = n % 2
-        rows.append(
-            [a, 1_700_000_000 + n, ["red", "blue"][hot], "abc"[n % 3], round(2 * a + 1, 4)]
-            + [round(-a, 4), ["no", "yes"][hot], 0.25, 0.75]
-        )
+        first = [a, 1_700_000_000 + n, ["red", "blue"][n % 2], "abc"[n % 3]]
+        rows.append([*first, round(2 * a + 1, 4), round(-a, 4), ["no", "yes"][n % 2], 0.25, 0.75])
     write(rows)
     return rows
 
