@@ -31,14 +31,15 @@ Inputs: TypeAlias = "NDArray[np.uint8] | NDArray[np.float32]"
 def as_inputs(
     pictures: Pictures, trained: Trained, *, invert: bool | None = None, raw: bool = False
 ) -> Inputs:
-    """The inputs of the network, (N, C, H, W): pixels as uint8; the numbers of a table as float32.
+    """The inputs of the network, (N, C, H, W): pixels as uint8; numbers as float32.
 
     A file and a picture of Pillow's are prepared as ``dnnstack predict`` does, with ``invert`` and
     ``raw``. An array is taken as it is: it has the size of the network's pictures and pixels from 0
-    to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C H
-    W), or of one picture, without N. A list holds files, pictures and arrays of one picture each,
-    or numbers. For a network of a table in a file, a file of rows, or a list of mappings from the
-    names of its columns. Raises DatasetError for what does not fit, TypeError for any other type.
+    to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C, L)
+    for sequences, (N, C H W), or of one picture, without N. A list holds files, pictures and arrays
+    of one picture each, or numbers. For a network of a table in a file, a file of rows, or a list
+    of mappings from the names of its columns. Raises DatasetError for what does not fit, TypeError
+    for any other type.
     """
     if (columns := trained.checkpoint.provenance.columns) is not None:
         if isinstance(pictures, (str, os.PathLike, Rows)) or _are_rows(pictures):
@@ -142,7 +143,7 @@ def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
     batch = _as_batch(array, trained.input_shape, name)
     if trained.checkpoint.provenance.columns is not None:
         return np.asarray(batch)
-    if trained.config.data.dataset.type == "table":
+    if not trained.takes_pictures:
         return _normalised(batch, trained)
     return np.ascontiguousarray(_as_bytes(batch, name))
 
@@ -160,6 +161,9 @@ def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> ND
     """The array with the axes (N, C, H, W)."""
     channels, height, width = shape
     last = (height, width, channels)
+    if height == 1 and array.ndim < 4 and array.shape[-2:] == (channels, width):
+        # Sequences, (N, C, L) or (C, L).
+        array = array[..., None, :]
     if array.ndim == 4 and array.shape[1:] == shape:
         return array
     if array.ndim == 4 and array.shape[1:] == last:
@@ -203,7 +207,7 @@ def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
 
 
 def _normalised(batch: NDArray[Any], trained: Trained) -> NDArray[np.float32]:
-    """The values of a table's columns, as the network sees them; any number is allowed."""
+    """The values of a table's columns or of sequences, as the network sees them."""
     info = describe_data(trained.config)
     scale, shift = info.scale or (1.0,), info.shift or (0.0,)
     units = [np.array(v, np.float64)[:, None, None] for v in (scale, shift)]

@@ -19,6 +19,7 @@ from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
 from .own_validation import with_validation
+from .series import Series
 from .strokes import Strokes
 from .table import Table
 
@@ -32,6 +33,7 @@ DATASETS: dict[str, Dataset] = {
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
+    "series": Series(),
     "strokes": Strokes(),
     "table": Table(),
 }

@@ -76,20 +76,25 @@ def load_data(
     root: Path,
     downloads: Downloads | None = None,
     known: Depth | Columns | None = None,
+    size: tuple[int, int] | None = None,
 ) -> ImageSet:
     """Load a split of the config's data set; root: the data folder, which receives missing files.
 
     known: what a checkpoint says of own data: the depth of integer pixels, or the columns of a
-    table. Raises DatasetError.
+    table. size: of own pictures, (height, width) instead of the config's. Raises DatasetError.
     """
-    options = _options(config, known)
+    options = _options(config, known, size)
     return load(config.data.dataset.type, split, root=root, options=options, downloads=downloads)
 
 
-def _options(config: RunConfig, known: Depth | Columns | None) -> dict[str, Any]:
+def _options(
+    config: RunConfig, known: Depth | Columns | None, size: tuple[int, int] | None = None
+) -> dict[str, Any]:
     chosen = config.data.dataset
-    own = {"image_folder": "bits", "csv": "columns"}.get(chosen.type)
-    return chosen.options() | ({own: known} if own else {})
+    options = chosen.options()
+    if chosen.type == "image_folder":
+        return options | {"bits": known, "size": size or options["size"]}
+    return options | ({"columns": known} if chosen.type == "csv" else {})
 
 
 Load: TypeAlias = (
@@ -160,11 +165,14 @@ def _built(specs: list[LayerSpec], shape: Shape) -> list[Layer]:
 def check_data(config: RunConfig, info: DatasetInfo) -> None:
     """Raise ConfigError for what cannot be asked of samples or targets of this kind."""
     data, goal = config.data, config.train.goal
+    if data.balance and data.shuffle is False:
+        raise ConfigError("data.shuffle: data.balance draws another order; remove one of the two")
     whole = info.kind == "class"
     given = (
         ("data.balance", data.balance and not whole),
         ("data.stratified", data.stratified and not whole),
         ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
+        ("evaluate.tta_share", config.evaluate.tta_share is not None and not whole),
     )
     for key, wrong in given:
         if wrong:

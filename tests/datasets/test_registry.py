@@ -10,7 +10,7 @@ from ..support.stored import cases
 
 
 def test_names_are_those_that_can_be_described():
-    ours = ("mnist", "strokes", "table")
+    ours = ("mnist", "series", "strokes", "table")
     assert names() == ("cifar10", "cifar100", "fashion_mnist", "image_folder", *ours)
     needed: dict[str, dict[str, object]] = {
         "table": {"inputs": [[0], [1]], "targets": [0, 1]},

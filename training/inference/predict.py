@@ -13,6 +13,7 @@ from ...common.errors import DatasetError
 from ...common.files import atomic_write, remove_abandoned
 from ...common.printable import printable
 from ...common.records import dataclass
+from ...common.text import samples_of
 from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ...datasets.centring import FIELD
 from .forward import Forward
@@ -116,15 +117,16 @@ def predict(
     invert: bool | None = None,
     raw: bool = False,
     min_probability: float | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Iterator[Prediction | DatasetError]:
     """Yield for each path a prediction, or the error that explains why there is none.
 
-    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. An answer of
-    less than ``min_probability``, by default 0.5 for digits and 0 for all else, is not sure; nor
-    is that for a digit on its page whose shape is none. Pictures are classified one by one, so a
-    result never depends on other pictures.
+    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``; ``size``:
+    that of ``Trained.at_size``. An answer of less than ``min_probability``, by default 0.5 for
+    digits and 0 for all else, is not sure; nor is that for a digit on its page whose shape is none.
+    Pictures are classified one by one, so a result never depends on other pictures.
     """
-    trained = forward.trained
+    trained = forward.trained.at_size(size)
     how = preparation(trained, invert, raw)
     located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
     least = min_probability
@@ -161,16 +163,16 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
-    if chosen.type in ("table", "csv"):
+    if not trained.takes_pictures:
         raise DatasetError(
-            f"{trained.path}: was trained on a table, not on pictures; name another run with --run "
-            "(dnnstack runs lists them), or see with dnnstack eval how it classifies the rows of "
-            "the table"
+            f"{trained.path}: was trained on a {chosen.type}, not on pictures; name another run "
+            "with --run (dnnstack runs lists them), or see with dnnstack eval how it classifies "
+            f"the {samples_of(chosen.type)} of the {chosen.type}"
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
+        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
