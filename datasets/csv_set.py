@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,20 @@ from .columns import (
     check_names,
     encoded,
     find_column,
+    gap,
     is_missing,
     natural,
     number,
     numbers,
 )
 from .csv_file import Encoding, Rows, read_rows
+from .csv_pictures import with_pictures
 from .decoded import file_stamp
 from .download import Downloads
 from .identity import CONTENT_DIGITS
+from .image_folder import CHANNELS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
+from .integer_pixels import Depth
 from .repeated import repeated
 
 _MOST_CLASSES = 10_000
@@ -64,6 +68,11 @@ class Csv(Dataset):
     unknown: Unknown = "error"
     separator: str | None = None
     encoding: Encoding | None = None
+    picture: str | None = None
+    size: int | tuple[int, int] = 0
+    fit: Literal["crop", "resize"] = "crop"
+    mode: Literal["rgb", "grey"] = "rgb"
+    bits: Depth | None = None
     columns: Columns | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -79,11 +88,30 @@ class Csv(Dataset):
         if columns is None:
             columns, parts = self._trained_on(root)
             counts = len(parts["train"]), len(parts["test"]) if "test" in parts else None
-        facts = ("csv", (columns.width, 1, 1), columns.classes, *counts)
-        return DatasetInfo(*facts, floats=True, kind=columns.kind)
+        shape = (columns.width, 1, 1)
+        if self.picture is not None:
+            sides = (self.size, self.size) if isinstance(self.size, int) else self.size
+            shape = (CHANNELS[self.mode], *sides)
+        floats = self.picture is None
+        facts = ("csv", shape, columns.classes, *counts)
+        return DatasetInfo(*facts, floats=floats, kind=columns.kind)
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
         """The rows of a split in the order of the file. Raises DatasetError."""
+        rows = self._split(split, root)
+        if self.picture is None:
+            return rows
+        source = "train" if split == "test" and self.test is None else split
+        table, shape = self._path(source, root), self.describe(root).shape
+        found = with_pictures(rows, table, shape, self.fit == "resize", self.bits)
+        if found.bits is not None and split != "train" and self.bits is None:
+            # As the pictures that are trained on.
+            bits = self.load("train", root, downloads).bits or 16
+            return replace(self, bits=bits).load(split, root, downloads)
+        return found
+
+    def _split(self, split: Split, root: Path) -> ImageSet:
+        """The rows of a split; where they name pictures, without these."""
         if split == "train" or (split == "test" and self.test is None):
             return self._trained_on(root)[1][split]
         columns = self.columns or self._trained_on(root)[0]
@@ -95,7 +123,7 @@ class Csv(Dataset):
             stamps = tuple(file_stamp(path.stat()) for path in paths)
         except OSError as error:
             raise unreadable(Path(error.filename), error) from None
-        return _read(self, root, stamps)
+        return _read(replace(self, bits=None), root, stamps)
 
     def read(self, root: Path) -> tuple[Columns, dict[Split, ImageSet]]:
         """The training file: its columns, and its rows, of which some are held out for testing."""
@@ -103,7 +131,7 @@ class Csv(Dataset):
         columns = self.columns or self._found(rows)
         whole = self._set("train", rows, columns)
         if self.test is None:
-            held = _held_out(whole, self.test_fraction)
+            held = _held_out(whole, self.test_fraction, rows.path)
             sets: dict[Split, ImageSet] = {"train": whole, "test": whole}
             for part in sets:
                 index = np.flatnonzero(held == (part == "test"))
@@ -133,7 +161,8 @@ class Csv(Dataset):
 
     def _found(self, rows: Rows) -> Columns:
         """The columns by the training file: the targets first."""
-        check_names(rows, [*self.targets, *(self.inputs or ()), *(self.categories or ())])
+        asked = self.inputs if self.picture is None else [self.picture]
+        check_names(rows, [*self.targets, *(asked or ()), *(self.categories or ())])
         kind = self.kind or "class"
         targets = tuple(self.targets)
         classes = targets
@@ -141,6 +170,8 @@ class Csv(Dataset):
             classes = self._classes(rows, targets[0])
         else:
             labels_of(rows, kind, targets, classes, self.missing)
+        if self.picture is not None:
+            return Columns((), targets, kind, classes, self.missing)
         if self.inputs is None and "" in rows.names:
             raise DatasetError(
                 f"{rows.path}: column {rows.names.index('') + 1} has no name; give it one, or list "
@@ -175,11 +206,18 @@ class Csv(Dataset):
         return tuple(sorted(cells, key=natural))
 
     def _set(self, split: Split, rows: Rows, columns: Columns) -> ImageSet:
-        names = [column.name for column in columns.inputs]
+        names = [self.picture] if self.picture else [column.name for column in columns.inputs]
         check_names(rows, [*columns.targets, *names])
         given = (columns.kind, columns.targets, columns.classes, columns.missing)
         labels, answered = labels_of(rows, *given)
-        values, kept = encoded(rows, columns.inputs, columns.missing, columns.unknown)
+        paths: Sequence[str] = ()
+        if self.picture is None:
+            values, kept = encoded(rows, columns.inputs, columns.missing, columns.unknown)
+        else:
+            paths = rows.column(self.picture)
+            values, kept = np.zeros((len(rows), 0), np.float32), np.array([*map(bool, paths)])
+            if not kept.all() and columns.missing != "drop":
+                raise gap(rows, int(kept.argmin()), self.picture)
         at = np.flatnonzero(kept & answered)
         if not len(at):
             raise DatasetError(f"{rows.path}: each row lacks a value, so missing: drop leaves none")
@@ -188,7 +226,10 @@ class Csv(Dataset):
         places = [rows.names.index(name) for name in told]
         texts = ("\0".join([rows.cells[row][place] for place in places]) for row in at.tolist())
         lines = [rows.lines[row] for row in at.tolist()]
-        images, labels = values[at].reshape(len(at), -1, 1, 1), labels[at]
+        sources = [f"{rows.path}: line {line}" for line in lines]
+        if paths:
+            sources = [str(rows.path.absolute().parent / paths[row]) for row in at.tolist()]
+        images, labels = values[at].reshape(len(at), values.shape[1], 1, 1), labels[at]
         for array in (images, labels):
             array.setflags(write=False)
         return ImageSet(
@@ -196,11 +237,11 @@ class Csv(Dataset):
             images,
             labels,
             columns.classes,
-            tuple(f"{rows.path}: line {line}" for line in lines),
+            tuple(sources),
             names=tuple(f"line {line}" for line in lines),
             contents=tuple(sha256_bytes(text.encode())[:CONTENT_DIGITS] for text in texts),
             kind=columns.kind,
-            columns=columns,
+            columns=columns if self.picture is None else None,
         )
 
 
@@ -252,7 +293,7 @@ def _check_shares(rows: Rows, found: NDArray[np.float64], targets: Sequence[str]
         )
 
 
-def _held_out(whole: ImageSet, fraction: float) -> NDArray[np.bool_]:
+def _held_out(whole: ImageSet, fraction: float, table: Path) -> NDArray[np.bool_]:
     """Which rows are tested on, (M,): about ``fraction``, of each class if there are classes.
 
     A hash of the row decides, so that equal rows are in one part, and others hardly matter.
@@ -268,7 +309,7 @@ def _held_out(whole: ImageSet, fraction: float) -> NDArray[np.bool_]:
             held |= own & (contents <= last)
     if not held.any():
         raise DatasetError(
-            f"{whole.sources[0].partition(': line')[0]}: has too few different rows to hold some "
+            f"{table}: has too few different rows to hold some "
             "out for testing; name a file of test rows with the key 'test'"
         )
     return held

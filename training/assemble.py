@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..common.targets import MEASURES, named
+from ..common.text import samples_of
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
@@ -87,6 +88,12 @@ def load_data(
     return load(config.data.dataset.type, split, root=root, options=options, downloads=downloads)
 
 
+def is_of_pictures(config: RunConfig) -> bool:
+    """Whether samples are pictures, not the numbers of a table or of sequences."""
+    chosen = config.data.dataset
+    return samples_of(chosen.type) == "pictures" or bool(chosen.options().get("picture"))
+
+
 def _options(
     config: RunConfig, known: Depth | Columns | None, size: tuple[int, int] | None = None
 ) -> dict[str, Any]:
@@ -94,7 +101,10 @@ def _options(
     options = chosen.options()
     if chosen.type == "image_folder":
         return options | {"bits": known, "size": size or options["size"]}
-    return options | ({"columns": known} if chosen.type == "csv" else {})
+    if chosen.type == "csv":
+        own = "columns" if options["picture"] is None else "bits"
+        options |= {own: known, "size": size or options["size"] or 0}
+    return options
 
 
 Load: TypeAlias = (

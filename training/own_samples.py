@@ -114,8 +114,11 @@ def _of_run(
     if (listed := listed_samples(run)) is not None:
         return _among(listed, images, str(path), accept, notice)
     own = in_classes(images, origin.classes, str(path), notice, strict=not accept)
-    places = matched_classes(origin.classes, images.classes)[images.labels]
-    rows, parts = np.flatnonzero(places >= 0).astype(np.int32), divide(config, own.labels, own.held)
+    rows = np.arange(len(images), dtype=np.int32)
+    if images.kind == "class":
+        places = matched_classes(origin.classes, images.classes)[images.labels]
+        rows = np.flatnonzero(places >= 0).astype(np.int32)
+    parts = divide(config, own.labels, own.held)
     samples = Samples.of(own.identity, parts[1])
     if origin.samples not in ("", samples.mark):
         raise CheckpointError(
@@ -147,7 +150,10 @@ def _among(listed: Samples, images: ImageSet, begun: str, accept: bool, notice: 
     )
     if not len(held) and VALIDATED in listed.parts:
         raise CheckpointError(f"{begun}: none of the samples that it validates on is left")
-    taken = images.taken(rows, places[images.labels[rows]], listed.classes)
+    labels = images.labels[rows]
+    if images.kind == "class":
+        labels = places[labels]
+    taken = images.taken(rows, labels, listed.classes)
     return Chosen(listed, taken, rows, train, held, listed=True)
 
 

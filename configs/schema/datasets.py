@@ -100,6 +100,11 @@ class DatasetConfig(NamedModel):
     type: str
 
     @property
+    def measured(self) -> bool:
+        """Whether ``normalize: measured`` is the default."""
+        return False
+
+    @property
     def own_validation(self) -> str:
         """The key of validation samples that it brings, its option ``validation``; else ""."""
         given = getattr(self, "validation", None) is not None
@@ -275,6 +280,38 @@ class CsvConfig(DatasetConfig):
         Literal["utf-8", "utf-16", "latin-1"] | None,
         "Of the file; default: utf-8, or utf-16 if the file begins with its mark.",
     ] = None
+    picture: Annotated[
+        str | None,
+        "Column with the path of a picture, counted from the table's folder, in place of inputs.",
+    ] = None
+    size: Annotated[
+        PictureSize | None,
+        Field(validate_default=True),
+        "Of the pictures: pixels of a side, or [height, width].",
+    ] = None
+    fit: Annotated[
+        Literal["crop", "resize"],
+        "crop: the largest central part with the right proportions; resize: the whole picture.",
+    ] = "crop"
+    mode: Annotated[Literal["rgb", "grey"], "Three channels of a picture, or one."] = "rgb"
+
+    @property
+    def measured(self) -> bool:
+        return self.picture is None
+
+    @field_validator("picture")
+    @classmethod
+    def _alone(cls, picture: str | None, info: ValidationInfo) -> str | None:
+        if picture is not None and (info.data.get("inputs") or info.data.get("categories")):
+            raise problem("a network learns from pictures alone; remove inputs and categories")
+        return picture
+
+    @field_validator("size")
+    @classmethod
+    def _of_pictures(cls, size: Any, info: ValidationInfo) -> Any:
+        if (size is None) != (info.data.get("picture") is None):
+            raise problem("expected with 'picture', and only with it: the pixels of a side")
+        return size
 
     @field_validator("targets")
     @classmethod

@@ -155,7 +155,7 @@ class DataConfig(Model):
     def _of_columns(cls, value: Any, info: ValidationInfo) -> Any:
         dataset = info.data.get("dataset")
         # What is given is a mapping or a word.
-        if isinstance(value, NormalizeConfig) and dataset is not None and dataset.type == "csv":
+        if isinstance(value, NormalizeConfig) and dataset is not None and dataset.measured:
             return NormalizeConfig(measured=True)
         return value
 

@@ -9,6 +9,7 @@ import pytest
 from .mistakes import Prepare, stored_mistakes
 
 TABLES: dict[str, str | bytes] = {
+    "a picture of a table that is not there": "a,y\n1.png,u\n2.png,v\n",
     "a target that the file does not have": "a,b,y\n1,2,u\n2,3,v\n",
     "a row with a cell too many": "a,y\n1,u\n2,v,3\n",
     "numbers to predict that are taken for classes": "a,y\n1,0.5\n2,0.25\n",

@@ -13,6 +13,7 @@ from dnnstack.cli.main import main
 from dnnstack.common.errors import CheckpointError, DatasetError
 from dnnstack.datasets.columns import Columns
 from dnnstack.training.records.formats.dnnz import save_compressed
+from PIL import Image
 
 CONFIG = """\
 name: net
@@ -67,6 +68,8 @@ def test_every_kind_of_target_is_trained_and_answered(table, kind, capsys):
     origin = model.trained.checkpoint.provenance
     assert (origin.kind, origin.floats) == (kind, True)
     assert isinstance(origin.columns, Columns)
+    images, index = model.load_part("validation")
+    assert (len(index), images.kind, len(images.labels)) == (8, kind, 48)
     proba = model.predict_proba("rows.csv")
     assert proba.shape == (48, len(model.classes_))
     # By hand: standardised over the samples trained on, but not the colours.
@@ -215,3 +218,59 @@ def test_data_shows_the_columns(table, capsys):
     mean, std = np.array(report["seen_mean"]), np.array(report["seen_std"])
     np.testing.assert_allclose(mean[:2], 0, atol=1e-6)
     np.testing.assert_allclose(std[:2], 1, atol=1e-6)
+
+
+PICTURES = """\
+name: seen
+data:
+  dataset: {csv: {train: marks.csv, picture: file, size: 8, mode: grey, KIND}}
+  batch_size: 4
+  validation: 4
+layers: [flatten, dense: {units: UNITS}]
+loss: LOSS
+optimizer: {type: sgd, lr: 0.1}
+schedule: fixed
+train: {epochs: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "units", "loss"),
+    [("targets: mark", 2, "cross_entropy"), ("targets: age, kind: numbers", 1, "mse")],
+)
+def test_a_column_names_the_pictures(tmp_path, monkeypatch, capsys, kind, units, loss):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics").mkdir()
+    rows = []
+    for n in range(20):
+        Image.new("L", (16, 16), 10 * n).save(f"pics/{n}.png")
+        rows.append(f"pics/{n}.png,{'xy'[n % 2]},{n}")
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows]))
+    config = PICTURES.replace("KIND", kind).replace("UNITS", str(units)).replace("LOSS", loss)
+    Path("seen.yaml").write_text(config)
+    assert main(["train", "--config", "seen.yaml", "--device", "numpy"]) == 0
+    model = dnnstack.load("seen", device="numpy")
+    origin = model.trained.checkpoint.provenance
+    assert (origin.columns, origin.floats, origin.input_shape) == (None, False, (1, 8, 8))
+    images, index = model.load_part("train")
+    assert images.images.shape[1:] == (1, 8, 8)
+    for at, source in enumerate(images.sources):
+        n = int(Path(source).stem)
+        assert {*images.images[at].ravel().tolist()} == {10 * n}
+        assert images.labels[at] == (n % 2 if units == 2 else [n])
+    assert len(images) == 16
+    np.testing.assert_allclose(
+        model.predict_proba(images.sources[0]), model.predict_proba(images.images[:1]), rtol=1e-6
+    )
+    capsys.readouterr()
+    assert main(["data", "--config", "seen.yaml", "--no-sheet"]) == 0
+    assert len({*images.contents}) == 16
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows[:3], "pics/none.png,x,1"]))
+    with pytest.raises(DatasetError, match=r"marks\.csv: line 5: there is no picture '.*none\."):
+        dnnstack.load("seen", device="numpy").load_part("train")
+    Path("pics/none.png").write_bytes(b"no picture")
+    with pytest.raises(DatasetError, match=r"marks\.csv: line 5: .*none\.png"):
+        dnnstack.load("seen", device="numpy").load_part("train")
+    Path("marks.csv").write_text("file,mark,age\n,x,1\n" + "\n".join(rows))
+    with pytest.raises(DatasetError, match="line 2, column 'file': has no value"):
+        dnnstack.load("seen", device="numpy").load_part("train")

@@ -169,10 +169,10 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
             "with --run (dnnstack runs lists them), or see with dnnstack eval how it classifies "
             f"the {samples_of(chosen.type)} of the {chosen.type}"
         )
-    if chosen.type == "image_folder":
+    if chosen.type in ("image_folder", "csv"):
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
+        return Preparation(False, invert, raw or whole, bits, chosen.options().get("draft", False))
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
