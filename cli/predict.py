@@ -103,10 +103,7 @@ def predict(
     input, one per line. For digit networks, the digit is located on its page, also on a photograph
     of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
     picture cannot be read, an error names it, the others are still classified, and the exit status
-    is 1.
-
-    A network that was trained on a CSV file takes files of the same columns, in any order, and
-    answers each row; with --csv, the columns of the file are kept.
+    is 1. A network that was trained on a CSV file takes files with the same columns.
     """
     from ..common.errors import DatasetError
     from ..datasets import find_pictures
@@ -119,11 +116,8 @@ def predict(
     with notes.told_on_error():
         model = ensembles.opened(**network, notice=notes)
     if model.trained.checkpoint.provenance.columns is not None:
-        pictured = {"--save-input": inputs, "--invert": invert, "--raw": raw}
-        predict_rows.refuse({**pictured, "--min-probability": min_probability})
-        notes.tell()
         return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
-    folder = None if inputs is None else InputFolder(inputs)
+    folder, status = None if inputs is None else InputFolder(inputs), 0
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
     # In a file or pipe, CSV has the bytes of every path, as JSON does.
@@ -132,7 +126,6 @@ def predict(
         write(csv_row(columns(model.classes_)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
-    status = 0
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}
     answers = model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how)
     for answer in answers:

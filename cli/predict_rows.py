@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from . import console
 
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 _UNREADABLE = 1
+_OF_PICTURES = ("inputs", "invert", "raw", "size", "min_probability", "tta")
 
 
 def tell(model: Classifier, paths: Iterable[str], top: int, as_json: bool, as_csv: bool) -> int:
-    """Print the answers to the rows of files, and return the exit status."""
+    """Print the answers to the rows of files, and return the exit status. Raises UsageError."""
     from ..common.errors import DatasetError
     from ..reports.predict_text import csv_row
 
+    _refuse(click.get_current_context())
     status, header = 0, None
     for path in paths:
         try:
@@ -47,7 +50,11 @@ def tell(model: Classifier, paths: Iterable[str], top: int, as_json: bool, as_cs
     return status
 
 
-def refuse(given: dict[str, object]) -> None:
+def _refuse(ctx: click.Context) -> None:
     """Raise UsageError for an option that needs pictures."""
-    if used := [option for option, value in given.items() if value not in (None, False)]:
-        raise click.UsageError(f"{used[0]}: the network takes rows of a table, not pictures")
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in _OF_PICTURES and source is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[0]}: the network takes rows of a table, not pictures"
+            )

@@ -153,6 +153,13 @@ def test_another_table_is_refused_by_its_columns(table, text, said, capsys):
     assert len(printed.out.splitlines()) == 48
 
 
+@pytest.mark.parametrize("option", ["--raw", "--no-invert", "--min-probability=0.5"])
+def test_options_of_pictures_are_refused(table, option, capsys):
+    trained("class")
+    assert main(["predict", "--device", "numpy", option, "rows.csv"]) == 2
+    assert "the network takes rows of a table, not pictures" in capsys.readouterr().err
+
+
 def test_no_answer_is_a_formula(table, capsys):
     trained("class")
     Path("other.csv").write_text("note,a,when,colour\n=1+1,-3,2,red\n")
