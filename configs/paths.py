@@ -39,7 +39,7 @@ def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) ->
     options = data and data.child("dataset")
     options = options and options.child(_PICTURES)
     moved: dict[str, Any] = {}
-    for key in ("train", "test"):
+    for key in ("train", "validation", "test"):
         node, named = options and options.child(key), dataset.options().get(key)
         if named and node and node.place.rank and (path := _there(Path.cwd(), named)):
             moved[key] = path

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,14 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
         _LOG.info("%s cannot be cached: %s", name, error)
         return images, labels
     return _read(folder) or (images, labels)
+
+
+def kept_in(images: Images) -> str:
+    """The file in the cache that ``images`` are all of, mapped; "" if they are anything else."""
+    if not isinstance(images, np.memmap) or not isinstance(images.base, mmap):
+        return ""
+    file = Path(images.filename or "")
+    return str(file) if file.is_relative_to(_folder().resolve()) else ""
 
 
 def remembered(

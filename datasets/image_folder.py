@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class ImageFolder(Dataset):
 
     about = "the pictures are in the folders that the config names"
     train: str = ""
+    validation: str | None = None
     test: str | None = None
     test_fraction: float = 0.2
     size: int | tuple[int, int] = 0
@@ -109,18 +110,20 @@ class ImageFolder(Dataset):
         folder = self._folder("train", root) if needed else _path(root, self.train)
         classes = self._names(folder, info)
         others: Counter[str] = Counter()
-        rest: list[PictureFile] = []
-        if self.test is None:
-            beside = folder
-            rest, held = held_out(list_pictures(folder, classes, others), self.test_fraction)
-        else:
-            # Problems of the test pictures are reported before the training, not after it.
-            beside = self._folder("test", root)
-            passed = others if split == "test" else Counter[str]()
-            held = [*chain(*list_pictures(beside, classes, passed, every=False))]
-            if split == "train":
-                rest = [*chain(*list_pictures(folder, classes, others))]
-        folder, pictures = (folder, rest) if split == "train" else (beside, held)
+        parts: dict[Split, tuple[Path, list[PictureFile]]] = {}
+        source = "train" if split == "test" and self.test is None else split
+        for part in get_args(Split):
+            # Problems of all pictures are reported before the training, not after it.
+            if getattr(self, part) is None or (part != source and split != "train"):
+                continue
+            above = folder if part == "train" else self._folder(part, root)
+            passed = others if part == source else Counter[str]()
+            by_class = list_pictures(above, classes, passed, every=part == "train")
+            parts[part] = above, [*chain(*by_class)]
+            if part == "train" and self.test is None:
+                both = held_out(by_class, self.test_fraction)
+                parts["train"], parts["test"] = ((above, each) for each in both)
+        folder, pictures = parts[split]
         _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
@@ -165,10 +168,10 @@ class ImageFolder(Dataset):
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             said, build = recalled(better)
         left_out, (bits, told) = said["left_out"], said["depth"]
-        if bits is not None and split == "test" and self.bits is None:
+        if bits is not None and split != "train" and self.bits is None:
             # As the pictures that are trained on.
             bits = self.load("train", root, downloads).bits or 16
-            return replace(self, bits=bits).load("test", root, downloads)
+            return replace(self, bits=bits).load(split, root, downloads)
         for text in filter(None, [passed_over_text(others), *told]):
             _LOG.warning("%s: %s", folder, text)
         _tell_left_out(folder, left_out)
@@ -179,7 +182,8 @@ class ImageFolder(Dataset):
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" heic {heic_version()}" if said["heic"] else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
-        doubtful = doubts(classes, folder, used, contents, beside, held) if split == "train" else ()
+        parts[split] = folder, used
+        doubtful = doubts(classes, parts, contents) if split == "train" else ()
         place = folder.absolute()
         return ImageSet(
             f"image_folder/{split}",
@@ -193,8 +197,8 @@ class ImageFolder(Dataset):
             bits=bits,
         )
 
-    def _folder(self, key: Literal["train", "test"], root: Path) -> Path:
-        """The folder of ``train`` or ``test``. Raises DatasetError if there is none."""
+    def _folder(self, key: Split, root: Path) -> Path:
+        """The folder that this option names. Raises DatasetError if there is none."""
         name = str(getattr(self, key))
         folder = _path(root, name)
         if folder.exists():

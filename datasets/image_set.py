@@ -18,7 +18,7 @@ from .download import Downloads
 from .identity import Identity, identify
 from .integer_pixels import Depth
 
-Split = Literal["train", "test"]
+Split = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class ImageSet:
     names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
     and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
     what a person should know before training, such as a picture under two classes. bits: the depth
-    of integer pixels of more than 8 bits in the files, None if there are none.
+    of integer pixels of more than 8 bits in the files, None if there are none. held: (M,), the
+    samples of a training set that are validation samples of its own; None if it has none.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ImageSet:
     doubts: tuple[str, ...] = ()
     bits: Depth | None = None
     kind: Kind = "class"
+    held: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for each in ("sources", "names", "contents"):
@@ -77,9 +79,12 @@ class ImageSet:
         images = self.images if whole else self.images[rows]
         for array in (images, labels):
             array.setflags(write=False)
-        texts = {key: getattr(self, key) for key in ("sources", "names", "contents")}
+        texts: dict[str, Any] = {
+            key: getattr(self, key) for key in ("sources", "names", "contents")
+        }
         texts = {key: tuple(each[row] for row in rows) for key, each in texts.items() if each}
-        key = self.key if whole else ""
+        key, held = self.key if whole else "", self.held
+        texts["held"] = None if held is None else held[rows]
         return replace(self, images=images, labels=labels, classes=classes, key=key, **texts)
 
     @cached_property
@@ -102,7 +107,7 @@ class DatasetInfo:
     A byte of channel c stands for the value ``byte * scale[c] + shift[c]``; without them it is a
     pixel, which stands for pixel / 255. ``floats``: samples are float32 and stand for themselves.
     ``kind``: of the targets, whose names ``classes`` are. ``left_out``: folders that are no class,
-    as they contain only hidden files.
+    as they contain only hidden files. ``validation_count``: of validation samples of its own.
     """
 
     name: str
@@ -115,6 +120,7 @@ class DatasetInfo:
     left_out: tuple[str, ...] = ()
     floats: bool = False
     kind: Kind = "class"
+    validation_count: int | None = None
 
 
 FileState = Literal["verified", "other", "damaged", "missing"]
@@ -137,7 +143,8 @@ class DataFile:
 class Dataset:
     """A data set: its facts and, as fields with defaults, its options, which a config sets.
 
-    ``about``: a clause that says where the samples come from, if there are no known files.
+    ``about``: a clause that says where the samples come from, if there are no known files. With an
+    option ``validation`` that is not None, ``load`` knows the split of that name.
     """
 
     about: ClassVar[str] = ""

@@ -20,50 +20,57 @@ def split_validation(
     seed: int,
     labels: Index | None = None,
     barred: NDArray[np.bool_] | None = None,
+    each: bool = False,
 ) -> tuple[Index, Index]:
     """Two disjoint parts of range(count): (train_index, validation_index), each ascending int32.
 
     validation: a number of samples (int), or a fraction in [0, 1) of them (float), rounded down;
     0 leaves the validation part empty. With ``labels``, (count,), each class has its share of the
-    validation part, see ``_shares``. ``barred``, (count,), are never in it, which may be smaller
-    therefore. Raises DatasetError if the split is impossible.
+    validation part, see ``_shares``; if ``each``, at least a sample of two or more, for which the
+    part may be larger. ``barred``, (count,), are never in it, which may be smaller therefore.
+    Raises DatasetError if the split is impossible.
     """
-    if isinstance(validation, float):
-        held = math.floor(count * validation)
-        if held == 0 and validation > 0.0:
-            raise DatasetError(
-                f"data.validation: {validation} of {count} samples is less than one; "
-                "use a larger fraction, or 0 for no validation"
-            )
-    else:
-        held = validation
+    groups = np.zeros(count, np.int32) if labels is None else labels
+    sizes = np.bincount(groups)
+    most = np.bincount(groups if barred is None else groups[~barred], minlength=len(sizes))
+    spared = np.minimum(most, sizes - 1)
+    least = np.minimum(spared, int(each))
+    held = math.floor(count * validation) if isinstance(validation, float) else validation
+    if each and validation:
+        held = max(held, int(np.count_nonzero(least > 0)))
+    if held == 0 and validation > 0:
+        raise DatasetError(
+            f"data.validation: {validation} of {count} samples is less than one; "
+            "use a larger fraction, or 0 for no validation"
+        )
     if held < 0 or held >= count:
         raise DatasetError(
             f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} "
             f"for training; use a number from 0 to {max(count - 1, 0)}"
         )
     order = _order(count, seed)
-    groups = np.zeros(count, np.int32) if labels is None else labels
     allowed = order if barred is None else order[~barred[order]]
-    sizes = np.bincount(groups)
-    most = np.bincount(groups[allowed], minlength=len(sizes))
-    spared = np.minimum(most, sizes - 1)
     # Where it can be, each class keeps a sample to train on.
-    shares = _shares(held, sizes, spared if spared.sum() >= held else most)
+    shares = _shares(held, sizes, spared if spared.sum() >= held else most, least)
     chosen = np.zeros(count, np.bool_)
     for group, share in enumerate(shares.tolist()):
         chosen[allowed[groups[allowed] == group][:share]] = True
     return np.flatnonzero(~chosen).astype(np.int32), np.flatnonzero(chosen).astype(np.int32)
 
 
-def _shares(held: int, sizes: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64]:
+def _shares(
+    held: int, sizes: NDArray[np.int64], most: NDArray[np.int64], least: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """How many of ``held`` samples each class gives: (K,), their sum as near to ``held`` as can be.
 
     held sizes / sum(sizes), rounded down, then one more for those that lack most, the first of
-    equals; never more than ``most``.
+    equals; never more than ``most``, and ``least`` at the cost of those that give most.
     """
     total = int(sizes.sum())
     found: NDArray[np.int64] = np.minimum(held * sizes // max(total, 1), most)
+    found = np.maximum(found, least)
+    while found.sum() > held:
+        found[found.argmax()] -= 1
     while (left := min(held, int(most.sum())) - int(found.sum())) > 0:
         free = np.flatnonzero(found < most)
         lacking = (held * sizes - found * total)[free]

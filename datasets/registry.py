@@ -17,6 +17,7 @@ from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
+from .own_validation import with_validation
 from .strokes import Strokes
 from .table import Table
 
@@ -59,11 +60,16 @@ def load(
 ) -> ImageSet:
     """One split of a dataset, ``root`` being the data folder (``data_root``).
 
-    Missing files are downloaded into it, unless ``downloads`` (by default, the environment) forbids
-    it. Raises DatasetError for an unknown name, for damaged files, and for missing ones that cannot
+    Validation samples of its own stand behind those to train on, as ``held`` says. Missing files
+    are downloaded into ``root``, unless ``downloads`` (by default, the environment) forbids it.
+    Raises DatasetError for an unknown name, for damaged files, and for missing ones that cannot
     be downloaded.
     """
-    return _dataset(name, options).load(split, root, downloads or Downloads())
+    chosen, downloads = _dataset(name, options), downloads or Downloads()
+    found = chosen.load(split, root, downloads)
+    if split == "train" and getattr(chosen, "validation", None) is not None:
+        return with_validation(found, chosen.load("validation", root, downloads))
+    return found
 
 
 def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFile, ...]:

@@ -6,43 +6,53 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from ..common.files import sha256_file
 from .class_folders import PictureFile
 from .decoded import remembered
 from .identity import CONTENT_DIGITS, some
+from .image_set import Split
 
 Sample = tuple[str, int, str]
 """A name, a label and a content."""
+_SAYS_NOTHING = "on what was trained on says nothing of new pictures"
+_TWICE: tuple[tuple[Split, Split, str], ...] = (
+    ("test", "train", f"because a test {_SAYS_NOTHING}"),
+    ("validation", "train", f"because validation {_SAYS_NOTHING}"),
+    ("test", "validation", "because the best checkpoint is chosen by what is validated on"),
+)
+"""A split, one in which none of its pictures should be, and why."""
 
 
 def doubts(
     classes: Sequence[str],
-    folder: Path,
-    pictures: Sequence[PictureFile],
-    contents: Sequence[str],
-    beside: Path,
-    tests: Sequence[PictureFile],
+    parts: Mapping[Split, tuple[Path, Sequence[PictureFile]]],
+    contents: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """What a person should know of the pictures in ``folder`` and of those to test on: some texts.
+    """What a person should know of the pictures of some splits, each in its folder: some texts.
 
-    contents: of the pictures, if they are known. beside: the folder of those to test on.
+    contents: of the pictures to train on, if they are known.
     """
-    sizes = Counter(picture.stamp[0] for picture in (*pictures, *tests))
-    known = contents or _hashed(folder, pictures, sizes), _hashed(beside, tests, sizes)
-    counts = Counter(content for part in known for content in part if content)
-    parts = [
-        [
+    sizes = Counter(picture.stamp[0] for _, part in parts.values() for picture in part)
+    given = {"train": contents}
+    known = {split: given.get(split) or _hashed(*part, sizes) for split, part in parts.items()}
+    counts = Counter(content for part in known.values() for content in part if content)
+    samples = {
+        split: [
             (f"{above.name}/{picture.name}", picture.label, content)
-            for picture, content in zip(part, found, strict=True)
+            for picture, content in zip(part, known[split], strict=True)
             if counts[content] > 1
         ]
-        for above, part, found in zip((folder, beside), (pictures, tests), known, strict=True)
-    ]
-    tested = {picture.label for picture in tests}
-    absent = [name for label, name in enumerate(classes) if label not in tested]
-    return (*repeated(*parts), *lacking("test", absent))
+        for split, (above, part) in parts.items()
+    }
+    told = [*repeated(samples)]
+    for split in [each for each in ("validation", "test") if each in parts]:
+        there = {picture.label for picture in parts[split][1]}
+        absent = [name for label, name in enumerate(classes) if label not in there]
+        told += lacking(split, absent)
+    return tuple(told)
 
 
 def _hashed(
@@ -72,23 +82,25 @@ def lacking(part: str, names: Sequence[str], samples: str = "pictures") -> list[
     return [f"classes without {samples} in {part} ({len(names):,}): {some(names)}"] if names else []
 
 
-def repeated(train: Sequence[Sample], test: Sequence[Sample]) -> tuple[str, ...]:
+def repeated(parts: Mapping[Split, Sequence[Sample]]) -> tuple[str, ...]:
     """What a person should know of pictures that are there twice: a text for each kind."""
-    trained = _by_content(train)
-    both = [
-        f"{name} = {next(iter(trained[content].values()))}"
-        for name, _, content in test
-        if content in trained
-    ]
-    named = _by_content((*train, *test)).values()
+    named = _by_content(chain(*parts.values())).values()
     several = [" = ".join(names.values()) for names in named if len(names) > 1]
-    told = {
-        f"under several classes ({len(several):,}): {some(several)}; keep each in the class to "
-        "which it belongs": several,
-        f"in test and in training ({len(both):,}): {some(both)}; remove them from one of the two, "
-        "because a test on what was trained on says nothing of new pictures": both,
-    }
-    return tuple(f"identical pictures {text}" for text, found in told.items() if found)
+    text = f"under several classes ({len(several):,}): {some(several)}; keep each in the class to"
+    told = [f"{text} which it belongs"] if several else []
+    for later, earlier, why in _TWICE:
+        there = _by_content(parts.get(earlier, ()))
+        both = [
+            f"{name} = {next(iter(there[content].values()))}"
+            for name, _, content in parts.get(later, ())
+            if content in there
+        ]
+        if both:
+            text = f"in {later} and in {'training' if earlier == 'train' else earlier}"
+            told.append(
+                f"{text} ({len(both):,}): {some(both)}; remove them from one of the two, {why}"
+            )
+    return tuple(f"identical pictures {text}" for text in told)
 
 
 def _by_content(part: Iterable[Sample]) -> dict[str, dict[int, str]]:

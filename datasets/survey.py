@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.records import dataclass
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .image_set import unreadable
+from .image_set import Split, unreadable
 from .integer_pixels import Reading
 from .picture_files import open_picture
 from .picture_kinds import is_passed_over, is_read, kind_of
 from .repeated import doubts
 
 TRAIN_NAMES = ("train", "training")
-TEST_NAMES = ("test", "testing", "val", "valid", "validation")
+BESIDE: dict[Split, tuple[str, ...]] = {
+    "validation": ("validation", "valid", "val"),
+    "test": ("test", "testing"),
+}
 # More pictures than this are looked at in a sample: a photograph takes up to 0.3 s.
 EXAMINED = 1000
 # The side to which a picture is reduced where its colours are looked at.
@@ -50,23 +53,26 @@ class Look:
 
 @dataclass(frozen=True)
 class Survey:
-    """A folder of pictures. train, test: folders with a folder for each class, test perhaps None.
+    """A folder of pictures. train, validation, test: folders with a folder for each class.
 
-    counts: the pictures of each class in train, without the broken ones; test_counts: in test.
-    training: those of train that are not held out for testing.
+    counts: the pictures of each class in train, without the broken ones; validation_counts,
+    test_counts: in the others, None if there is no such folder.
+    training: those of each class in train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
-    unused: further folders beside train and test. doubts: of pictures that are there twice.
+    unused: further folders beside those. doubts: of pictures that are there twice.
     others: what was passed over, with its number.
     """
 
     folder: Path
     train: Path
+    validation: Path | None
     test: Path | None
     classes: tuple[str, ...]
     counts: tuple[int, ...]
+    validation_counts: tuple[int, ...] | None
     test_counts: tuple[int, ...] | None
-    training: int
+    training: tuple[int, ...]
     examined: int
     looks: tuple[Look, ...]
     labels: NDArray[np.int64]
@@ -78,8 +84,8 @@ class Survey:
 
     @property
     def count(self) -> int:
-        """All pictures, in both parts."""
-        return sum(self.counts) + sum(self.test_counts or ())
+        """All pictures, in all parts."""
+        return sum(chain(self.counts, self.validation_counts or (), self.test_counts or ()))
 
     @property
     def partial(self) -> bool:
@@ -88,7 +94,7 @@ class Survey:
 
 
 def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
-    """Look at the class folders in ``folder``, or in its parts train and test (or val).
+    """Look at the class folders in ``folder``, or in its parts train, val and test.
 
     A folder in which there is only one folder stands for that one. At most ``most`` pictures are
     decoded, as many of each class as its share. Raises DatasetError for what cannot be trained on.
@@ -100,22 +106,23 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             f"{folder}: is not a folder; name a folder with a folder of pictures for each class"
         )
     folder = _inner(folder)
-    train, test, unused = _parts(folder)
+    train, beside, unused = _parts(folder)
     _check_loose(train)
     classes, _ = find_classes(train)
     others: Counter[str] = Counter()
     by_class = list_pictures(train, classes, others)
     usable = {train: [*map(len, by_class)]}
-    rest = [*chain(*by_class)]
-    chosen = [(train, each) for each in _sample(rest, most)]
-    if test is None:
+    parts: dict[Split, tuple[Path, list[PictureFile]]] = {"train": (train, [*chain(*by_class)])}
+    chosen = [(train, each) for each in _sample(parts["train"][1], most)]
+    if "test" not in beside:
         # What cannot be read is left out only after this, of either part.
-        rest, held = held_out(by_class, test_fraction, _how_to_divide(train))
-    else:
-        tests = list_pictures(test, classes, others, every=False)
-        usable[test], held = [*map(len, tests)], [*chain(*tests)]
-        chosen += [(test, each) for each in _sample(held, max(most // 4, 1))]
-    kept = {f"{train}/{picture.name}" for picture in rest}
+        both = held_out(by_class, test_fraction, _how_to_divide(train))
+        parts["train"], parts["test"] = ((train, each) for each in both)
+    for part, above in beside.items():
+        listed = list_pictures(above, classes, others, every=False)
+        usable[above], parts[part] = [*map(len, listed)], (above, [*chain(*listed)])
+        chosen += [(above, each) for each in _sample(parts[part][1], max(most // 4, 1))]
+    kept = {f"{train}/{picture.name}": picture.label for picture in parts["train"][1]}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
     seen: list[tuple[int, Look]] = []
@@ -128,7 +135,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             names.append(name)
         else:
             broken[name] = str(look)
-            kept.discard(f"{above}/{picture.name}")
+            kept.pop(f"{above}/{picture.name}", None)
             usable[above][picture.label] -= 1
     for label, name in enumerate(classes):
         if label not in {at for at, _ in seen}:
@@ -136,14 +143,17 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
                 f"{train / name}: none of its pictures can be read; the first: "
                 f"{next(iter(broken.values()))}"
             )
+    counts = {part: tuple(usable[above]) for part, above in beside.items()}
     return Survey(
         folder,
         train,
-        test,
+        beside.get("validation"),
+        beside.get("test"),
         classes,
         tuple(usable[train]),
-        None if test is None else tuple(usable[test]),
-        len(kept),
+        counts.get("validation"),
+        counts.get("test"),
+        tuple([*kept.values()].count(label) for label in range(len(classes))),
         len(chosen),
         tuple(look for _, look in seen),
         np.array([label for label, _ in seen]),
@@ -151,7 +161,7 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
         others,
         unused,
         _tiny(names, [look for _, look in seen]),
-        doubts(classes, train, rest, (), test or train, held),
+        doubts(classes, parts),
     )
 
 
@@ -177,22 +187,23 @@ def _inner(folder: Path) -> Path:
     return folder
 
 
-def _parts(folder: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
-    """(train, test, names of what is beside them), or (folder, None, ()) if it is not divided."""
+def _parts(folder: Path) -> tuple[Path, dict[Split, Path], tuple[str, ...]]:
+    """(train, the other parts, names of what is beside them); (folder, {}, ()) if not divided."""
     folders, _ = _content(folder)
     by_name = {name.lower(): name for name in folders}
     train = next((by_name[name] for name in TRAIN_NAMES if name in by_name), None)
-    tests = [by_name[name] for name in TEST_NAMES if name in by_name]
     # A class may be called train: the parts of a data set have folders in them.
     if train is None or len(_content(folder / train)[0]) < 2:
-        return folder, None, ()
-    tests = [name for name in tests if _content(folder / name)[0]]
-    if not tests:
-        if len(folders) > 1:
-            return folder, None, ()
-        return folder / train, None, ()
-    rest = tuple(name for name in folders if name not in (train, tests[0]))
-    return folder / train, folder / tests[0], rest
+        return folder, {}, ()
+    beside: dict[Split, Path] = {}
+    for part, names in BESIDE.items():
+        there = (folder / by_name[name] for name in names if name in by_name)
+        if found := next((path for path in there if _content(path)[0]), None):
+            beside[part] = found
+    if not beside:
+        return (folder if len(folders) > 1 else folder / train), {}, ()
+    used = {train, *(path.name for path in beside.values())}
+    return folder / train, beside, tuple(name for name in folders if name not in used)
 
 
 def _how_to_divide(train: Path) -> str:

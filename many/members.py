@@ -123,6 +123,6 @@ def _validated(member: Trained, images: ImageSet) -> Index:
     """The samples that a network was validated on, ascending; of another data set, would be."""
     config, origin = member.config, (member.path, member.checkpoint.provenance)
     if images.name.partition("/")[0] != config.data.dataset.type:
-        return divide(config, images.labels)[1]
+        return divide(config, images.labels, images.held)[1]
     taken = choose(config, images, origin, None, False, True, lambda text: None)
     return np.sort(taken.rows[taken.validation])

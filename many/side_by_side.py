@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..backends.base import Backend
 from ..common.errors import DnnstackError, Interrupted
+from ..configs import placed
 from ..training.listener import Summary
 from ..training.records.group import Member, read_group
 from ..training.records.resume import Resume
@@ -42,7 +43,8 @@ def train_group(
     ``spreads``: on a GPU, several at a time once that is worth it. Returns the folder, and how the
     runs ended. Raises DnnstackError.
     """
-    check_planned(planned, trainings.base.config)
+    with placed(trainings.base):
+        check_planned(planned, trainings.base.config)
     backend = trainings.prepared()
     path = planned.folder(trainings.base.config, trainings.resume)
     trainings.screen.opening(path, backend, trainings.count, trainings.threads)

@@ -17,6 +17,7 @@ from ..backends.base import Backend, BoundCall, Executable, Limits
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
+from ..datasets.loader import Index
 from ..graph.graph import Graph, Op, Origin, Tensor
 from ..graph.ops import Average, ParameterUpdate
 from ..training.assemble import build_network, describe_data, preprocessing
@@ -26,7 +27,7 @@ from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
 from ..training.share import ALONE, RankShare, shared_out
-from ..training.splits import divide
+from ..training.splits import foreseen
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
@@ -226,8 +227,10 @@ def explain(
     network = build_network(config, info, file)
     check_memory(network, backend)
     scaling = preprocessing(config, info)
-    data = _made_up(config, info)
-    plan = make_plan(config, len(data), parts=divide(config, data.labels))
+    labels = _labels(config, info)
+    parts = foreseen(config, info, labels)
+    data = _made_up(info, np.resize(labels, sum(map(len, parts))))
+    plan = make_plan(config, len(data), parts=parts)
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
@@ -348,13 +351,17 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
 
 
-def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:
-    """A data set of noise with the right shape and, if it is known, the right size."""
+def _labels(config: RunConfig, info: DatasetInfo) -> Index:
+    """Of as many samples as the training set has, or of enough if that is not known."""
     held = config.data.validation
     count = info.train_count or 10 * config.data.batch_size + (held if held >= 1 else 0)
+    return np.arange(count, dtype=np.int32) % len(info.classes)
+
+
+def _made_up(info: DatasetInfo, labels: Index) -> ImageSet:
+    """A data set of noise with the right shape."""
     tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
-    images = np.resize(tile, (int(count), *info.shape))
-    labels = np.arange(len(images), dtype=np.int32) % len(info.classes)
+    images = np.resize(tile, (len(labels), *info.shape))
     return ImageSet(f"{info.name}/train", images, labels, info.classes)
 
 

@@ -22,8 +22,8 @@ from ..datasets.survey import Survey, colours_tell
 TEST_FRACTION = 0.2
 # Sides of the network's input; from scratch and on a CPU, more pixels rarely pay.
 _LARGEST_SIDE, _SMALLEST_SIDE = 64, 8
-# Fewer pictures than this to train on are too few to hold some back from.
-_HOLD_BACK = 500
+# Of the pictures to train on, what is held back for validation.
+_HELD_BACK = 0.1
 # More pictures than this show by themselves whether colours matter.
 _MANY = 2000
 # From these ratios of the largest to the smallest class on, losses are weighed, or samples drawn.
@@ -60,12 +60,13 @@ def new_config(found: Survey, output: Path) -> NewConfig:
 
 
 def _choices(found: Survey, output: Path) -> list[Choice]:
-    train = found.training
+    held = _held_back(found)
+    train = sum(found.training) - held
     size, fit = _size(found)
     batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(train // 10, 1))
     choices = [
         Choice("data.dataset.image_folder.train", _path(found.train, output), ""),
-        _test(found, output),
+        *_own_parts(found, output),
         size,
         fit,
         *_colours(found),
@@ -78,19 +79,16 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         )
         choices.append(Choice("data.dataset.image_folder.on_error", "skip", why))
     choices += _balance(found)
-    held = 0 if train < _HOLD_BACK else 0.1
-    choices += [
-        Choice("data.batch_size", batch, f"of {train:,} pictures to train on"),
-        Choice(
-            "data.validation",
-            held,
-            "a tenth is held back, to watch the accuracy during training"
-            if held
-            else f"with {train:,} pictures, all are better used to train on",
-        ),
-    ]
+    choices.append(Choice("data.batch_size", batch, f"of {train:,} pictures to train on"))
+    if held:
+        why = f"{held:,} pictures are held back, to watch the accuracy during training"
+        choices.append(Choice("data.validation", _HELD_BACK, why))
+        why = "the same share of each class, and at least one picture if it has two"
+        choices.append(Choice("data.stratified", "each", why))
+    elif found.validation is None:
+        choices.append(Choice("data.validation", 0, "each class has one picture to train on"))
     steps = min(max(_STEPS, 10 * train // batch), _MOST_STEPS)
-    per_epoch = max(int(train * (1 - held)) // batch, 1)
+    per_epoch = max(train // batch, 1)
     epochs = min(max(round(steps / per_epoch), 1), _MOST_EPOCHS)
     choices.append(
         Choice("train.epochs", epochs, f"{epochs * per_epoch:,} steps of {batch} pictures")
@@ -98,12 +96,25 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
     return choices
 
 
-def _test(found: Survey, output: Path) -> Choice:
+def _held_back(found: Survey) -> int:
+    """How many pictures of train are validated on, if there are no others for that."""
+    if found.validation is not None:
+        return 0
+    share = int(sum(found.training) * _HELD_BACK)
+    return max(share, sum(count > 1 for count in found.training))
+
+
+def _own_parts(found: Survey, output: Path) -> list[Choice]:
+    """What to validate on, if it has a folder, and what to test on."""
+    key, choices = "data.dataset.image_folder", []
+    if found.validation is not None:
+        why = f"{sum(found.validation_counts or ()):,} pictures of their own, to validate on"
+        choices.append(Choice(f"{key}.validation", _path(found.validation, output), why))
     if found.test is not None:
         why = f"{sum(found.test_counts or ()):,} pictures of their own, to test on"
-        return Choice("data.dataset.image_folder.test", _path(found.test, output), why)
-    why = "of each class, a fifth is held out to test on"
-    return Choice("data.dataset.image_folder.test_fraction", TEST_FRACTION, why)
+        return [*choices, Choice(f"{key}.test", _path(found.test, output), why)]
+    why = "of each class in train, a fifth is held out to test on"
+    return [*choices, Choice(f"{key}.test_fraction", TEST_FRACTION, why)]
 
 
 def _size(found: Survey) -> tuple[Choice, Choice]:
@@ -191,13 +202,22 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
     height, width = size if isinstance(size, list) else (size, size)
     options = "".join(
         line(6, f"{folder}.{key}")
-        for key in ("train", "test", "test_fraction", "size", "fit", "mode", "on_error")
+        for key in (
+            "train",
+            "validation",
+            "test",
+            "test_fraction",
+            "size",
+            "fit",
+            "mode",
+            "on_error",
+        )
     )
     epochs = chosen["train.epochs"].value
     weights = line(2, "loss.class_weights")
     loss = f"loss:\n  type: cross_entropy\n{weights}" if weights else "loss: cross_entropy\n"
     name = printable(shlex.quote(output.name))
-    held = bool(chosen["data.validation"].value)
+    validated = found.validation is not None or "data.stratified" in chosen
     return (
         f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
         "# Written by dnnstack new; every key can be changed: docs/config.md.\n"
@@ -215,6 +235,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         f"{line(2, 'data.batch_size')}"
         "  evaluation_batch_size: 100\n"
         f"{line(2, 'data.validation')}"
+        f"{line(2, 'data.stratified')}"
         f"{line(2, 'data.balance')}"
         "  normalize: measured # mean 0 and deviation 1, as the training pictures need\n"
         "  augment: # every picture is seen a little differently in every epoch\n"
@@ -226,7 +247,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         "optimizer: {type: adamw, lr: 0.003, weight_decay: 0.05}\n"
         "schedule: one_cycle # the rate rises for a third of the training, then falls to 0\n"
         f"train:\n{line(2, 'train.epochs')}"
-        + (f"  validate_every_epochs: {max(epochs // 20, 1)}\n" if held else "")
+        + (f"  validate_every_epochs: {max(epochs // 20, 1)}\n" if validated else "")
         + f"checkpoint: {{every_epochs: {max(epochs // 10, 1)}}}\n"
     )
 

@@ -50,9 +50,11 @@ class NewReport:
         return {
             "config": str(self.output),
             "train": str(found.train),
+            "validation": None if found.validation is None else str(found.validation),
             "test": None if found.test is None else str(found.test),
             "classes": found.classes,
             "counts": found.counts,
+            "validation_counts": found.validation_counts,
             "test_counts": found.test_counts,
             "examined": found.examined,
             "grey": self.grey,
@@ -159,8 +161,9 @@ def as_text(made: NewReport, width: int | None = None) -> str:
 
 def _counts(found: Survey, width: int | None) -> list[str]:
     columns = [("class", *found.classes), ("pictures", *found.counts)]
-    if found.test_counts is not None:
-        columns = [*columns[:1], ("train", *found.counts), ("test", *found.test_counts)]
+    beside = {"validation": found.validation_counts, "test": found.test_counts}
+    if parts := [(part, *counts) for part, counts in beside.items() if counts is not None]:
+        columns = [*columns[:1], ("train", *found.counts), *parts]
     rows = list(zip(*columns, strict=True))
     shown = table(rows[: _CLASSES + 1], "<>", width)
     hidden = len(rows) - len(shown)

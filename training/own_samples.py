@@ -80,16 +80,18 @@ def choose(
     if run is not None:
         return _of_run(config, images, run, accept, notice)
     group = _of_group(config)
-    identity = images.identity if group is None else group.identity
-    barred, earlier = _trained_on(ancestor, identity, config, notice)
-    parts = divide(config, identity.labels)
+    identity, held = images.identity, images.held
+    if group is not None:
+        identity, held = group.identity, None if held is None else group.held
+    barred, earlier = _trained_on(ancestor, identity, held, config, notice)
+    parts = divide(config, identity.labels, held)
     listed = bool(barred[parts[1]].any())
     if listed:
-        asked, parts = len(parts[1]), divide(config, identity.labels, barred)
+        asked, parts = len(parts[1]), divide(config, identity.labels, held, barred)
         if len(parts[1]) < asked:
             notice(
-                f"data.validation: {len(parts[1])} samples, not {asked}: all others were trained "
-                "on by the network that init_from names"
+                f"{config.data.validation_key}: {len(parts[1])} samples, not {asked}: all others "
+                "were trained on by the network that init_from names"
             )
     samples = Samples.of(identity, parts[1], earlier)
     if group is not None:
@@ -111,7 +113,7 @@ def _of_run(
         return _among(listed, images, str(path), accept, notice)
     own = in_classes(images, origin.classes, str(path), notice, strict=not accept)
     places = matched_classes(origin.classes, images.classes)[images.labels]
-    rows, parts = np.flatnonzero(places >= 0).astype(np.int32), divide(config, own.labels)
+    rows, parts = np.flatnonzero(places >= 0).astype(np.int32), divide(config, own.labels, own.held)
     samples = Samples.of(own.identity, parts[1])
     if origin.samples not in ("", samples.mark):
         raise CheckpointError(
@@ -179,9 +181,16 @@ def listed_samples(run: Origin) -> Samples | None:
 
 
 def _trained_on(
-    ancestor: Origin | None, identity: Identity, config: RunConfig, notice: Notice
+    ancestor: Origin | None,
+    identity: Identity,
+    own: NDArray[np.bool_] | None,
+    config: RunConfig,
+    notice: Notice,
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Which samples the ancestor was trained on, (M,); and the contents of its other samples."""
+    """Which samples the ancestor was trained on, (M,); and the contents of its other samples.
+
+    own: the validation samples of a data set that has some, (M,).
+    """
     found = np.zeros(len(identity.labels), np.bool_)
     if ancestor is None:
         return found, ()
@@ -190,7 +199,7 @@ def _trained_on(
     alike = _pictures(before) == _pictures(config)
     if (listed := listed_samples(ancestor)) is None and alike:
         with suppress(DatasetError):
-            train, held = divide(before, identity.labels)
+            train, held = divide(before, identity.labels, own)
             natural = Samples.of(identity, held)
             if len(train) // before.data.batch_size == origin.steps_per_epoch:
                 listed = natural if origin.samples in ("", natural.mark) else None

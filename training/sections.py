@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil
 
+import numpy as np
+
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
@@ -31,6 +33,7 @@ from .plan import Plan, make_plan, swa_steps
 from .preprocessing import Preprocessing
 from .renewal import RENEW, Renewal, make_renewal
 from .share import ALONE, RankShare, check_ranks
+from .splits import foreseen
 from .stretches import Stretch
 
 SOURCE = "train"
@@ -277,13 +280,13 @@ def expected_sections(
     if config.loss.class_weights is not None:
         # Which they are does not matter to what is computed.
         network.loss.class_weights = (1.0,) * network.classes
-    if info.train_count is not None:
-        count, plan = info.train_count, make_plan(config, info.train_count)
-    else:
-        count = samples_needed(config)
-        whole = config.data.evaluation_batch_size
-        plan = replace(make_plan(config, count), evaluation_batch_size=whole)
-    step = make_step(config, network, scaling, plan, count, share.ranks)
+    known = info.train_count is not None
+    count = samples_needed(config) if info.train_count is None else info.train_count
+    parts = foreseen(config, info, np.zeros(count, np.int32))
+    plan = make_plan(config, count, parts=parts)
+    if not known:
+        plan = replace(plan, evaluation_batch_size=config.data.evaluation_batch_size)
+    step = make_step(config, network, scaling, plan, sum(map(len, parts)), share.ranks)
     return make_sections(config, step, plan, share)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, Warned
 from ..configs import RunConfig
-from ..datasets import ImageSet, split_fold, split_validation
+from ..datasets import DatasetInfo, ImageSet, split_fold, split_validation
 from ..datasets.identity import some
 from ..datasets.loader import Index
 
@@ -18,7 +18,7 @@ def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
     In a new run, own pictures are stratified unless it says otherwise.
     """
     data, own = config.data, config.data.stratified
-    if begun is not None and (own is None or own == bool(begun.data.stratified)):
+    if begun is not None and (own is None or own == (begun.data.stratified or False)):
         own = begun.data.stratified
     elif begun is None and own is None and data.dataset.type == "image_folder":
         own = True
@@ -26,19 +26,26 @@ def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
 
 
 def divide(
-    config: RunConfig, labels: Index, barred: NDArray[np.bool_] | None = None
+    config: RunConfig,
+    labels: Index,
+    held: NDArray[np.bool_] | None = None,
+    barred: NDArray[np.bool_] | None = None,
 ) -> tuple[Index, Index]:
     """The samples to train on and those to validate on: each ascending int32; labels: of all.
 
-    ``barred``: those that were trained on before, and are never validated on. Raises DatasetError.
+    ``held``: that of the ``ImageSet``. ``barred``: those that were trained on before, and are never
+    validated on. Raises DatasetError.
     """
     data = config.data
     seed = config.seed if data.split_seed is None else data.split_seed
     # Of targets that are no classes there are no shares.
     stratified = labels.ndim == 1
     own = labels if data.stratified and stratified else None
-    if data.fold is None:
-        parts = split_validation(len(labels), data.validation, seed, own, barred)
+    if held is not None:
+        parts = _places(~held), _places(held)
+    elif data.fold is None:
+        each = data.stratified == "each"
+        parts = split_validation(len(labels), data.validation, seed, own, barred, each)
     elif data.fold.count > len(labels):
         raise DatasetError(
             f"data.fold: {len(labels)} samples cannot be divided into {data.fold.count} folds, "
@@ -46,17 +53,33 @@ def divide(
         )
     else:
         own = labels if data.fold.stratified and stratified else own
-        train, held = split_fold(len(labels), data.fold.count, data.fold.index - 1, seed, own)
-        parts = train, held
-        if barred is not None:
-            moved = held[barred[held]]
-            parts = np.sort(np.concatenate([train, moved])), held[~barred[held]]
+        parts = split_fold(len(labels), data.fold.count, data.fold.index - 1, seed, own)
+    if barred is not None:
+        train, found = parts
+        moved = found[barred[found]]
+        parts = np.sort(np.concatenate([train, moved])), found[~barred[found]]
     if len(parts[1]) == 0 and (data.validation or data.fold is not None):
         raise DatasetError(
-            "data.validation: the network that init_from names was trained on all the samples that "
-            "would be held back, so none is left to validate on; add other samples, or set it to 0"
+            f"{data.validation_key}: the network that init_from names was trained on all the "
+            "samples that would be held back, so none is left to validate on; add other samples, "
+            f"or {'set it to 0' if held is None else 'remove it'}"
         )
     return parts
+
+
+def foreseen(config: RunConfig, info: DatasetInfo, labels: Index) -> tuple[Index, Index]:
+    """The parts of a training set that is not read yet, if it has as many samples as ``labels``.
+
+    If it has an unknown number of validation samples of its own, they are a whole batch.
+    """
+    if not config.data.dataset.has_validation:
+        return divide(config, labels)
+    own = info.validation_count or config.data.evaluation_batch_size
+    return divide(config, labels, np.arange(len(labels) + own) >= len(labels))
+
+
+def _places(wanted: NDArray[np.bool_]) -> Index:
+    return np.flatnonzero(wanted).astype(np.int32)
 
 
 def untrained_classes(images: ImageSet, train: Index) -> tuple[str, ...]:

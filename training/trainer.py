@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
@@ -51,7 +53,7 @@ from .sections import saved_tensors
 from .session import Session
 from .setup import Setup
 from .share import shared_out
-from .splits import settled, untrained_classes
+from .splits import foreseen, settled, untrained_classes
 from .weights.source import open_source
 from .weights.start import Start, begin
 
@@ -192,7 +194,8 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     folder = run.path if run is not None else Path(config.run.dir)
     kept = config.checkpoint.keep + config.checkpoint.best
     if config.checkpoint.snapshots and info.train_count is not None:
-        kept += len(make_plan(config, info.train_count, True).snapshots)
+        parts = foreseen(config, info, np.zeros(info.train_count, np.int32))
+        kept += len(make_plan(config, info.train_count, True, parts).snapshots)
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 

@@ -87,6 +87,11 @@ class DatasetConfig(NamedModel):
     noun: ClassVar[str] = "dataset"
     type: str
 
+    @property
+    def has_validation(self) -> bool:
+        """Whether its option ``validation`` says what is validated on."""
+        return getattr(self, "validation", None) is not None
+
 
 class MnistConfig(DatasetConfig):
     """Handwritten digits, 28x28 grey: 60,000 to train on, 10,000 to test on."""
@@ -178,6 +183,10 @@ class ImageFolderConfig(DatasetConfig):
 
     type: Literal["image_folder"] = "image_folder"
     train: Annotated[Folder, "Folder with a folder of pictures for each class."]
+    validation: Annotated[
+        Folder | None,
+        "Folder of the same form, to validate on, in place of data.validation.",
+    ] = None
     test: Annotated[
         Folder | None, "Folder of the same form, to test on; default: pictures held out of train."
     ] = None

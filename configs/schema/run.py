@@ -64,6 +64,12 @@ Validation = Annotated[
 ]
 
 
+def _stratified(value: Any) -> Any:
+    if value is None or isinstance(value, bool) or value == "each":
+        return value
+    raise problem("expected true, false or each")
+
+
 class FoldConfig(Model):
     """One of several parts of equal size of the training set, which is held back for validation."""
 
@@ -78,6 +84,10 @@ class FoldConfig(Model):
         if count is not None and value > count:
             raise problem(f"expected a number from 1 to {count}, the count of folds")
         return value
+
+
+def _own_key(dataset: Dataset) -> str:
+    return f"data.dataset.{dataset.type}.validation"
 
 
 class DataConfig(Model):
@@ -99,8 +109,8 @@ class DataConfig(Model):
     ] = "auto"
     validation: Annotated[
         Validation,
-        "Samples held back from the training set for validation: "
-        "a number, a fraction of the set, or 0 for none.",
+        "Samples held back from the training set for validation: a number, a fraction of the set, "
+        "or 0 for none; not used if the data set has validation samples of its own.",
     ] = 0.1
     fold: Annotated[
         FoldConfig | None,
@@ -108,9 +118,11 @@ class DataConfig(Model):
         "sets it.",
     ] = None
     stratified: Annotated[
-        bool | None,
-        "Hold back the same share of every class, also in a fold; default: true for image_folder, "
-        "false for other data sets, and as before in a run that goes on.",
+        Literal["each"] | bool | None,
+        BeforeValidator(_stratified),
+        "Hold back the same share of every class, also in a fold; each: and at least one sample of "
+        "each class with two; default: true for image_folder, false for other data sets, and as "
+        "before in a run that goes on.",
     ] = None
     split_seed: Annotated[
         Annotated[int, Field(ge=0, lt=2**63)] | None,
@@ -123,6 +135,28 @@ class DataConfig(Model):
         NormalizeConfig()
     )
     augment: Annotated[Augment, "Augmentations of the pictures of a training batch, in order."] = ()
+
+    @field_validator("validation", "fold")
+    @classmethod
+    def _nothing_of_train(cls, value: Any, info: ValidationInfo) -> Any:
+        dataset, default = info.data.get("dataset"), cls.model_fields[str(info.field_name)].default
+        # The effective config of a run has the default.
+        if dataset is not None and dataset.has_validation and value != default:
+            raise problem(
+                f"the data set brings its own validation samples ({_own_key(dataset)}), so none of "
+                "train are held back; leave out one of the two"
+            )
+        return value
+
+    def shortened(self, options: dict[str, Any]) -> Any:
+        if self.dataset.has_validation:
+            del options["validation"]
+        return options
+
+    @property
+    def validation_key(self) -> str:
+        """The key that says what is validated on."""
+        return _own_key(self.dataset) if self.dataset.has_validation else "data.validation"
 
 
 class GoalConfig(Model):

@@ -62,15 +62,55 @@ def test_what_cannot_be_read_is_of_the_part_that_the_training_finds_it_in(run_in
     assert choices["data.batch_size"]["why"] == f"of {count} pictures to train on"
 
 
-def test_parts_for_training_and_testing(run_in, work):
+def evaluated(run_in: Run, work: Path, split: str) -> int:
+    line = ("eval", "--json", "--no-plots", "--device", "numpy", "--split", split)
+    return json.loads(run_in(work, *line, status=0).stdout)["count"]
+
+
+@pytest.mark.parametrize("names", [("test",), ("val",), ("valid", "test")])
+def test_parts_for_training_validation_and_testing(run_in, work, names):
     shutil.move(work / "flowers", work / "all" / "train")
-    draw(work / "all" / "val", {"aster": 2, "rose": 3, "tulip": 2})
+    for name in names:
+        draw(work / "all" / name, {"aster": 2, "rose": 3, "tulip": 2})
     done = run_in(work, "new", "all", "--output", "mine.yaml", status=0)
-    assert "tulip     11     2\n" in done.stdout
-    assert load_config(work / "mine.yaml").config.data.dataset.options()["test"] == "all/val"
-    assert run_in(work, "train", "--config", "mine.yaml", *QUICK).returncode == 0
-    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
-    assert json.loads(done.stdout)["count"] == 7
+    assert ("tulip     11" + "           2" * (names[0] != "test")) in done.stdout
+    fifth = "of each class in train, a fifth is held out to test on"
+    assert (fifth in done.stdout) == ("test" not in names)
+    run_in(work, "train", "--config", "mine.yaml", *QUICK, status=0)
+    options = load_config(work / "mine.yaml").config.data.dataset.options()
+    named = {name.partition("/")[2] for name in (options["validation"], options["test"]) if name}
+    assert named == {*names}
+    # At least one of each class is held back where there is no folder, and a fifth for the test.
+    held, tested = evaluated(run_in, work, "validation"), evaluated(run_in, work, "test")
+    assert (held, tested) == (3 if names == ("test",) else 7, 7 if "test" in names else 6)
+    shown = json.loads(run_in(work, "new", "all", "--json", "--output", "j.yaml").stdout)
+    there = {"validation": options["validation"], "test": options["test"]}
+    assert {part: shown[part] for part in there} == there
+    wanted = {part: [2, 3, 2] if name else None for part, name in there.items()}
+    assert {part: shown[f"{part}_counts"] for part in there} == wanted
+
+
+@pytest.mark.parametrize(
+    ("counts", "held"),
+    [
+        ({"a": 2, "b": 2}, 0),
+        ({"a": 3, "b": 2}, 1),
+        ({"a": 3, "b": 3, "c": 3}, 3),
+        ({"a": 40, "b": 20, "c": 3}, 5),
+    ],
+)
+def test_few_pictures_are_validated_on_each_class(run_in, tmp_path, counts, held):
+    draw(tmp_path / "few", counts)
+    run_in(tmp_path, "new", "few", status=0)
+    done = run_in(tmp_path, "data", "--config", "few.yaml", "--json", status=0)
+    splits = json.loads(done.stdout)["splits"]
+    assert splits["validation"]["count"] == held
+    train, validation = (splits[part]["class_counts"] for part in ("train", "validation"))
+    # Of three, one is tested on, and of the two that are left one is validated on.
+    assert [bool(n) for n in validation] == (np.add(train, validation) > 1).tolist()
+    assert min(train) == 1
+    text = (tmp_path / "few.yaml").read_text()
+    assert ("validate_every_epochs" in text) == bool(held)
 
 
 def test_pictures_that_cannot_be_read_are_skipped(run_in, work):

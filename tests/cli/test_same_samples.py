@@ -213,6 +213,67 @@ def test_a_group_has_one_list(here, tmp_path, kind):
     assert [(listed(run), arrays(run)) for run in runs] == wanted
 
 
+@pytest.fixture
+def own(here, tmp_path):
+    """Two more pictures of each class, in a folder to validate on."""
+    for place, name in enumerate("abc"):
+        for number in range(2):
+            paint(tmp_path / "checked" / name / f"{number}.png", 100 * place + 50 + number)
+    text = CONFIG.replace("test:", "validation: checked, test:").replace("  validation: 6\n", "")
+    (tmp_path / "own.yaml").write_text(text)
+    return here
+
+
+OWN_NAMES = {f"../validation/{name}/{number}.png" for name in "abc" for number in (0, 1)}
+
+
+def test_a_run_keeps_to_the_validation_folder_that_it_was_begun_with(own, tmp_path):
+    assert "data        27 pictures for training, 6 for" in own(*TRAIN[:-1]).stdout
+    run = tmp_path / "runs" / "own"
+    parts = listed(run)
+    assert (len(parts["t"]), {*parts["v"]}) == (27, OWN_NAMES)
+    assert json.loads(own(*VALIDATE, "--json").stdout)["count"] == 6
+    path = tmp_path / "checked" / "a" / "0.png"
+    path.rename(tmp_path / "pics" / "a" / "new.png")
+    # Wherever a picture is now, it is not trained on.
+    done = own(*LONGER)
+    assert done.returncode == 0, done.stderr
+    assert listed(run) == parts
+    paint(path, 777)
+    refused = own(*TRAIN, "--set", "train.epochs=5", "--resume")
+    assert (refused.returncode, "1 added: ../validation/a/0.png" in refused.stderr) == (1, True)
+    shutil.copy(tmp_path / "pics" / "a" / "00.png", tmp_path / "checked" / "a" / "twice.png")
+    told = "warning: identical pictures in validation and in training (1): checked/a/twice.png ="
+    again = own(*TRAIN, "--set", "train.epochs=5", "--resume", "--same-samples")
+    assert (again.returncode, told in again.stderr) == (0, True)
+    # Of a file that anybody may have made, no folder outside the data folder is read.
+    text = (tmp_path / "own.yaml").read_text()
+    (tmp_path / "own.yaml").write_text(text.replace(": checked", f": {tmp_path / 'checked'}"))
+    assert own(*TRAIN, "--set", "name=out").returncode == 0
+    shutil.copy(
+        newest_checkpoint(tmp_path / "runs/out/checkpoints").path, tmp_path / "x.safetensors"
+    )
+    done = own(*VALIDATE, "--checkpoint", "x.safetensors", "--data-dir", ".")
+    assert f"names pictures in '{tmp_path / 'checked'}', but is not in the folder" in done.stderr
+
+
+def test_the_runs_of_a_group_have_one_validation_folder(own, tmp_path):
+    given = (*TRAIN, "--seeds", "2")
+    assert own(*given).returncode == 0
+    runs = [tmp_path / "runs" / "own-seeds" / f"seed-{seed}" for seed in (1, 2)]
+    wanted = [(listed(run), arrays(run)) for run in runs]
+    assert [{*parts["v"]} for parts, _ in wanted] == [OWN_NAMES] * 2
+    done = own("eval", "--ensemble", str(runs[0].parent), *VALIDATE[1:4], "--weights", "validation")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(runs[1])
+    paint(tmp_path / "checked" / "b" / "new.png", 900)
+    refused = own(*given, "--resume")
+    assert (refused.returncode, "1 added: ../validation/b/new.png" in refused.stderr) == (1, True)
+    done = own(*given, "--resume", "--same-samples")
+    assert done.returncode == 0, done.stderr
+    assert [(listed(run), arrays(run)) for run in runs] == wanted
+
+
 def test_a_class_of_which_nothing_is_trained_on_is_told(here, tmp_path):
     for path in sorted((tmp_path / "pics" / "b").iterdir())[2:]:
         path.unlink()

@@ -41,26 +41,32 @@ def test_a_folder_for_each_class(flowers):
 
 
 @pytest.mark.parametrize(
-    ("train", "test"), [("train", "test"), ("Train", "val"), ("training", "validation")]
+    "names",
+    [
+        ("train", None, "test"),
+        ("Train", "Val", None),
+        ("training", "validation", "testing"),
+        ("train", "valid", "Test"),
+    ],
 )
-def test_parts_with_a_folder_for_each_class(flowers, train, test):
+def test_parts_with_a_folder_for_each_class(flowers, names):
     whole = flowers.with_name("whole")
-    shutil.copytree(flowers, whole / test)
-    shutil.copytree(flowers, whole / train)
+    for name in filter(None, names):
+        shutil.copytree(flowers, whole / name)
     (whole / "readme").mkdir()
-    paint(whole / train / "rose" / "more.png", 1)
+    # One of two names is used, and it has pictures.
+    (whole / ("validation" if names[1] == "Val" else "tests")).mkdir()
+    train, validation, test = (name and whole / name for name in names)
+    paint(train / "rose" / "more.png", 1)
     found = look(whole)
-    assert (found.train, found.test) == (whole / train, whole / test)
-    assert (found.counts, found.test_counts) == ((4, 7), (4, 6))
-    assert found.unused == ("readme",)
-
-
-def test_a_test_part_comes_before_a_validation_part(flowers):
-    for part in ("train", "val", "test"):
-        shutil.copytree(flowers, flowers.with_name("whole") / part)
-    found = look(flowers.with_name("whole"))
-    assert found.test == flowers.with_name("whole") / "test"
-    assert found.unused == ("val",)
+    assert (found.train, found.validation, found.test) == (train, validation, test)
+    counts = found.counts, found.validation_counts, found.test_counts
+    assert counts == ((4, 7), validation and (4, 6), test and (4, 6))
+    assert found.count == found.examined == 11 + 10 * sum(name is not None for name in names[1:])
+    # Without test pictures, a fifth of train, at least one of each class, is held out.
+    assert found.training == ((4, 7) if test else (3, 6))
+    assert found.unused[0] == "readme"
+    assert len(found.unused) == 2
 
 
 def test_a_class_may_be_called_train(flowers):

@@ -17,9 +17,18 @@ def twin_folders(patch: pytest.MonkeyPatch) -> None:
         Image.new("L", (8, 8)).save(f"pics/{name}/0.png")
 
 
+def empty_validation_folder(patch: pytest.MonkeyPatch) -> None:
+    """Two classes to train on, whose folders to validate on have no pictures."""
+    for name in "ab":
+        (Path("pics") / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(f"pics/{name}/0.png")
+        (Path("checked") / name).mkdir(parents=True)
+
+
 PLACES = stored_mistakes(
     "mistakes_with_places.txt",
     {
         "two class folders of one name in two forms": twin_folders,
+        "a validation folder without a picture": empty_validation_folder,
     },
 )

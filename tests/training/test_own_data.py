@@ -21,6 +21,7 @@ from dnnstack.training.inference.evaluate import evaluate, load_part
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.predict import Prediction, predict
 from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.trainer import train
 from PIL import Image
 
@@ -159,6 +160,39 @@ def test_the_report_and_the_sheet_of_a_folder(root, tmp_path):
     save_samples(found, 1, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 100
+
+
+def test_validation_samples_of_its_own(root, learn, reference, tmp_path):
+    Path(root / "unseen").rename(root / "checked")
+    own = "data={dataset: {image_folder: {train: paint, validation: checked, size: [6, 9]}}, "
+    own += "batch_size: 4, evaluation_batch_size: 5}"
+    trained = learn(FOLDER, own, "checkpoint.best=true")
+    parts, index = load_part(trained, "validation", root)
+    assert [parts.sources[at] for at in index] == [
+        str(root / "checked" / name / f"{n}.png") for name in COLOURS for n in range(4)
+    ]
+    found = evaluate(trained, reference, parts, index, "validation")
+    np.testing.assert_array_equal(found.confusion, 4 * np.eye(3))
+    best = trained.checkpoint.state.best
+    assert best is not None
+    assert best.accuracy == 1.0
+    assert best.loss == pytest.approx(found.loss)
+    assert [len(load_part(trained, part, root)[1]) for part in ("train", "test")] == [30, 6]
+    # What is trained does not depend on what is validated on.
+    plain = own.replace("validation: checked, ", "").replace("4,", "4, validation: 0,", 1)
+    alone = learn(FOLDER, plain)
+    last = newest_checkpoint(trained.path.parent).arrays
+    for name, array in newest_checkpoint(alone.path.parent).arrays.items():
+        np.testing.assert_array_equal(array, last[name])
+    counts = report(parsed(FOLDER, tmp_path, own), root).counts
+    assert {part: each.tolist() for part, each in counts.items()} == {
+        "train": [10] * 3,
+        "validation": [4] * 3,
+        "test": [2] * 3,
+    }
+    (root / "checked").rename(root / "gone")
+    with pytest.raises(DatasetError, match=r"data/checked: cannot be read, as there is no such"):
+        load_part(trained, "validation", root)
 
 
 def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path):

@@ -63,17 +63,19 @@ def provenance(config: RunConfig, classes: tuple[str, ...], mark: str) -> Proven
 class Begun:
     """A run that was begun with these samples, in a folder of its own."""
 
-    def __init__(self, folder: Path, images: ImageSet, ancestor: Any = None) -> None:
+    def __init__(
+        self, folder: Path, images: ImageSet, ancestor: Any = None, config: RunConfig = CONFIG
+    ) -> None:
         self.images, self.said = images, list[str]()
         self.run = folder / "run"
         (self.run / "checkpoints").mkdir(parents=True)
         (self.run / "config.yaml").write_text("name: own\n")
         self.path = self.run / "checkpoints" / "step-4.safetensors"
-        self.chosen = choose(CONFIG, images, None, ancestor, False, False, self.said.append)
+        self.chosen = choose(config, images, None, ancestor, False, False, self.said.append)
         self.parts = self.chosen.train, self.chosen.validation
         assert self.chosen.record is not None
         write_samples(self.run, self.chosen.record)
-        self.origin = provenance(CONFIG, images.classes, self.chosen.samples.mark)
+        self.origin = provenance(config, images.classes, self.chosen.samples.mark)
 
     def goes_on(self, images: ImageSet, accept: bool = False, config: RunConfig = CONFIG) -> Chosen:
         self.said.clear()
@@ -337,6 +339,60 @@ def test_other_pictures_of_the_same_names_may_validate(tmp_path):
     assert held
 
 
+OWN = settled(
+    parse_config(
+        TEXT.replace("validation: 0.25", "stratified: true").replace(
+            "train: pics", "train: pics, validation: checked"
+        ),
+        "own.yaml",
+    )
+)
+
+
+def test_own_validation_samples_are_validated_on(tmp_path):
+    held = np.arange(24) % 4 == 1
+    images = replace(image_set(plain()), held=held)
+    run = Begun(tmp_path, images, config=OWN)
+    assert (run.chosen.whole, run.said) == (True, [])
+    np.testing.assert_array_equal(run.chosen.validation, np.flatnonzero(held))
+    np.testing.assert_array_equal(run.chosen.train, np.flatnonzero(~held))
+    assert run.chosen.validation.dtype == run.chosen.train.dtype == np.int32
+    np.testing.assert_array_equal(run.chosen.samples.held, held)
+    # A picture that is in the other part now stays in that of the run.
+    swapped = replace(images, held=~held)
+    np.testing.assert_array_equal(run.goes_on(swapped, config=OWN).validation, run.parts[1])
+    (run.run / SAMPLES).unlink()
+    assert run.goes_on(images, config=OWN).whole
+    with pytest.raises(CheckpointError, match="or is divided otherwise"):
+        run.goes_on(swapped, config=OWN)
+
+
+def test_own_validation_samples_that_were_trained_on_are_trained_on(tmp_path):
+    before = Begun(tmp_path, image_set(plain()))
+    ancestor = before.path, before.origin
+    known = [images_at in before.parts[0] for images_at in range(24)]
+    own = [at for at in range(24) if not known[at]][:2]
+    held = np.isin(np.arange(24), [*own, *before.parts[0][:3]])
+    images, said = replace(image_set(plain()), held=held), list[str]()
+    found = choose(OWN, images, None, ancestor, False, False, said.append)
+    assert (found.validation.tolist(), found.whole) == (own, False)
+    assert len(found.train) == 22
+    key = "data.dataset.image_folder.validation"
+    assert said == [
+        f"{key}: 2 samples, not 5: all others were trained on by the network that init_from names"
+    ]
+    images = replace(images, held=np.isin(np.arange(24), before.parts[0][:3]))
+    with pytest.raises(DatasetError, match=rf"^{key}: the network .* samples, or remove it$"):
+        choose(OWN, images, None, ancestor, False, False, said.append)
+    # Without its list, an ancestor on the same data is known by the config, and its own part too.
+    kept = replace(image_set(plain()), held=np.arange(24) % 4 == 1)
+    other = Begun(tmp_path / "other", kept, config=OWN)
+    (other.run / SAMPLES).unlink()
+    found = choose(OWN, kept, None, (other.path, other.origin), False, False, said.append)
+    assert found.whole
+    assert len(said) == 1
+
+
 def test_a_fold_leaves_out_what_was_trained_on():
     """Whatever data.validation says, which has no effect on folds."""
     fold = "validation: 0\n  fold: {count: 3, index: 2}"
@@ -346,12 +402,12 @@ def test_a_fold_leaves_out_what_was_trained_on():
     assert (len(train), len(held)) == (8, 4)
     barred = np.zeros(12, np.bool_)
     barred[held[:3]] = True
-    train, rest = divide(config, labels, barred)
+    train, rest = divide(config, labels, barred=barred)
     assert rest.tolist() == [held[3]]
     assert sorted([*train, *rest]) == [*range(12)]
     assert (np.diff(train) > 0).all()
     barred[held] = True
     with pytest.raises(DatasetError, match="none is left to validate on"):
-        divide(config, labels, barred)
+        divide(config, labels, barred=barred)
     counts = np.bincount(labels[divide(settled(config), labels)[1]], minlength=3)
     assert counts.max() - counts.min() <= 1

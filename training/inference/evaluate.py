@@ -271,7 +271,7 @@ def load_part(
         taken = choose(config, images, origin, None, False, True, notice)
         images, train, validation = taken.images, taken.train, taken.validation
     else:
-        train, validation = divide(config, images.labels)
+        train, validation = divide(config, images.labels, images.held)
     if part == "train":
         return images, train
     if len(validation) == 0:
@@ -291,7 +291,7 @@ def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
     own = trained.config.data.root if is_in_own_folder(trained.path) else None
     if chosen.type == "image_folder":
         options = chosen.options()
-        for name in filter(None, (options["train"], options["test"])):
+        for name in filter(None, (options["train"], options["validation"], options["test"])):
             above = [root] if own is None else [Path(own), root]
             found = [folder / Path(name).expanduser() for folder in above]
             missing = [folder for folder in found if not folder.exists()]

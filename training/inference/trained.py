@@ -130,7 +130,7 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
     if is_in_own_folder(checkpoint.path):
         return
     options = config.data.dataset.options()
-    for value in (options.get("train"), options.get("test")):
+    for value in map(options.get, ("train", "validation", "test")):
         path = Path(value) if isinstance(value, str) else Path()
         if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
             raise CheckpointError(

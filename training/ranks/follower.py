@@ -59,7 +59,7 @@ def follow(
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
         if told["taken"] is None:
-            parts = divide(computed, data.labels)
+            parts = divide(computed, data.labels, data.held)
         else:
             info = replace(info, classes=tuple(told["taken"]["classes"]))
             rows, labels, *own = (np.array(each, np.int32) for each in told["taken"]["places"])
