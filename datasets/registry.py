@@ -17,6 +17,7 @@ from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
+from .npz import Given, Npz
 from .own_validation import with_validation
 from .strokes import Strokes
 from .table import Table
@@ -25,11 +26,13 @@ _LOG = logging.getLogger("dnnstack.datasets")
 
 Options = Mapping[str, Any]
 DATASETS: dict[str, Dataset] = {
+    "arrays": Given(),
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
+    "npz": Npz(),
     "strokes": Strokes(),
     "table": Table(),
 }
@@ -94,12 +97,12 @@ def data_root(
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
     still there, else ``data.root``, else the cache's own folder.
 
-    pictures: a folder of the user's own pictures. If ``data.root`` contains it, ``data.root`` comes
+    pictures: a folder or file of the user's own. If ``data.root`` contains it, ``data.root`` comes
     before the environment, which says where the known data sets are, unless the run was trained
     with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
-    beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
+    beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()
     elsewhere = Path(trained_on).is_dir() and trained_on not in ("", str(own.absolute()))
     if flag is None and beside and not elsewhere:
         _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)

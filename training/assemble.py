@@ -49,8 +49,7 @@ def data_folder(
     config: RunConfig, flag: Path | None = None, root: str | None = None, trained_on: str = ""
 ) -> Path:
     """The data folder of a config; root: its ``data.root``, if that may be used. See data_root."""
-    pictures = config.data.dataset.options().get("train")
-    return data_root(flag, root, trained_on, pictures if isinstance(pictures, str) else "")
+    return data_root(flag, root, trained_on, *config.data.dataset.files.get("train", ())[:1])
 
 
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:

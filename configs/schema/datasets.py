@@ -16,7 +16,7 @@ from pydantic import (
 
 from ...common.options import Count, is_whole
 from ...common.text import nfc
-from .base import Named, NamedModel, Pair, numbers, problem, tupled
+from .base import Flag, Named, NamedModel, Pair, numbers, problem, tupled
 from .declared import config_models
 from .one_of import Models, already, one_of
 
@@ -29,6 +29,22 @@ def _path(value: str) -> str:
 
 Folder = Annotated[str, AfterValidator(_path)]
 
+
+def _arrays(value: Any) -> Any:
+    files = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(file, str) for file in files) or (files[1:] and len(files) != 2):
+        raise problem("expected an .npz file, or two .npy files: [inputs.npy, targets.npy]")
+    return tuple(map(_path, files)) if files[1:] else _path(files[0])
+
+
+_FILE = {"type": "string", "minLength": 1}
+_TWO_FILES = {"type": "array", "items": _FILE, "minItems": 2, "maxItems": 2}
+ArrayFiles = Annotated[
+    str | tuple[str, str],
+    BeforeValidator(_arrays),
+    WithJsonSchema({"anyOf": [_FILE, _TWO_FILES]}),
+]
+"""An ``.npz`` file, or two ``.npy`` files, of inputs and of targets."""
 
 Row = Annotated[
     tuple[int | float, ...],
@@ -86,6 +102,13 @@ PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
 class DatasetConfig(NamedModel):
     noun: ClassVar[str] = "dataset"
     type: str
+
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """The files and folders that it names for each split."""
+        options = {split: getattr(self, split, None) for split in ("train", "validation", "test")}
+        found = {key: each if isinstance(each, tuple) else (each,) for key, each in options.items()}
+        return {key: each for key, each in found.items() if all(isinstance(f, str) for f in each)}
 
     @property
     def has_validation(self) -> bool:
@@ -178,6 +201,54 @@ class TableConfig(DatasetConfig):
         return targets
 
 
+class NpzConfig(DatasetConfig):
+    """Arrays of NumPy's, in .npz files, or in pairs of .npy files: [inputs.npy, targets.npy]."""
+
+    type: Literal["npz"] = "npz"
+    train: Annotated[ArrayFiles, "The file or the two files to train on."]
+    validation: Annotated[
+        ArrayFiles | None, "Such files to validate on, in place of data.validation."
+    ] = None
+    test: Annotated[
+        ArrayFiles | None,
+        "Such files to test on; default: arrays called so in train (x_test), else samples held out "
+        "of train.",
+    ] = None
+    test_fraction: Annotated[
+        float, Field(gt=0, lt=1), "Share that is held out if there are none to test on."
+    ] = 0.2
+    inputs: Annotated[
+        str, Field(min_length=1), "Name of the inputs in an .npz file; x stands for x_train, too."
+    ] = "x"
+    targets: Annotated[str, Field(min_length=1), "Name of the targets."] = "y"
+    axes: Annotated[
+        Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"] | None,
+        "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
+        "where only one is meant.",
+    ] = None
+    kind: Annotated[
+        Literal["class", "numbers", "yes_no", "distribution"] | None,
+        "Of the targets; default: integers and texts are classes, floats numbers, truth values "
+        "yes_no.",
+    ] = None
+    classes: Annotated[
+        Names | None, "Names of the classes, numbers or questions; default: numbers from 0."
+    ] = None
+
+
+class ArraysConfig(DatasetConfig):
+    """Arrays that a program gives to dnnstack.train, which writes this."""
+
+    type: Literal["arrays"] = "arrays"
+    shape: Annotated[tuple[Count, Count, Count], BeforeValidator(tupled), "Of a sample: [C, H, W]."]
+    floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
+    kind: Annotated[Literal["class", "numbers", "yes_no", "distribution"], "Of the targets."] = (
+        "class"
+    )
+    classes: Annotated[Names, "Names of the classes, numbers or questions."]
+    validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None
+
+
 class ImageFolderConfig(DatasetConfig):
     """Pictures of any size, with one folder per class, scaled to one size."""
 
@@ -217,6 +288,8 @@ _MODELS: Models[DatasetConfig] = already(
     Cifar100Config,
     StrokesConfig,
     TableConfig,
+    NpzConfig,
+    ArraysConfig,
     ImageFolderConfig,
 )
 
