@@ -18,7 +18,9 @@ from .common.errors import DatasetError, UsageError
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, as_inputs, as_labels
+from .datasets.arrays import as_targets
+from .given import as_array
+from .inputs import Pictures, as_inputs, as_labels, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
@@ -92,8 +94,8 @@ class Classifier:
         self._notice = notice
         self._tta = tta
         self._forward = Forward(trained, backend, tta)
-        pictures = trained.config.data.dataset.type != "table"
-        self._shape = trained.input_shape if pictures else None
+        numbers = trained.config.data.dataset.type == "table" or trained.network.floats
+        self._shape = None if numbers else trained.input_shape
 
     @cached_property
     def classes_(self) -> NDArray[np.str_]:
@@ -189,7 +191,8 @@ class Classifier:
     ) -> Evaluation:
         """Loss, accuracy and confusion, over the pictures and labels given or over a split.
 
-        ``labels``: (N,) names or indices of classes. Without pictures, ``split``, ``dataset``,
+        ``labels``: (N,) names or indices of classes. Of a network that was trained on arrays, these
+        are given with a ``split`` of theirs. Without pictures, ``split``, ``dataset``,
         ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``.
         Raises DatasetError, UsageError.
         """
@@ -211,6 +214,8 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)
             index = np.arange(len(images), dtype=np.int32)
+            if split != "test" and self.config.data.dataset.type == "arrays":
+                images, index = self._own_part(images, split)
         return self.evaluate_part(images, index, split, tta=tta)
 
     def load_part(
@@ -236,18 +241,30 @@ class Classifier:
         return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
-        inputs = as_inputs(pictures, self.trained)
-        if inputs.dtype != np.uint8:
+        inputs = as_samples(pictures, self.trained)
+        if inputs.dtype != np.uint8 and not self.trained.network.floats:
             raise DatasetError(
                 "a network that was trained on a table is evaluated on the table itself: call "
                 "evaluate() without arguments"
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
-        classes = self.trained.classes
-        found = as_labels(labels, classes, len(inputs))
+        classes, kind = self.trained.classes, self.trained.data.kind
         pixels: NDArray[Any] = inputs
-        return ImageSet("given", pixels, found, classes)
+        if kind == "class":
+            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
+        else:
+            found, *_ = as_targets("labels", as_array("labels", labels), kind, classes)
+        return ImageSet("given", pixels, found, classes, kind=kind)
+
+    def _own_part(self, images: ImageSet, part: Part) -> tuple[ImageSet, NDArray[np.int32]]:
+        """Of the arrays that it was trained on, those of a part. Raises CheckpointError."""
+        if self.config.data.dataset.has_validation:
+            raise UsageError(
+                "split: the network was validated on arrays of its own; evaluate each pair of "
+                "arrays without split"
+            )
+        return evaluation.own_part(self.trained, images, part, self._notice)
 
     def close(self) -> None:
         """Free the memory of the device; it is also freed with the object."""

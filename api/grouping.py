@@ -10,7 +10,10 @@ from .arguments import path_or_none, path_text, whole
 from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, UsageError
+from .common.targets import Kind
+from .datasets.arrays import Axes
 from .fitting import Config, Overrides, changed, interrupts, print_text, teller
+from .given import Pair, given_arrays
 from .many.sampling import need_optuna
 from .many.screen import Screen
 from .many.statistics import GroupReport, report_group
@@ -30,6 +33,11 @@ def train_group(
     folds: int | None = None,
     stratified: bool = False,
     workers: int = 1,
+    data: Pair | None = None,
+    validation: Pair | None = None,
+    kind: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    axes: Axes | None = None,
     overrides: Overrides = (),
     callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
     resume: bool | str | os.PathLike[str] = False,
@@ -53,22 +61,24 @@ def train_group(
         raise TypeError("train_group() takes either seeds or folds")
     if folds is None and stratified:
         raise TypeError("stratified needs folds")
-    kind = "folds" if seeds is None else "seeds"
-    count = whole(kind, folds if seeds is None else seeds)
+    parts = "folds" if seeds is None else "seeds"
+    count = whole(parts, folds if seeds is None else seeds)
     if count is None or count < 2:
-        raise UsageError(f"{kind}: expected at least 2, because a group has several runs")
+        raise UsageError(f"{parts}: expected at least 2, because a group has several runs")
     heard = as_callbacks(callbacks)
     if heard and _workers(workers) != 1:
         raise UsageError("callbacks: expected none with workers, which are other processes")
+    given = given_arrays(data, validation, kind, classes, axes)
     call = Call(
         config,
-        changed(overrides, device, threads, runs_dir),
-        (kind, count, stratified),
+        [*changed(overrides, device, threads, runs_dir), *(given.settings if given else ())],
+        (parts, count, stratified),
         _resumed(resume),
         _workers(workers) or 1,
         same_samples,
         _folder(data_dir),
         offline,
+        given,
     )
     say = teller(verbose)
     return report_group(
@@ -81,6 +91,11 @@ def sweep(
     config: str | os.PathLike[str],
     *,
     workers: int | None = None,
+    data: Pair | None = None,
+    validation: Pair | None = None,
+    kind: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    axes: Axes | None = None,
     overrides: Overrides = (),
     resume: bool | str | os.PathLike[str] = False,
     same_samples: bool = False,
@@ -100,15 +115,17 @@ def sweep(
     importance of each key. Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
     """
     need_optuna()
+    given = given_arrays(data, validation, kind, classes, axes)
     call = Call(
         path_text("config", config),
-        changed(overrides, device, threads, runs_dir),
+        [*changed(overrides, device, threads, runs_dir), *(given.settings if given else ())],
         None,
         _resumed(resume),
         _workers(workers),
         same_samples,
         _folder(data_dir),
         offline,
+        given,
     )
     return report_sweep(_trained(call, teller(verbose), Listener))
 
@@ -136,6 +153,11 @@ def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], List
     screen = Screen(say, listener, LiveCurves)
     with interrupts() as interrupted:
         try:
+            if call.count() > 1 and call.given:
+                raise UsageError(
+                    "workers: the arrays are in this process, and workers are others; give "
+                    "workers=1, or save the arrays with numpy.savez and name the file in the config"
+                )
             if call.count() > 1:
                 path = train_apart(call, say, interrupted.is_set)
             else:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
+from .datasets.arrays import VIEWS, stored
 from .training.assemble import describe_data
 from .training.inference.predict import preparation
 from .training.inference.trained import Trained
@@ -109,12 +110,30 @@ def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDAr
 
 
 def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
-    """(N, C, H, W) of an array, or of numbers in lists."""
+    """``as_inputs`` of an array, or of numbers in lists."""
+    batch = _batch_of(given, trained, name)
+    if trained.network.floats or trained.config.data.dataset.type == "table":
+        return _normalised(batch, trained)
+    return np.ascontiguousarray(_as_bytes(batch, name))
+
+
+def as_samples(given: Any, trained: Trained) -> Inputs:
+    """The inputs as a data set has them, (N, C, H, W): numbers are not normalised.
+
+    Raises as ``as_inputs`` does.
+    """
+    if not trained.network.floats:
+        return as_inputs(given, trained)
+    return stored("the array", _batch_of(given, trained, ""))
+
+
+def _batch_of(given: Any, trained: Trained, name: str) -> NDArray[Any]:
+    """(N, C, H, W) of an array, or of numbers in lists, in its own type."""
     try:
         array = np.asarray(given)
     except ValueError:
         raise DatasetError(f"{name}the rows of the lists have different lengths") from None
-    if array.dtype.kind not in "uif":
+    if array.dtype.kind not in ("buif" if trained.network.floats else "uif"):
         raise TypeError(
             f"{name}expected an array of pixels, a picture of Pillow's, the path of a file, or a "
             f"list of them; got {_described(given)}"
@@ -124,10 +143,10 @@ def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
             f"{name}expected a picture of {shape_text(trained.input_shape)} numbers, got the "
             f"single number {array}"
         )
-    batch = _as_batch(array, trained.input_shape, name)
-    if trained.config.data.dataset.type == "table":
-        return _normalised(batch, trained)
-    return np.ascontiguousarray(_as_bytes(batch, name))
+    axes = trained.config.data.dataset.options().get("axes") or "N"
+    if len(axes) == array.ndim and (view := VIEWS[axes](array)).shape[1:] == trained.input_shape:
+        return view
+    return _as_batch(array, trained.input_shape, name)
 
 
 def _described(given: object) -> str:
@@ -186,8 +205,9 @@ def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
 
 
 def _normalised(batch: NDArray[Any], trained: Trained) -> NDArray[np.float32]:
-    """The values of a table's columns, as the network sees them; any number is allowed."""
-    info = describe_data(trained.config)
+    """Numbers, such as those of a table's columns, as the network sees them; any are allowed."""
+    table = trained.config.data.dataset.type == "table"
+    info = describe_data(trained.config) if table else trained.data
     scale, shift = info.scale or (1.0,), info.shift or (0.0,)
     units = [np.array(v, np.float64)[:, None, None] for v in (scale, shift)]
     seen = trained.checkpoint.provenance.preprocessing

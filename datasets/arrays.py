@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ _LOG = logging.getLogger("dnnstack.datasets")
 
 Axes: TypeAlias = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
 """Samples, channels or columns, height, width; L: the length of sequences, which is a width."""
-_VIEWS = {
+VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "N": lambda x: x[:, None, None, None],
     "NC": lambda x: x[:, :, None, None],
     "NHW": lambda x: x[:, None],
@@ -27,6 +27,7 @@ _VIEWS = {
     "NCHW": lambda x: x,
     "NHWC": lambda x: x.transpose(0, 3, 1, 2),
 }
+"""Arrays of these axes as (N, C, H, W), without a copy."""
 _BY_TYPE: dict[str, Kind] = {"f": "numbers", "b": "yes_no"}
 _OF_PICTURES = (1, 3, 4)
 # Of labels that are numbers; more classes are hardly meant.
@@ -65,8 +66,7 @@ def arranged(where: str, x: NDArray[Any], axes: Axes | None) -> NDArray[Any]:
         raise DatasetError(f"{where}: has the shape {shape}, {wanted}")
     if 0 in shape:
         raise DatasetError(f"{where}: is empty: its shape is {shape}")
-    view: NDArray[Any] = _VIEWS[found](x)
-    return view
+    return VIEWS[found](x)
 
 
 def stored(where: str, x: NDArray[Any]) -> NDArray[Any]:
@@ -160,7 +160,8 @@ def image_set(
             f"{inputs[0]}: has {len(images)} samples, but {targets[0]} has {len(labels)} targets; "
             "give one for each"
         )
-    images = stored(inputs[0], images)
+    # The caller may write into his own.
+    images, labels = stored(inputs[0], images).view(), labels.view()
     for array in (images, labels):
         array.setflags(write=False)
     return ImageSet(name, images, labels, classes, kind=kind)

@@ -129,6 +129,7 @@ class Given(Dataset):
     floats: bool = False
     kind: Kind = "class"
     classes: tuple[str, ...] = ()
+    axes: Axes | None = None
     validation: bool | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -141,6 +142,5 @@ class Given(Dataset):
         raise DatasetError(
             "data.dataset.arrays: the arrays are in the program that trained; give them there, "
             "dnnstack.train(..., data=(x, y)) or model.evaluate(x, y), or save them with "
-            "numpy.savez and name the file: --set data.dataset={npz: {train: FILE}}"
+            "numpy.savez and name the file in the config, dataset: {npz: {train: FILE}}"
         )
-

@@ -19,7 +19,7 @@ from ..datasets import Downloads, ImageSet, Split
 from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
 from ..training import fitting
-from ..training.assemble import build_network, data_folder, describe_data, load_data
+from ..training.assemble import Load, build_network, data_folder, describe_data, load_data
 from ..training.interrupt import interruptible
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
@@ -79,7 +79,7 @@ class Trainings:
     same_samples: bool = False
     data_dir: Path | None = None
     downloads: Downloads | None = None
-    data: Shelf = field(default_factory=Shelf)
+    data: Load = field(default_factory=Shelf)
 
     @property
     def threads(self) -> int:
@@ -109,7 +109,8 @@ class Trainings:
             root = self._data_folder()
             with placed(self.base):
                 interruptible(
-                    lambda: self.data(self.base.config, "train", root, self.downloads), self.stop
+                    lambda: self.data(self.base.config, "train", root, self.downloads, None),
+                    self.stop,
                 )
         return backend
 

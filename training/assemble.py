@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..common.targets import MEASURES, named
@@ -44,6 +47,9 @@ from .network import Network
 from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
+# The largest input of a data set that needs no normalization.
+_NEAR_1 = 0.02, 100
+
 
 def data_folder(
     config: RunConfig, flag: Path | None = None, root: str | None = None, trained_on: str = ""
@@ -76,7 +82,25 @@ def load_data(
     """
     chosen = config.data.dataset
     options = chosen.options() | ({"bits": bits} if chosen.type == "image_folder" else {})
-    return load(chosen.type, split, root=root, options=options, downloads=downloads)
+    found = load(chosen.type, split, root=root, options=options, downloads=downloads)
+    if chosen.type != "npz" or split != "train":
+        return found
+    return replace(found, doubts=range_doubts(config, describe_data(config, root), found))
+
+
+def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tuple[str, ...]:
+    """A text if inputs are far from 1 as the network sees them, which is hardly meant."""
+    if config.data.normalize.measured:
+        return ()
+    pixels = images.images
+    ends = [pixels.min((0, 2, 3), keepdims=True), pixels.max((0, 2, 3), keepdims=True)]
+    largest = float(np.abs(preprocessing(config, info)(np.concatenate(ends))).max())
+    if _NEAR_1[0] <= largest <= _NEAR_1[1]:
+        return ()
+    return (
+        f"the largest input is {largest:.4g} as the network sees it; networks learn from numbers "
+        "near 1 (bytes are divided by 255, floats are taken as they are): data.normalize: measured",
+    )
 
 
 Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None, Depth | None], ImageSet]"

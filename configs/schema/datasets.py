@@ -30,6 +30,9 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
+AxesName = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
+
+
 def _arrays(value: Any) -> Any:
     files = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(file, str) for file in files) or (files[1:] and len(files) != 2):
@@ -222,7 +225,7 @@ class NpzConfig(DatasetConfig):
     ] = "x"
     targets: Annotated[str, Field(min_length=1), "Name of the targets."] = "y"
     axes: Annotated[
-        Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"] | None,
+        AxesName | None,
         "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
         "where only one is meant.",
     ] = None
@@ -246,6 +249,7 @@ class ArraysConfig(DatasetConfig):
         "class"
     )
     classes: Annotated[Names, "Names of the classes, numbers or questions."]
+    axes: Annotated[AxesName | None, "Axes that the arrays were said to have."] = None
     validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None
 
 

@@ -268,18 +268,28 @@ def load_part(
             notice(Warned(text))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
-        taken = choose(config, images, origin, None, False, True, notice)
-        images, train, validation = taken.images, taken.train, taken.validation
-    else:
-        train, validation = divide(config, images.labels, images.held)
-    if part == "train":
-        return images, train
-    if len(validation) == 0:
+        return own_part(trained, images, part, notice)
+    return images, _of_part(trained, part, *divide(config, images.labels, images.held))
+
+
+def own_part(
+    trained: Trained, images: ImageSet, part: Part, notice: Callable[[str], object]
+) -> tuple[ImageSet, NDArray[np.int32]]:
+    """What a network was trained or validated on, of its training set; see ``load_part``."""
+    origin = trained.path, trained.checkpoint.provenance
+    taken = choose(trained.config, images, origin, None, False, True, notice)
+    return taken.images, _of_part(trained, part, taken.train, taken.validation)
+
+
+def _of_part(
+    trained: Trained, part: Part, train: NDArray[np.int32], validation: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    if part == "validation" and len(validation) == 0:
         raise DatasetError(
             f"{trained.path}: was trained without validation samples (data.validation: 0); "
             "use --split train or --split test"
         )
-    return images, validation
+    return train if part == "train" else validation
 
 
 def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:

@@ -158,11 +158,12 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
-    if chosen.type == "table":
+    table = chosen.type == "table"
+    if table or trained.network.floats or trained.input_shape[0] not in (1, 3):
+        what, own = ("a table", "the rows of the table") if table else ("numbers", "its samples")
         raise DatasetError(
-            f"{trained.path}: was trained on a table, not on pictures; name another run with --run "
-            "(dnnstack runs lists them), or see with dnnstack eval how it classifies the rows of "
-            "the table"
+            f"{trained.path}: was trained on {what}, not on pictures; name another run with --run "
+            f"(dnnstack runs lists them), or see with dnnstack eval how it classifies {own}"
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
