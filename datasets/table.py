@@ -31,7 +31,7 @@ class Table(Dataset):
     inputs: Sequence[Sequence[float]] = ()
     targets: Sequence[float | Sequence[float]] = ()
     classes: Sequence[str] | None = None
-    kind: Kind = "class"
+    kind: Kind | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
         """One channel per column: shape (columns, 1, 1).
@@ -43,16 +43,17 @@ class Table(Dataset):
                 "dataset 'table': needs inputs and targets, which are written in the config"
             )
         grids, count = _grids(self.inputs), len(self.targets)
-        names = self._names()
-        check_targets("dataset 'table', option 'targets'", self.kind, self._labels(), len(names))
+        names, labels = self._names(), self._labels()
+        if self._kind != "class":
+            check_targets("dataset 'table', option 'targets'", self._kind, labels, len(names))
         facts = ("table", (len(self.inputs[0]), 1, 1), names, count, count)
         if grids is None:
-            return DatasetInfo(*facts, floats=True, kind=self.kind)
+            return DatasetInfo(*facts, floats=True, kind=self._kind)
         return DatasetInfo(
             *facts,
             scale=tuple(float(step) for _, step in grids),
             shift=tuple(float(low) for low, _ in grids),
-            kind=self.kind,
+            kind=self._kind,
         )
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
@@ -72,11 +73,15 @@ class Table(Dataset):
         sources = tuple(
             f"row {number}: {', '.join(map(str, row))}" for number, row in enumerate(self.inputs, 1)
         )
-        return ImageSet(f"table/{split}", images, labels, info.classes, sources, kind=self.kind)
+        return ImageSet(f"table/{split}", images, labels, info.classes, sources, kind=self._kind)
+
+    @property
+    def _kind(self) -> Kind:
+        return self.kind or "class"
 
     def _labels(self) -> NDArray[Any]:
         """(M,) int32, or (M, K) float32; a number alone is a row of one."""
-        if self.kind == "class":
+        if self._kind == "class":
             wrong = [each for each in self.targets if not isinstance(each, int)]
             if wrong:
                 raise DatasetError(
@@ -95,11 +100,16 @@ class Table(Dataset):
 
     def _names(self) -> tuple[str, ...]:
         """The names that are given, else numbers from 0: of classes, to the largest target."""
-        if self.classes is not None:
-            return tuple(self.classes)
         labels = self._labels()
-        count = labels.shape[1] if self.kind != "class" else max(2, int(labels.max()) + 1)
-        return tuple(map(str, range(count)))
+        count = labels.shape[1] if self._kind != "class" else max(2, int(labels.max()) + 1)
+        names = tuple(map(str, range(count)) if self.classes is None else self.classes)
+        for row, target in enumerate(labels if self._kind == "class" else (), 1):
+            if not 0 <= target < len(names):
+                raise DatasetError(
+                    f"dataset 'table', option 'targets': target {target} of row {row} is not the "
+                    f"number of a class, 0 to {len(names) - 1}"
+                )
+        return names
 
 
 def _grids(inputs: Sequence[Sequence[float]]) -> list[tuple[Fraction, Fraction]] | None:

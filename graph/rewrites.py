@@ -172,6 +172,8 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
         softmax = graph.producer(log_p)
         if not (isinstance(formula, CrossEntropy) and isinstance(softmax, Softmax) and softmax.log):
             continue
+        if entropy.target.dtype != "int32":
+            continue
         jacobian = [op for op in graph.consumers(log_p) if isinstance(op, SoftmaxBackward)]
         slopes = [(graph.producer(jump.dy), jump) for jump in jacobian]
         pairs = [(op, jump) for op, jump in slopes if isinstance(op, RowLossBackward)]

@@ -81,7 +81,7 @@ def summary(done: Summary) -> str:
     if done.validation is not None:
         lines.append(f"validation  {_metrics(done.validation, ', ')}")
     if done.best is not None and done.best.step != done.step:
-        best = shown(done.best.measure, done.best.accuracy)
+        best = _measured(done.best.measure, done.best.accuracy)
         lines.append(f"best        {best} at step {done.best.step}")
     if done.checkpoint is not None:
         lines.append(f"saved       {done.checkpoint}")
@@ -112,7 +112,11 @@ def short_figures(progress: Progress, wide: bool) -> str:
 
 
 def _metrics(metrics: Metrics, gap: str) -> str:
-    return f"loss {metrics.loss:.4f}{gap}{shown(metrics.measure, metrics.accuracy)}"
+    return f"loss {metrics.loss:.4f}{gap}{_measured(metrics.measure, metrics.accuracy)}"
+
+
+def _measured(measure: str, value: float) -> str:
+    return f"{'' if measure == 'r2' else 'accuracy '}{shown(measure, value)}"
 
 
 def epochs(count: float) -> str:

@@ -9,6 +9,7 @@ from ..common.errors import ConfigError
 from ..common.text import listed
 from ..configs import RunConfig
 from ..datasets import ImageSet
+from ..layers.losses import LOSSES
 
 _KEY = "loss.class_weights"
 _LISTED = 5
@@ -27,6 +28,11 @@ def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -
         return ()
     if data.kind == "numbers":
         raise ConfigError(f"{_KEY}: the targets are numbers, which have no classes; remove it")
+    if data.kind == "yes_no" and not LOSSES[config.loss.type].sigmoid:
+        raise ConfigError(
+            f"{_KEY}: '{config.loss.type}' does not weigh answers of yes; remove it, or use "
+            "'binary_cross_entropy'"
+        )
     names = data.classes
     if isinstance(asked, dict):
         if unknown := [name for name in asked if name not in names]:

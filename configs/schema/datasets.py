@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ...common.options import Count, is_whole
+from ...common.targets import Kind
 from ...common.text import nfc
 from .base import Flag, Named, NamedModel, Pair, numbers, problem, tupled
 from .declared import config_models
@@ -56,6 +57,7 @@ Row = Annotated[
 ]
 """The values of a sample."""
 LARGEST_TABLE = 10_000
+_LAST_CLASS = 9_999
 
 
 def _names(value: Any, least: int = 2) -> Any:
@@ -164,6 +166,11 @@ class TableConfig(DatasetConfig):
         BeforeValidator(tupled),
         "One row per sample, with its values as written.",
     ]
+    kind: Annotated[
+        Kind | None,
+        "Of the targets. numbers: one or many; yes_no: 0 or 1 for each of some questions; "
+        "distribution: the shares of classes, which add up to 1; default: class.",
+    ] = None
     targets: Annotated[
         tuple[int | float | Row, ...],
         Field(min_length=1),
@@ -174,11 +181,6 @@ class TableConfig(DatasetConfig):
         Names | None,
         "Names of the classes, numbers or questions; default: numbers from 0.",
     ] = None
-    kind: Annotated[
-        Literal["class", "numbers", "yes_no", "distribution"],
-        "Of the targets. numbers: one or many; yes_no: 0 or 1 for each of some questions; "
-        "distribution: the shares of classes, which add up to 1.",
-    ] = "class"
 
     @field_validator("inputs")
     @classmethod
@@ -201,7 +203,21 @@ class TableConfig(DatasetConfig):
             raise problem(
                 f"expected one target for each row of inputs ({rows}), got {len(targets)}"
             )
+        if info.data.get("kind") in (None, "class"):
+            for row, each in enumerate(targets, 1):
+                if not isinstance(each, int) or not 0 <= each <= _LAST_CLASS:
+                    raise problem(
+                        f"expected the number of a class, 0 to {_LAST_CLASS}, got {each} in row "
+                        f"{row}; 'kind: numbers' takes any"
+                    )
         return targets
+
+    @field_validator("classes")
+    @classmethod
+    def _two_classes(cls, names: Any, info: ValidationInfo) -> Any:
+        if names is not None and info.data.get("kind") in (None, "class"):
+            return _names(names)
+        return names
 
 
 class NpzConfig(DatasetConfig):

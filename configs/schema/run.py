@@ -265,10 +265,10 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
-        Literal["accuracy", "loss"],
+        Literal["accuracy", "loss"] | None,
         "What is best: the highest accuracy, or R2 of numbers, and then the loss; or the lowest "
-        "loss.",
-    ] = "accuracy"
+        "loss; default: accuracy.",
+    ] = None
     snapshots: Annotated[
         Flag,
         "Also save and keep those at the end of each cycle of the schedule: the members of a "

@@ -77,7 +77,7 @@ class CrossEntropy(RowFormula):
     flops = (2, 1)
     cuda = """
         __device__ float wanted(Row r, int k) {
-            return (k == r.target ? 1.0f - label_smoothing : 0.0f) + label_smoothing / r.classes;
+            return (1.0f - label_smoothing) * r.right(k) + label_smoothing / r.classes;
         }
         __device__ float value(Row r) {
             float loss = 0.0f;

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ...common.options import Share
+from ...common.targets import Kind
 from ...graph.ops.formulas import Array, RowFormula
 from .loss import Loss
 
@@ -82,6 +83,7 @@ class BinaryCrossEntropyLoss(Loss):
 
     kind = "binary_cross_entropy"
     kinds = ("yes_no",)
+    target: Kind = "yes_no"
     sigmoid = True
     rule = BinaryCrossEntropy
     label_smoothing: Annotated[Share, "Share of each answer that is spread over yes and no."] = 0.0

@@ -118,7 +118,7 @@ class Loss:
                 sums=sums,
                 reduction=self.reduction,
                 answer=_ANSWERS[self.target],
-                threshold=0.0 if self.sigmoid else 0.5,
+                threshold=0.5 if self.target == "yes_no" and not self.sigmoid else 0.0,
             )
         )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from ...common.options import Positive
+from ...common.targets import Kind
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
@@ -90,6 +91,7 @@ class MeanAbsoluteErrorLoss(Loss):
 
     kind = "mae"
     kinds = ("numbers",)
+    target: Kind = "numbers"
     rule = MeanAbsoluteError
 
 
@@ -129,5 +131,6 @@ class HuberLoss(Loss):
 
     kind = "huber"
     kinds = ("numbers",)
+    target: Kind = "numbers"
     rule = Huber
     delta: Annotated[Positive, "The difference from which on the loss is linear."] = 1.0

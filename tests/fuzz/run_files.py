@@ -36,7 +36,7 @@ from dnnstack.training.records.formats.checkpoint import (
     read_checkpoint,
 )
 from dnnstack.training.records.formats.provenance import Provenance
-from dnnstack.training.records.formats.run_log import CSV, HEADER, LOG, cut_log
+from dnnstack.training.records.formats.run_log import CSV, HEADERS, LOG, cut_log
 from dnnstack.training.records.formats.samples import SAMPLES, read_samples, write_samples
 from dnnstack.training.records.formats.state import Best, State
 from dnnstack.training.records.formats.store import best_checkpoint, checkpoint_steps
@@ -343,7 +343,7 @@ RUN_FILES = (
     Target(
         "metrics",
         _read_metrics,
-        lines([HEADER.strip(), *_ROWS], _row()) | changed(lambda: [_sound_metrics()]),
+        lines([HEADERS["accuracy"].strip(), *_ROWS], _row()) | changed(lambda: [_sound_metrics()]),
         lambda: [_sound_metrics()],
         memory=64 * MEGABYTE,
     ),
@@ -357,4 +357,4 @@ RUN_FILES = (
 
 
 def _sound_metrics() -> bytes:
-    return (HEADER + "\n".join(_ROWS) + "\n").encode()
+    return (HEADERS["accuracy"] + "\n".join(_ROWS) + "\n").encode()

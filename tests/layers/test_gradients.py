@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ..support import composed
-from ..support.formulas import VARIANTS
+from ..support.formulas import VARIANTS, drawn_targets, fitted
 from ..support.gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from ..support.nets import DRAWN, layers
 from ..support.specs import layers_of
@@ -45,14 +45,15 @@ def test_layer(kind, data, batch_size, seed):
 )
 @settings(max_examples=30)
 @given(
-    target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
+    masks=st.lists(st.booleans(), min_size=1, max_size=5),
     reduction=st.sampled_from(["mean", "sum"]),
     seed=SEEDS,
 )
-def test_loss(name, fusion, target, reduction, seed):
-    loss = copy(VARIANTS[name])
-    loss.reduction = reduction
-    check_loss(loss, 5, np.array(target, np.int32), seed, fusion=fusion)
+def test_loss(name, fusion, masks, reduction, seed):
+    loss = replace(fitted(VARIANTS[name], 5), reduction=reduction)
+    target = drawn_targets(loss.target, (len(masks), 5), np.random.default_rng(seed))
+    target[masks] = -1 if loss.target == "class" else np.nan
+    check_loss(loss, 5, target, seed, fusion=fusion)
 
 
 @pytest.mark.parametrize("fusion", [False, True])

@@ -17,7 +17,7 @@ from dnnstack.reports.rate_curve import rate_curve
 from dnnstack.reports.staleness import draw_staleness
 from dnnstack.reports.staleness import figure_of as staleness_figure
 from dnnstack.training.rate_tables import rate_tables
-from dnnstack.training.records.formats.run_log import CSV, HEADER, LOG
+from dnnstack.training.records.formats.run_log import CSV, HEADERS, LOG
 from PIL import Image
 
 ROWS = """\
@@ -34,7 +34,7 @@ def silent(text: str) -> None:
 
 
 def run_folder(folder: Path, rows: str = ROWS) -> Path:
-    (folder / CSV).write_text(HEADER + rows, encoding="utf-8")
+    (folder / CSV).write_text(HEADERS["accuracy"] + rows, encoding="utf-8")
     return folder
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from dnnstack.common.targets import Kind
 from dnnstack.layers.losses import LOSSES
 from dnnstack.layers.losses.loss import Loss
 
@@ -22,11 +25,41 @@ def _moved(default: Any) -> Any:
 def _variants() -> dict[str, Loss]:
     found = {}
     for kind, loss in LOSSES.items():
-        found[kind] = loss()
+        first, *others = loss.kinds
+        found[kind] = loss(target=first)
+        for target in others:
+            found[f"{kind}-{target}"] = loss(target=target)
         for option, parameter in inspect.signature(loss).parameters.items():
-            if option != "reduction":
-                found[f"{kind}-{option}"] = loss(**{option: _moved(parameter.default)})
+            if option in ("reduction", "target"):
+                continue
+            given = {option: _moved(parameter.default)}
+            if option == "class_weights":
+                # Numbers have no classes; of questions one loss weighs the yes.
+                unweighed = {"numbers"} if loss.sigmoid else {"numbers", "yes_no"}
+                weighed = [each for each in loss.kinds if each not in unweighed]
+                found |= {f"{kind}-{option}-{t}": loss(target=t, **given) for t in weighed}
+            else:
+                found[f"{kind}-{option}"] = loss(target=first, **given)
     return found
+
+
+def fitted(loss: Loss, outputs: int) -> Loss:
+    """The loss with as many weights as there are outputs, if their number matters."""
+    if loss.target == "class":
+        return loss
+    return replace(loss, class_weights=loss.class_weights[:outputs])
+
+
+def drawn_targets(kind: Kind, shape: tuple[int, int], source: np.random.Generator) -> Any:
+    """Targets of samples with K outputs each: (N,) int32, or (N, K) float32; shape: (N, K)."""
+    if kind == "class":
+        return source.integers(0, shape[1], shape[0]).astype(np.int32)
+    if kind == "yes_no":
+        return source.integers(0, 2, shape).astype(np.float32)
+    numbers = source.normal(size=shape)
+    if kind == "distribution":
+        numbers = np.exp(numbers) / np.exp(numbers).sum(1, keepdims=True)
+    return numbers.astype(np.float32)
 
 
 VARIANTS = _variants()

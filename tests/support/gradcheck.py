@@ -66,7 +66,7 @@ def check_loss(
     n = len(target)
     graph = Graph("check", n)
     scores = graph.tensor("scores", (n, classes), "float32", "input")
-    wanted = graph.tensor("target", (n,), "int32", "input")
+    wanted = graph.tensor("target", target.shape, str(target.dtype), "input")
     value = loss.forward(graph, scores, wanted)
     dx = loss.backward(graph)
     graph.results.update(loss=value, dx=dx)

@@ -190,10 +190,23 @@ for log in (False, True):
 
 
 def gather_batch(
-    d: Draft, channels: int, step: int, missing: bool, height: int = 5, width: int = 3
+    d: Draft,
+    channels: int,
+    step: int,
+    missing: bool,
+    height: int = 5,
+    width: int = 3,
+    floats: bool = False,
+    wide: int = 0,
 ) -> None:
+    """Samples of bytes or float32; ``wide``: numbers in a row of targets, 0 for a class."""
     n, steps, count = 4, 3, 7
     pictures = d.rng.integers(0, 256, (count, channels, height, width)).astype(np.uint8)
+    labels = np.arange(count, dtype=np.int32)
+    if wide:
+        labels = d.rng.normal(size=(count, wide)).astype(np.float32)
+    if floats:
+        pictures = d.rng.normal(size=pictures.shape).astype(np.float32)
     order = d.rng.integers(0, count, n * steps).astype(np.int32)
     if missing:
         order[n * (step % steps) + 1] = -1
@@ -201,11 +214,11 @@ def gather_batch(
     d.graph.add(
         ops.GatherBatch(
             images=d.given("images", pictures, "data"),
-            labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
+            labels=d.given("labels", labels, "data"),
             order=d.given("order", order, "data"),
             step=d.given("step", np.array([step], np.int64), "state"),
             x=d.out("x", n, channels, height, width),
-            target=d.out("target", n, dtype="int32"),
+            target=d.out("target", n, *labels.shape[1:], dtype="float32" if wide else "int32"),
             scale=tuple(1 / 255 + 0.01 * c for c in range(channels)),
             shift=tuple(0.5 * c - 0.4 for c in range(channels)),
         )
@@ -220,6 +233,9 @@ for channels in (2, 16, 19):
     # A truth table's columns are channels of one pixel.
     case(f"gather_batch-{channels}x1x1", gather_batch, channels, 1, True, 1, 1)
 case("gather_batch-line", gather_batch, 3, 1, False, 1, 6)
+case("gather_batch-floats", gather_batch, 3, 4, True, 5, 3, True)
+case("gather_batch-numbers", gather_batch, 3, 1, True, 5, 3, False, 1)
+case("gather_batch-rows_of_numbers", gather_batch, 5, 4, True, 1, 1, True, 3)
 
 
 def update(

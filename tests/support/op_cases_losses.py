@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from dnnstack.backends.base import Array
+from dnnstack.common.targets import Kind
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Shape, Tensor
+from dnnstack.layers.losses.loss import _ANSWERS, Loss
 from dnnstack.layers.losses.rbf_map import MapCriterion
 
-from .formulas import VARIANTS
+from .formulas import VARIANTS, drawn_targets, fitted
 from .op_draft import Draft, case
 
 
@@ -17,12 +19,13 @@ def probabilities(d: Draft, shape: Shape) -> Array:
     return (e / e.sum(1, keepdims=True)).astype(np.float32)
 
 
-def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
-    drawn = d.rng.integers(0, classes, n).astype(np.int32)
+def targets(d: Draft, n: int, classes: int, masks: str, kind: Kind = "class") -> Tensor:
+    drawn = drawn_targets(kind, (n, classes), d.rng)
+    words = drawn.view(np.int32)
     if masks == "some":
-        drawn[:: max(2, n // 3)] = -1
+        words[:: max(2, n // 3)] = -1
     elif masks == "all":
-        drawn[:] = -1
+        words[:] = -1
     return d.given("target", drawn)
 
 
@@ -38,17 +41,18 @@ ROWS: tuple[tuple[str, int, int, str, ops.Reduction], ...] = (
 
 def row_loss(
     d: Draft,
-    f: ops.RowFormula,
+    loss: Loss,
     n: int,
     k: int,
     masks: str,
     reduction: ops.Reduction,
     backward: bool,
 ) -> None:
-    d.length = n * k
+    d.length, f = n * k, fitted(loss, k).formula
     p = probabilities(d, (n, k))
     x = {"scores": d.drawn((n, k)), "p": p, "log_p": np.log(p)}[f.of]
-    rest = {"x": d.given("x", x), "target": targets(d, n, k, masks), "reduction": reduction}
+    target = targets(d, n, k, masks, loss.target)
+    rest = {"x": d.given("x", x), "target": target, "reduction": reduction}
     if backward:
         d.graph.add(ops.RowLossBackward(**rest, dx=d.out("dx", n, k), formula=f))
     else:
@@ -75,27 +79,39 @@ for backward in (False, True):
     end = "_backward" if backward else ""
     for name, variant in VARIANTS.items():
         for title, *sizes in ROWS:
-            case(f"{name}{end}-{title}", row_loss, variant.formula, *sizes, backward)
+            case(f"{name}{end}-{title}", row_loss, variant, *sizes, backward)
     for title, n, k, masks, reduction in ROWS:
         smoothing = 0.0 if title == "plain" else 0.1
         given = (n, k, masks, smoothing, reduction, backward)
         case(f"softmax_cross_entropy{end}-{title}", softmax_cross_entropy, *given)
 
 
-def metrics(d: Draft, masks: str, reduction: ops.Reduction) -> None:
-    n, k = 9, 4
-    scores, target = d.floats("scores", n, k), targets(d, n, k, masks)
+def metrics(d: Draft, masks: str, reduction: ops.Reduction, kind: Kind, k: int) -> None:
+    n, answer = 9, _ANSWERS[kind]
+    scores, target = d.floats("scores", n, k), targets(d, n, k, masks, kind)
     loss = d.given("loss", np.array([0.7], np.float32))
     sums = d.given("sums", np.array([10.5, 3.0, 20.0]), "state")
     d.graph.add(
-        ops.Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction)
+        ops.Metrics(
+            scores=scores,
+            target=target,
+            loss=loss,
+            sums=sums,
+            reduction=reduction,
+            answer=answer,
+            threshold=0.1 if answer == "threshold" else 0.0,
+        )
     )
 
 
-case("metrics-mean", metrics, "none", "mean")
-case("metrics-masked", metrics, "some", "mean")
-case("metrics-sum", metrics, "some", "sum")
-case("metrics-nothing_counts", metrics, "all", "mean")
+for target_kind in _ANSWERS:
+    end, k = ("", 4) if target_kind == "class" else (f"-{target_kind}", 3)
+    case(f"metrics-mean{end}", metrics, "none", "mean", target_kind, k)
+    case(f"metrics-masked{end}", metrics, "some", "mean", target_kind, k)
+    case(f"metrics-sum{end}", metrics, "some", "sum", target_kind, k)
+    case(f"metrics-nothing_counts{end}", metrics, "all", "mean", target_kind, k)
+case("metrics-one_number", metrics, "some", "mean", "numbers", 1)
+case("metrics-one_question", metrics, "some", "mean", "yes_no", 1)
 
 
 def map_far_away(d: Draft, backward: bool) -> None:

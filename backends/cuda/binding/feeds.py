@@ -13,7 +13,7 @@ section calls ``feeds.load(section)`` before every launch of a step.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
@@ -36,25 +36,32 @@ Host = NDArray[Any]
 
 
 class Packed:
-    """One batch in one stretch of bytes: pictures, labels, places, rows.
+    """One batch of an operation in one stretch of bytes: samples, labels, places, rows.
 
-    images: (N, C, H, W) uint8 in the order of the batch; labels: (N,) int32; order: (N,) int32, the
-    place in ``images``, -1 for a masked sample; rows: (N,) int32, the row of the whole data set,
-    which random numbers are keyed by.
+    images: (N, C, H, W) in the order of the batch; labels: (N,) or (N, K); both of the types of the
+    operation's; order: (N,) int32, the place in ``images``, -1 for a masked sample; rows: (N,)
+    int32, the row of the whole data set, which random numbers are keyed by.
     """
 
-    def __init__(self, buffer: Any, batch: tuple[int, ...]) -> None:
-        self.buffer = buffer
-        n, pixels = batch[0], prod(batch)
-        start, step = padded(pixels, _ALIGNMENT), padded(4 * n, _ALIGNMENT)
-        self.images = buffer[:pixels].reshape(batch)
-        self.labels, self.order, self.rows = (
-            buffer[start + i * step :][: 4 * n].view("int32") for i in range(3)
-        )
+    def __init__(self, buffer: Any, op: GatherBatch) -> None:
+        self.buffer, start = buffer, 0
+        found = []
+        for shape, dtype, size in self._parts(op):
+            found.append(buffer[start : start + size].view(dtype).reshape(shape))
+            start += padded(size, _ALIGNMENT)
+        self.images, self.labels, self.order, self.rows = found
 
     @staticmethod
-    def nbytes(batch: tuple[int, ...]) -> int:
-        return padded(prod(batch), _ALIGNMENT) + 3 * padded(4 * batch[0], _ALIGNMENT)
+    def _parts(op: GatherBatch) -> Iterator[tuple[tuple[int, ...], str, int]]:
+        """Shape, type and bytes of each."""
+        n = op.x.shape[0]
+        shapes = ((op.x.shape, op.images.dtype), (op.target.shape, op.target.dtype))
+        for shape, dtype in (*shapes, ((n,), "int32"), ((n,), "int32")):
+            yield shape, dtype, prod(shape) * (1 if dtype == "uint8" else 4)
+
+    @classmethod
+    def nbytes(cls, op: GatherBatch) -> int:
+        return sum(padded(size, _ALIGNMENT) for *_, size in cls._parts(op))
 
 
 class _Slot:
@@ -63,10 +70,10 @@ class _Slot:
     ``copied``: the device has it; ``taken``: the staging buffer has it.
     """
 
-    def __init__(self, batch: tuple[int, ...], cuda: Any) -> None:
-        self._batch = batch
-        self._memory = cuda.Pinned(Packed.nbytes(batch))
-        self.device = cuda.empty(Packed.nbytes(batch), "uint8")
+    def __init__(self, op: GatherBatch, cuda: Any) -> None:
+        self._op = op
+        self._memory = cuda.Pinned(Packed.nbytes(op))
+        self.device = cuda.empty(Packed.nbytes(op), "uint8")
         self.copied = cuda.Event()
         self.taken = cuda.Event()
 
@@ -75,7 +82,7 @@ class _Slot:
         """The page-locked buffer, zeroed at first."""
         buffer = np.asarray(self._memory)
         buffer[...] = 0
-        return Packed(buffer, self._batch)
+        return Packed(buffer, self._op)
 
 
 class Feed:
@@ -92,10 +99,9 @@ class Feed:
         self._cuda = cuda
         self._held = held
         self._position = position
-        self._batch = op.x.shape
-        self.staging = Packed(cuda.zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
+        self.staging = Packed(cuda.zeros(Packed.nbytes(op), "uint8"), op)
         self._copies = cuda.Stream()
-        self._slots = [_Slot(self._batch, cuda) for _ in range(SLOTS)]
+        self._slots = [_Slot(op, cuda) for _ in range(SLOTS)]
         self._free = deque(self._slots)
         self._ahead: deque[tuple[_Slot, Future[None]]] = deque()
         self._next: int | None = None
@@ -158,7 +164,7 @@ class Feed:
         )
 
     def _gather(self, target: Packed, step: int) -> None:
-        n = self._batch[0]
+        n = self.op.x.shape[0]
         order = self._held[self.op.order]
         at = step % max(len(order) // n, 1)
         rows = order[at * n : (at + 1) * n]
@@ -166,7 +172,7 @@ class Feed:
         target.order[...] = np.where(rows < 0, -1, np.arange(n, dtype=np.int32))
         # A masked sample's picture is not looked at; "clip" spares NumPy a copy of the output.
         np.take(self._held[self.op.images], rows, axis=0, out=target.images, mode="clip")
-        np.take(self._held[self.op.labels], rows, out=target.labels, mode="clip")
+        np.take(self._held[self.op.labels], rows, axis=0, out=target.labels, mode="clip")
 
 
 class Feeds:
@@ -205,9 +211,9 @@ class Feeds:
         return dict(zip(_sources(feed.op), parts, strict=True))[tensor]
 
     def write(self, tensor: Tensor, array: Host) -> None:
-        """Take a data tensor. Pictures are referred to, not copied; the caller leaves them be."""
-        small = tensor.dtype != "uint8"
-        self._held[tensor] = np.array(array) if small else np.ascontiguousarray(array)
+        """Take a data tensor. Samples are referred to, not copied; the caller leaves them be."""
+        large = any(tensor == feed.op.images for feed in self._feeds.values())
+        self._held[tensor] = np.ascontiguousarray(array) if large else np.array(array)
         for feed in self._feeds.values():
             if tensor in _sources(feed.op):
                 feed.restart()

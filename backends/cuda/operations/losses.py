@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from ....graph import ops
 from ....graph.graph import Op
 from ..binding.bind import Binder, binds
 from ..binding.launch_list import Varying
-from ..libraries.kernels import THREADS, blocks_for, f32
+from ..libraries.kernels import THREADS, Defines, blocks_for, f32
 from ..libraries.layout import ceil_div
 
 ROWS_A_BLOCK = 4
@@ -18,11 +18,15 @@ ROWS = "row_loss.cu"
 MOST_BLOCKS = 64
 # Of a block.
 MOST_THREADS = 1024
+_ANSWERS = get_args(ops.Answer)
 
 
-def _kernel(b: Binder, op: Op, name: str, blocks: int, arguments: Sequence[Any]) -> None:
+def _kernel(
+    b: Binder, op: Op, name: str, blocks: int, arguments: Sequence[Any], defines: Defines = ()
+) -> None:
     """A kernel that sums in double."""
-    b.kernel(op, ("losses.cu", name), (blocks,), arguments, shared=THREADS * 8)
+    shared = THREADS * 8
+    b.kernel(op, ("losses.cu", name), (blocks,), arguments, shared=shared, defines=defines)
 
 
 @binds(ops.SoftmaxCrossEntropy)
@@ -46,13 +50,19 @@ def _smoothing(
 def row_loss(b: Binder, op: ops.RowLoss) -> None:
     losses = b.scratch(op.x.shape[0], "float32")
     arguments = (b.floats(op.x), op.target, losses, *op.x.shape)
-    b.kernel(op, (ROWS, "row_loss"), op.x.shape[0], arguments, formula=op.formula)
+    kernel, size, wide = (ROWS, "row_loss"), op.x.shape[0], _wide(op)
+    b.kernel(op, kernel, size, arguments, defines=wide, formula=op.formula)
     _reduce(b, op, losses)
 
 
 def _reduce(b: Binder, op: ops.RowLoss | ops.SoftmaxCrossEntropy, losses: Any) -> None:
     arguments = (losses, op.target, b.output(op.loss), len(losses), op.reduction == "mean")
-    _kernel(b, op, "reduce_loss", 1, arguments)
+    _kernel(b, op, "reduce_loss", 1, arguments, _wide(op))
+
+
+def _wide(op: ops.RowLoss | ops.RowLossBackward | ops.SoftmaxCrossEntropy | ops.Metrics) -> Defines:
+    """How many numbers a row of targets has, if it has any."""
+    return (("WIDE", op.target.shape[1]),) if op.target.dtype == "float32" else ()
 
 
 @binds(ops.RowLossBackward)
@@ -61,7 +71,8 @@ def row_loss_backward(b: Binder, op: ops.RowLossBackward) -> None:
     kernel = (ROWS, "row_loss_backward")
     grid = (blocks_for(op.x.shape[0] * 32, THREADS, MOST_BLOCKS),)
     arguments = (*ends, *op.x.shape, op.reduction == "mean")
-    b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
+    given = (grid, arguments, None, (THREADS,), THREADS * 8, _wide(op))
+    b.kernel(op, kernel, *given, formula=op.formula)
 
 
 @binds(ops.SoftmaxCrossEntropyBackward)
@@ -75,6 +86,10 @@ def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackwar
 @binds(ops.Metrics)
 def metrics(b: Binder, op: ops.Metrics) -> None:
     ends = (b.floats(op.scores), op.target, op.loss, op.sums)
+    if wide := _wide(op):
+        how = (op.reduction == "mean", _ANSWERS.index(op.answer), f32(op.threshold))
+        _kernel(b, op, "metrics_wide", 1, (*ends, op.scores.shape[0], *how), wide)
+        return
     arguments = (*ends, *op.scores.shape, op.reduction == "mean")
     threads = min(MOST_THREADS, 1 << max(5, (op.scores.shape[0] - 1).bit_length()))
     kernel = ("losses.cu", "metrics")

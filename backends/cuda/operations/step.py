@@ -38,6 +38,11 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))
     kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
+    if op.images.dtype != "uint8" or op.target.dtype != "int32":
+        width = op.target.size // n
+        ends = (*behind[:5], place, width, op.images.dtype != "uint8")
+        b.kernel(op, (kernel[0], "gather_wide", x.dtype), grid, (*before, op.step, *ends))
+        return
 
     def alone(binder: Binder) -> None:
         binder.kernel(op, kernel, grid, (*before, op.step, *behind))

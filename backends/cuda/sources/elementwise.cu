@@ -53,6 +53,26 @@ KERNEL gather_batch(const u8* images, const int* labels, const int* order, const
     leave(come_count, turn, next, now + 1);
 }
 
+// The same of samples that are uint8 or float32, with `width` words of targets each.
+KERNEL gather_wide(const u8* images, const int* labels, const int* order, const i64* step, T* x,
+                   int* target, const float* scale, const float* shift, int n, const Place* place,
+                   int width, int floats) {
+    enter();
+    const Place p = *place;
+    const int sample = blockIdx.x, row = order[(step[0] % p.steps) * n + sample];
+    const i64 from = max(row, 0);
+    if (blockIdx.y == 0)
+        for (int k = threadIdx.x; k < width; k += blockDim.x)
+            target[(i64)sample * width + k] = row < 0 ? -1 : labels[from * width + k];
+    const int each = p.channels * p.pixels;
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < each; i += gridDim.y * blockDim.x) {
+        const int channel = i / p.pixels, pixel = i % p.pixels;
+        const float value = floats ? ((const float*)images)[from * each + i] : images[from * each + i];
+        put(x + (i64)sample * p.sample + channel * p.channel + pixel * p.pixel,
+            row < 0 ? 0.0f : fmaf(value, scale[channel], shift[channel]));
+    }
+}
+
 // out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last: of each tap a matrix is
 // transposed. A block takes TURNED by TURNED numbers of tap blockIdx.z.
 constexpr int TURNED = 32;

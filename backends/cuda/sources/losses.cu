@@ -36,7 +36,7 @@ KERNEL reduce_loss(const float* losses, const int* target, float* loss, int n, i
     double sum = 0.0, count = 0.0;
     OF_BLOCK(row, n) {
         sum += losses[row];
-        count += target[row] >= 0;
+        count += counted(target, row);
     }
     sum = block_sum(sum, totals);
     count = block_sum(count, totals);
@@ -87,3 +87,44 @@ KERNEL metrics(const float* scores, const int* target, const float* loss, double
         sums[2] += count;
     }
 }
+
+#if WIDE
+__device__ int first_largest(const float* in) {
+    int best = 0;
+    for (int k = 1; k < WIDE; ++k)
+        if (!(in[k] <= in[best]) && !isnan(in[best])) best = k;
+    return best;
+}
+
+// The same of targets that are rows of numbers. Answer 0: the largest is right, 1: what is above the
+// threshold, 2: squared errors are added up.
+KERNEL metrics_wide(const float* scores, const int* target, const float* loss, double* sums, int n,
+                    int mean, int answer, float threshold) {
+    enter();
+    extern __shared__ double totals[];
+    double second = 0.0, count = 0.0;
+    OF_BLOCK(row, n) {
+        if (!counted(target, row)) continue;
+        const float* in = scores + (i64)row * WIDE;
+        const float* wanted = (const float*)target + (i64)row * WIDE;
+        count += 1.0;
+        if (answer == 0) {
+            second += first_largest(in) == first_largest(wanted);
+            continue;
+        }
+        double sum = 0.0;
+        for (int k = 0; k < WIDE; ++k) {
+            const double gap = (double)in[k] - wanted[k];
+            sum += answer == 2 ? gap * gap : (in[k] > threshold) == (wanted[k] > 0.5f);
+        }
+        second += sum / WIDE;
+    }
+    second = block_sum(second, totals);
+    count = block_sum(count, totals);
+    if (threadIdx.x == 0) {
+        sums[0] += loss[0] * (mean ? count : 1.0);
+        sums[1] += second;
+        sums[2] += count;
+    }
+}
+#endif

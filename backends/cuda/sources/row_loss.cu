@@ -4,9 +4,9 @@
 KERNEL row_loss(const float* x, const int* target, float* losses, int n, int classes) {
     enter();
     LINEAR(i, n) {
-        Row row = {x + i * classes, target[i], classes, 0.0f};
+        Row row = row_of(x, target, i, classes);
         float loss = 0.0f;
-        if (row.target >= 0) {
+        if (counted(target, i)) {
             row.common = common(row);
             loss = value(row);
         }
@@ -22,8 +22,8 @@ KERNEL row_loss_backward(const float* x, const int* target, float* dx, int n, in
     const float weight = row_weight(target, n, mean, totals);
     const int warps = blockDim.x / 32;
     for (i64 i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) {
-        Row row = {x + i * classes, target[i], classes, 0.0f};
-        const bool counts = row.target >= 0;
+        Row row = row_of(x, target, i, classes);
+        const bool counts = counted(target, i);
         if (counts) row.common = common(row);
         for (int k = threadIdx.x % 32; k < classes; k += 32)
             dx[i * classes + k] = counts ? slope(row, k) * weight : 0.0f;

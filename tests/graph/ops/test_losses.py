@@ -36,7 +36,7 @@ def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin):
     check(dx, np.array([[1.0, -1.0]]) / (1.0 + math.exp(-margin)))
 
 
-@pytest.mark.parametrize("loss", VARIANTS)
+@pytest.mark.parametrize("loss", [name for name in VARIANTS if VARIANTS[name].target == "class"])
 def test_a_label_beyond_the_scores_is_an_error(loss):
     fields = {"x": [[-1, -1]], "target": np.array([2], TARGET), "formula": VARIANTS[loss].formula}
     for kind, out in ((ops.RowLoss, {"loss": (1,)}), (ops.RowLossBackward, {"dx": (1, 2)})):

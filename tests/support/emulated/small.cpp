@@ -45,6 +45,24 @@ extern "C" void measure(const float* scores, const int* target, const float* los
     of(1);
     emulated::launch(threads, 0, [=] { metrics(scores, target, loss, sums, n, classes, mean); });
 }
+#if WIDE
+extern "C" void measure_wide(const float* scores, const int* target, const float* loss, double* sums,
+                             int n, int mean, int answer, float threshold, int threads) {
+    of(1);
+    emulated::launch(threads, 0, [=] {
+        metrics_wide(scores, target, loss, sums, n, mean, answer, threshold);
+    });
+}
+extern "C" void gather(const void* images, const int* labels, const int* order, const i64* step, void* x,
+                       int* target, const float* scale, const float* shift, int n, const Place* place,
+                       int width, int floats, int parts) {
+    of(n, parts);
+    emulated::launch(32, 0, [=] {
+        gather_wide((const u8*)images, labels, order, step, (T*)x, target, scale, shift, n, place,
+                    width, floats);
+    });
+}
+#endif
 extern "C" void gradient(const float* log_p, const int* target, float* dx, int n, int classes,
                          float smoothing, int mean) {
     of(2);

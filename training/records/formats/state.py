@@ -66,8 +66,8 @@ class Metrics:
 
 
 def shown(measure: str, value: float) -> str:
-    """A measure as a person reads it: "accuracy 97.12%", "R2 0.4312"."""
-    return f"R2 {value:.4f}" if measure == "r2" else f"{measure} {value:.2%}"
+    """A measure as a person reads it: "97.12%", "R2 0.4312"."""
+    return f"R2 {value:.4f}" if measure == "r2" else f"{value:.2%}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,11 @@ class Best:
     accuracy: Finite
     loss: Finite
     measure: str = "accuracy"
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the name of the accuracy, as before there were others."""
+        hidden = () if self.measure != "accuracy" else ("measure",)
+        return {key: value for key, value in vars(self).items() if key not in hidden}
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class State:
         return enough and (goal.loss is None or loss <= goal.loss)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "best": vars(self.best) if self.best else None}
+        return {**vars(self), "best": self.best.to_json() if self.best else None}
 
 
 START = State(0, 0, (0.0, 0.0, 0.0), None)

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 N, SHAPE, COUNT = 4, (2, 3, 3), 30
 
 
-def section(steps=7):
-    graph = Graph("train", N)
+def section(steps=7, n=N, shape=SHAPE, floats=False, wide=0):
+    graph, own = Graph("train", n), (wide,) if wide else ()
+    pixel, kind = "float32" if floats else "uint8", "float32" if wide else "int32"
     tensors = {
-        "images": graph.tensor("images", (COUNT, *SHAPE), "uint8", "data"),
-        "labels": graph.tensor("labels", (COUNT,), "int32", "data"),
-        "order": graph.tensor("order", (steps * N,), "int32", "data"),
+        "images": graph.tensor("images", (COUNT, *shape), pixel, "data"),
+        "labels": graph.tensor("labels", (COUNT, *own), kind, "data"),
+        "order": graph.tensor("order", (steps * n,), "int32", "data"),
         "step": graph.tensor("step", (1,), "int64", "state"),
-        "x": graph.tensor("x", (N, *SHAPE)),
-        "target": graph.tensor("target", (N,), "int32"),
+        "x": graph.tensor("x", (n, *shape)),
+        "target": graph.tensor("target", (n, *own), kind),
     }
     with graph.at("data", "data"):
-        graph.add(GatherBatch(**tensors, scale=(1.0, 1.0), shift=(0.0, 0.0)))
+        graph.add(GatherBatch(**tensors, scale=(1.0,) * shape[0], shift=(0.0,) * shape[0]))
         graph.add(Advance(step=tensors["step"]))
     graph.results.update(tensors)
     return graph
@@ -35,13 +36,17 @@ def section(steps=7):
 class Machine:
     """Feeds of one section, with a counter that runs as the device's would."""
 
-    def __init__(self, cuda, steps=7):
+    def __init__(self, cuda, steps=7, floats=False, wide=0):
         draw = np.random.default_rng(4)
-        self.graph = section(steps)
+        self.graph = section(steps, N, SHAPE, floats, wide)
         self.step = 0
         self.feeds = Feeds({"train": self.graph}, lambda tensor: self.step, cuda)
         self.images = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
         self.labels = draw.integers(0, 10, COUNT).astype(np.int32)
+        if floats:
+            self.images = draw.normal(size=self.images.shape).astype(np.float32)
+        if wide:
+            self.labels = draw.normal(size=(COUNT, wide)).astype(np.float32)
         self.order = draw.integers(0, COUNT, steps * N).astype(np.int32)
         self.order[1::5] = -1
         self.write("images", self.images)
@@ -62,7 +67,8 @@ class Machine:
         staged = self.feeds.staging("train")
         order = np.array(staged.order)
         images = np.where((order < 0)[:, None, None, None], 0, staged.images[order])
-        labels = np.where(order < 0, -1, staged.labels[order])
+        labels = np.array(staged.labels[order])
+        labels[order < 0] = -1
         return np.array(images), np.array(labels), np.array(staged.rows)
 
     def check(self):
@@ -70,14 +76,16 @@ class Machine:
         rows = self.order[at * N : (at + 1) * N]
         images, labels, staged = self.batch()
         np.testing.assert_array_equal(staged, rows)
-        np.testing.assert_array_equal(labels, np.where(rows < 0, -1, self.labels[rows]))
+        targets = self.labels[rows]
+        targets[rows < 0] = -1
+        np.testing.assert_array_equal(labels, targets)
         wanted = np.where((rows < 0)[:, None, None, None], 0, self.images[rows])
         np.testing.assert_array_equal(images, wanted)
 
 
-@pytest.fixture
-def machine(fake_cuda):
-    made = Machine(fake_cuda)
+@pytest.fixture(params=[(False, 0), (True, 3)], ids=["bytes", "floats"])
+def machine(fake_cuda, request):
+    made = Machine(fake_cuda, 7, *request.param)
     yield made
     made.feeds.close()
 
@@ -118,7 +126,7 @@ def test_another_data_set_is_taken(machine):
 
 def test_what_goes_wrong_in_the_thread_is_raised_at_the_step(machine):
     machine.check()
-    machine.write("images", np.zeros((0, *SHAPE), np.uint8))
+    machine.write("images", machine.images[:0])
     with pytest.raises(IndexError):
         machine.check()
 
@@ -152,15 +160,21 @@ def test_what_is_forgotten_is_not_gathered(machine):
     assert all(sent.cancelled() for sent in asked)
 
 
-@given(st.integers(1, 300), st.integers(1, 4), st.integers(1, 40))
-def test_the_parts_of_a_batch_do_not_overlap(n, channels, side):
-    batch = (n, channels, side, side)
-    packed = Packed(np.zeros(Packed.nbytes(batch), np.uint8), batch)
+@given(st.integers(1, 300), st.integers(1, 4), st.integers(1, 40), st.booleans(), st.integers(0, 3))
+def test_the_parts_of_a_batch_do_not_overlap(n, channels, side, floats, wide):
+    op = next(op for op in section(1, n, (channels, side, side), floats, wide).ops)
+    packed = Packed(np.zeros(Packed.nbytes(op), np.uint8), op)
+    assert packed.images.dtype == (np.float32 if floats else np.uint8)
+    assert packed.labels.shape == ((n, wide) if wide else (n,))
     packed.images[...] = 1
     for value, part in enumerate((packed.labels, packed.order, packed.rows), 2):
         part[...] = value
     assert (packed.images == 1).all()
-    assert [set(np.array(p)) for p in (packed.labels, packed.order, packed.rows)] == [{2}, {3}, {4}]
+    assert [set(np.array(p).flat) for p in (packed.labels, packed.order, packed.rows)] == [
+        {2},
+        {3},
+        {4},
+    ]
 
 
 def test_an_executable_feeds_its_sections_from_host_memory(bound, sections):

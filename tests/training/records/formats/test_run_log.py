@@ -13,7 +13,7 @@ from dnnstack.common.errors import CheckpointError
 from dnnstack.training.records.formats import run_log
 from dnnstack.training.records.formats.run_log import (
     CSV,
-    HEADER,
+    HEADERS,
     LOG,
     Line,
     RunLog,
@@ -45,7 +45,7 @@ def test_both_files(tmp_path):
     assert lines[1]["seconds"] == 1.5
     assert lines[2]["loss"] is None
     assert (tmp_path / CSV).read_text() == (
-        HEADER + "4,0.4,train,0.1,0.75,0.01\n4,0.4,validation,inf,0.5,0.01\n"
+        HEADERS["accuracy"] + "4,0.4,train,0.1,0.75,0.01\n4,0.4,validation,inf,0.5,0.01\n"
     )
 
 
@@ -54,7 +54,7 @@ def test_it_goes_on_where_it_was(tmp_path):
         with RunLog(tmp_path) as log:
             log.metrics("train", step, 0.5, SOME, 0.01)
     rows = (tmp_path / CSV).read_text().splitlines()
-    assert rows[0] + "\n" == HEADER
+    assert rows[0] + "\n" == HEADERS["accuracy"]
     assert [row.partition(",")[0] for row in rows[1:]] == ["4", "8"]
 
 
@@ -82,7 +82,7 @@ def test_cut(tmp_path):
         ("checkpoint", 10),
     ]
     rows = (tmp_path / CSV).read_text()
-    assert rows.startswith(HEADER)
+    assert rows.startswith(HEADERS["accuracy"])
     assert [row.split(",")[0] for row in rows.splitlines()[1:]] == ["4", "8", "10"]
     assert rows.endswith("\n")
 
@@ -105,20 +105,20 @@ def test_a_log_that_cannot_be_written(tmp_path):
 @pytest.mark.parametrize("torn", cases(__file__, "a_damaged_row_does_not_survive"))
 def test_a_damaged_row_does_not_survive(tmp_path, torn):
     good = "4,0.5,train,0.1,0.75,0.01\n"
-    (tmp_path / CSV).write_text(HEADER + torn + good)
+    (tmp_path / CSV).write_text(HEADERS["accuracy"] + torn + good)
     cut_log(tmp_path, step=10, window_start=10)
-    assert (tmp_path / CSV).read_text() == HEADER + good
+    assert (tmp_path / CSV).read_text() == HEADERS["accuracy"] + good
 
 
 @pytest.mark.parametrize("length", range(1, 27))
 def test_a_line_without_an_end_does_not_survive(tmp_path, length):
     """Its last number may be the beginning of a longer one."""
     good, torn = "4,0.5,train,0.1,0.75,0.01\n", "8,1.0,train,0.1,0.75,0.01\n"
-    (tmp_path / CSV).write_text(HEADER + good + torn[: length - 1])
+    (tmp_path / CSV).write_text(HEADERS["accuracy"] + good + torn[: length - 1])
     entry = json.dumps({"event": "train", "step": 4})
     (tmp_path / LOG).write_text(f"{entry}\n{entry}")
     cut_log(tmp_path, step=10, window_start=10)
-    assert (tmp_path / CSV).read_text() == HEADER + good
+    assert (tmp_path / CSV).read_text() == HEADERS["accuracy"] + good
     assert (tmp_path / LOG).read_text() == f"{entry}\n"
 
 
