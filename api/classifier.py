@@ -214,8 +214,10 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)
             index = np.arange(len(images), dtype=np.int32)
-            if split != "test" and self.config.data.dataset.type == "arrays":
-                images, index = self._own_part(images, split)
+            dataset = self.config.data.dataset
+            if split != "test" and dataset.type == "arrays" and not dataset.has_validation:
+                read = (Path(), None, None, self._notice, lambda *wanted: images)
+                images, index = evaluation.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta)
 
     def load_part(
@@ -254,17 +256,8 @@ class Classifier:
         if kind == "class":
             found: NDArray[Any] = as_labels(labels, classes, len(inputs))
         else:
-            found, *_ = as_targets("labels", as_array("labels", labels), kind, classes)
+            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
         return ImageSet("given", pixels, found, classes, kind=kind)
-
-    def _own_part(self, images: ImageSet, part: Part) -> tuple[ImageSet, NDArray[np.int32]]:
-        """Of the arrays that it was trained on, those of a part. Raises CheckpointError."""
-        if self.config.data.dataset.has_validation:
-            raise UsageError(
-                "split: the network was validated on arrays of its own; evaluate each pair of "
-                "arrays without split"
-            )
-        return evaluation.own_part(self.trained, images, part, self._notice)
 
     def close(self) -> None:
         """Free the memory of the device; it is also freed with the object."""

@@ -87,11 +87,10 @@ def train(
     """
     folder = path_or_none("data_dir", data_dir)
     wanted = LATEST if resume is True else path_text("resume", resume) if resume else None
-    given = given_arrays(data, validation, kind, classes, axes)
+    settings, load = given_arrays(data, validation, kind, classes, axes)
     changes = changed(overrides, device, threads, runs_dir)
-    loaded = read_config(config, [*changes, *(given.settings if given else ())])
     # What the arrays are like is no override to repeat.
-    loaded = replace(loaded, overrides=tuple(changes))
+    loaded = replace(read_config(config, [*changes, *settings]), overrides=(*changes,))
     say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
     resumed = find_resume(wanted, loaded, say)
@@ -106,7 +105,7 @@ def train(
                 stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
-                load=given,
+                load=load,
                 same_samples=same_samples,
             )
         except Interrupted as error:

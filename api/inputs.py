@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -143,10 +144,19 @@ def _batch_of(given: Any, trained: Trained, name: str) -> NDArray[Any]:
             f"{name}expected a picture of {shape_text(trained.input_shape)} numbers, got the "
             f"single number {array}"
         )
-    axes = trained.config.data.dataset.options().get("axes") or "N"
-    if len(axes) == array.ndim and (view := VIEWS[axes](array)).shape[1:] == trained.input_shape:
-        return view
-    return _as_batch(array, trained.input_shape, name)
+    own = trained.config.data.dataset.options().get("axes")
+    shape = trained.input_shape
+    for batch in (array, array[None]):
+        for axes in (*([own] if own else ()), *VIEWS):
+            if len(axes) == batch.ndim and (view := VIEWS[axes](batch)).shape[1:] == shape:
+                return view
+    if array.ndim == 2 and array.shape[1] == math.prod(shape):
+        return array.reshape(-1, *shape)
+    raise DatasetError(
+        f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
+        f"{array.shape} is not one of them or a batch of them; to have pictures of another size "
+        "cropped and scaled, give PIL.Image.fromarray(picture)"
+    )
 
 
 def _described(given: object) -> str:
@@ -156,31 +166,6 @@ def _described(given: object) -> str:
         inside = sorted({type(item).__name__ for item in given})
         return f"a {kind} of {', '.join(inside)}"
     return f"{kind} of {given.dtype}" if isinstance(given, np.ndarray) else kind
-
-
-def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> NDArray[Any]:
-    """The array with the axes (N, C, H, W)."""
-    channels, height, width = shape
-    last = (height, width, channels)
-    if array.ndim == 4 and array.shape[1:] == shape:
-        return array
-    if array.ndim == 4 and array.shape[1:] == last:
-        return array.transpose(0, 3, 1, 2)
-    if channels == 1 and array.ndim == 3 and array.shape[1:] == (height, width):
-        return array[:, None]
-    if array.shape == shape:
-        return array[None]
-    if array.shape == last:
-        return array.transpose(2, 0, 1)[None]
-    if channels == 1 and array.shape == (height, width):
-        return array[None, None]
-    if array.ndim == 2 and array.shape[1] == channels * height * width:
-        return array.reshape(-1, *shape)
-    raise DatasetError(
-        f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
-        f"{array.shape} is not one of them or a batch of them; to have pictures of another size "
-        "cropped and scaled, give PIL.Image.fromarray(picture)"
-    )
 
 
 def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:

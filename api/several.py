@@ -32,7 +32,7 @@ from .many.sweep_work import count_of_workers, run_sweep
 from .many.trainings import Shelf, Trainings
 from .plugins.loading import load_plugin
 from .reports.live_curves import LiveCurves
-from .training.assemble import Load
+from .training.assemble import Load, load_data
 from .training.signals import StopSignals
 
 _TURN = 0.2
@@ -56,8 +56,8 @@ sys.exit(main())
 class Call:
     """What to train: the runs of ``planned``, or the trials of a sweep. changes: as of ``--set``.
 
-    config: a file, or a mapping with its keys; ``workers``: trainings at a time; ``given``: loads
-    the arrays of this process.
+    config: a file, or a mapping with its keys; ``workers``: trainings at a time; ``load``: of the
+    arrays of this process.
     """
 
     config: Any
@@ -68,7 +68,7 @@ class Call:
     same_samples: bool = False
     data_dir: str | None = None
     offline: bool = False
-    given: Load | None = None
+    load: Load | None = None
 
     def _read(self) -> tuple[LoadedConfig, Planned | Search]:
         if self.planned is None:
@@ -102,7 +102,7 @@ class Call:
             same_samples=self.same_samples,
             data_dir=None if self.data_dir is None else Path(self.data_dir),
             downloads=Downloads(offline=True) if self.offline else None,
-            data=self.given or Shelf(),
+            data=Shelf(self.load or load_data),
         )
         if isinstance(what, Planned):
             return train_group(trainings, what)[0]

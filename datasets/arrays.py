@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.targets import Kind, check_targets
-from ..common.text import nfc
 from .image_set import ImageSet
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
+Named: TypeAlias = "tuple[str, NDArray[Any]]"
+"""An array, and before it what it is called in messages."""
 Axes: TypeAlias = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
 """Samples, channels or columns, height, width; L: the length of sequences, which is a width."""
 VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -28,56 +29,48 @@ VIEWS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "NHWC": lambda x: x.transpose(0, 3, 1, 2),
 }
 """Arrays of these axes as (N, C, H, W), without a copy."""
-_BY_TYPE: dict[str, Kind] = {"f": "numbers", "b": "yes_no"}
 _OF_PICTURES = (1, 3, 4)
-# Of labels that are numbers; more classes are hardly meant.
+_BY_TYPE: dict[str, Kind] = {"f": "numbers", "b": "yes_no"}
+# More classes than these are hardly meant.
 _MOST_CLASSES = 100_000
 # Up to here float32 has every integer.
 _MOST_EXACT = 1 << 24
 
 
-def arranged(where: str, x: NDArray[Any], axes: Axes | None) -> NDArray[Any]:
+def arranged(inputs: Named, axes: Axes | None) -> NDArray[Any]:
     """The array with the axes (N, C, H, W), without a copy.
 
-    axes: those that it has, by default found: a number or a row of columns for each sample, grey
-    pictures of bytes, or pictures (N, C, H, W). Raises DatasetError.
+    axes: those that it has, by default a number or a row for each sample, grey pictures of bytes,
+    or pictures (N, C, H, W). Raises DatasetError where that may not be meant.
     """
+    where, x = inputs
     if x.dtype.kind not in "biuf":
         raise DatasetError(f"{where}: inputs are numbers of one type, but this is {x.dtype}")
-    shape, found = x.shape, str(axes or "")
-    if not axes and x.ndim in (1, 2):
-        found = "NC"[: x.ndim]
-    elif not axes and x.ndim == 3:
-        if x.dtype != np.uint8:
-            raise DatasetError(
-                f"{where}: has the shape {shape}; say what it is with axes: NHW for grey pictures, "
-                "NCL or NLC for sequences of C numbers"
-            )
-        found = "NHW"
-    elif not axes and x.ndim == 4:
-        found = "NCHW"
-        if shape[3] in _OF_PICTURES and shape[1] not in _OF_PICTURES:
-            raise DatasetError(
-                f"{where}: has the shape {shape}; if its channels are the last axis, say so with "
-                "axes: NHWC, else with axes: NCHW"
-            )
-    if len(found) != x.ndim:
-        wanted = f"but the axes {found} are {len(found)}" if axes else "expected 1 to 4 axes"
-        raise DatasetError(f"{where}: has the shape {shape}, {wanted}")
-    if 0 in shape:
-        raise DatasetError(f"{where}: is empty: its shape is {shape}")
+    if x.size == 0:
+        raise DatasetError(f"{where}: is empty: its shape is {x.shape}")
+    usual = ("", "N", "NC", "NHW" if x.dtype == np.uint8 else "", "NCHW")
+    found = axes or (usual[x.ndim] if x.ndim < len(usual) else "")
+    if len(found) != x.ndim or (
+        axes is None
+        and x.ndim == 4
+        and x.shape[3] in _OF_PICTURES
+        and x.shape[1] not in _OF_PICTURES
+    ):
+        raise DatasetError(
+            f"{where}: has the shape {x.shape}; say which axes these are with axes: NC for rows, "
+            "NHW for grey pictures, NCL or NLC for sequences, NCHW or NHWC for pictures"
+        )
     return VIEWS[found](x)
 
 
 def stored(where: str, x: NDArray[Any]) -> NDArray[Any]:
     """(N, C, H, W) as a network reads it: bytes, which are pixels, and float32 as they are.
 
-    Other types become float32, with the same values if they are integers. Raises DatasetError for
-    what float32 does not hold, with the first such sample.
+    Other types become float32. Raises DatasetError for numbers that it does not hold.
     """
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
-    if x.dtype.kind in "iu" and max(abs(int(x.min())), abs(int(x.max()))) > _MOST_EXACT:
+    if x.dtype.kind in "iu" and max(-int(x.min()), int(x.max())) > _MOST_EXACT:
         raise DatasetError(
             f"{where}: has integers beyond {_MOST_EXACT}, which float32 does not tell apart; scale "
             "them and save them as float32"
@@ -96,71 +89,64 @@ def stored(where: str, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_targets(
-    where: str, y: NDArray[Any], kind: Kind | None, names: Sequence[str] | None
+    targets: Named, kind: Kind | None, names: Sequence[str] | None
 ) -> tuple[NDArray[Any], Kind, tuple[str, ...]]:
     """Targets as an ``ImageSet`` has them, their kind, and the names of classes or numbers.
 
     kind: by default that of their type: integers and texts are classes, floats are numbers, and
-    truth values answer yes or no. names: by default numbers from 0, or of texts those that there
-    are, sorted. Raises DatasetError.
+    truth values answer yes or no. names: by default numbers from 0, or the texts that there are,
+    sorted. Raises DatasetError.
     """
+    where, y = targets
     kind = kind or _BY_TYPE.get(y.dtype.kind, "class")
     if y.dtype.kind not in ("biufU" if kind == "class" else "biuf"):
-        raise DatasetError(f"{where}: targets of the kind '{kind}' are no {y.dtype}")
+        raise DatasetError(f"{where}: {y.dtype} is no type of targets of the kind '{kind}'")
     if kind != "class":
-        rows = y[:, None] if y.ndim == 1 else y
-        labels = np.ascontiguousarray(rows, np.float32)
-        names = tuple(names or map(str, range(rows.shape[-1])))
+        labels = np.ascontiguousarray(y[:, None] if y.ndim == 1 else y, np.float32)
+        names = tuple(names or map(str, range(labels.shape[-1])))
         check_targets(where, kind, labels, len(names))
         return labels, kind, names
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
         raise DatasetError(
             f"{where}: has the shape {y.shape}, but a class is one number for each sample; for "
             "rows say what they are with kind: numbers, yes_no or distribution"
         )
     if y.dtype.kind == "U":
-        given = [nfc(each) for each in y.tolist()]
-        names = tuple(names or sorted({*given}))
-        places = {nfc(name): place for place, name in enumerate(names)}
-        unknown = [name for name in given if name not in places]
-        if unknown:
+        names = tuple(names or map(str, np.unique(y)))
+        places = {name: place for place, name in enumerate(names)}
+        if unknown := [name for name in y.tolist() if name not in places]:
             raise DatasetError(f"{where}: {unknown[0]!r} is none of the classes")
-        return np.array([places[name] for name in given], np.int32), kind, names
+        return np.array([places[name] for name in y.tolist()], np.int32), kind, names
     if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.floor(y))).all():
         raise DatasetError(f"{where}: has numbers that are no classes; kind: numbers takes any")
-    largest = max(int(y.max(initial=0)), 1)
-    if names is None and largest >= _MOST_CLASSES:
+    count = max(int(y.max(initial=0)) + 1, 2)
+    if names is None and count > _MOST_CLASSES:
         raise DatasetError(
-            f"{where}: the largest class is {largest}; classes are counted from 0. If these are "
+            f"{where}: the largest class is {count - 1}; classes are counted from 0. If these are "
             "numbers, say so with kind: numbers"
         )
-    names = tuple(names or map(str, range(largest + 1)))
+    names = tuple(names or map(str, range(count)))
     check_targets(where, kind, y, len(names))
     return y.astype(np.int32), kind, names
 
 
 def image_set(
     name: str,
-    inputs: tuple[str, NDArray[Any]],
-    targets: tuple[str, NDArray[Any]],
+    inputs: Named,
+    targets: Named,
     axes: Axes | None,
     kind: Kind | None,
     names: Sequence[str] | None,
 ) -> ImageSet:
-    """The set of such inputs and targets, each with what it is called in messages.
-
-    See ``arranged``, ``stored`` and ``as_targets``. Raises DatasetError.
-    """
-    images = arranged(*inputs, axes)
-    labels, kind, classes = as_targets(*targets, kind, names)
+    """The set of these inputs and targets: see ``arranged``, ``stored`` and ``as_targets``."""
+    images, (labels, kind, classes) = arranged(inputs, axes), as_targets(targets, kind, names)
     if len(images) != len(labels):
         raise DatasetError(
             f"{inputs[0]}: has {len(images)} samples, but {targets[0]} has {len(labels)} targets; "
             "give one for each"
         )
-    # The caller may write into his own.
+    # Views, as the caller may write into his own.
     images, labels = stored(inputs[0], images).view(), labels.view()
     for array in (images, labels):
         array.setflags(write=False)

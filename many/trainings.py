@@ -31,9 +31,10 @@ Ends = Callable[[], bool]
 
 
 class Shelf:
-    """Loads a data set as ``load_data`` does, and keeps the last one, for all threads."""
+    """Loads a data set, as ``load_data`` does, and keeps the last one, for all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: Load = load_data) -> None:
+        self._load = load
         self._kept: tuple[object, ImageSet] | None = None
         self._loading = threading.Lock()
 
@@ -53,7 +54,7 @@ class Shelf:
                 return self._kept[1]
             # What is kept needs memory that the next one may need.
             self._kept = None
-            found = load_data(config, split, root, downloads, bits)
+            found = self._load(config, split, root, downloads, bits)
             # What a person should know of it is told to the first training alone.
             self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found
@@ -79,7 +80,7 @@ class Trainings:
     same_samples: bool = False
     data_dir: Path | None = None
     downloads: Downloads | None = None
-    data: Load = field(default_factory=Shelf)
+    data: Shelf = field(default_factory=Shelf)
 
     @property
     def threads(self) -> int:
@@ -109,8 +110,7 @@ class Trainings:
             root = self._data_folder()
             with placed(self.base):
                 interruptible(
-                    lambda: self.data(self.base.config, "train", root, self.downloads, None),
-                    self.stop,
+                    lambda: self.data(self.base.config, "train", root, self.downloads), self.stop
                 )
         return backend
 

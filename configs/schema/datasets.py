@@ -31,24 +31,19 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
+def _array_files(value: Any) -> Any:
+    files = [value] if isinstance(value, str) else value
+    many = isinstance(files, (list, tuple)) and all(isinstance(each, str) for each in files)
+    if not many or len(files) != 2 - isinstance(value, str):
+        raise problem("expected an .npz file, or two .npy files: [inputs.npy, targets.npy]")
+    checked = tuple(map(_path, files))
+    return checked if checked[1:] else checked[0]
+
+
+ArrayFiles = Annotated[str | tuple[str, str], BeforeValidator(_array_files)]
+"""An ``.npz`` file, or two ``.npy`` files, of inputs and of targets."""
 AxesName = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
 
-
-def _arrays(value: Any) -> Any:
-    files = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    if not all(isinstance(file, str) for file in files) or (files[1:] and len(files) != 2):
-        raise problem("expected an .npz file, or two .npy files: [inputs.npy, targets.npy]")
-    return tuple(map(_path, files)) if files[1:] else _path(files[0])
-
-
-_FILE = {"type": "string", "minLength": 1}
-_TWO_FILES = {"type": "array", "items": _FILE, "minItems": 2, "maxItems": 2}
-ArrayFiles = Annotated[
-    str | tuple[str, str],
-    BeforeValidator(_arrays),
-    WithJsonSchema({"anyOf": [_FILE, _TWO_FILES]}),
-]
-"""An ``.npz`` file, or two ``.npy`` files, of inputs and of targets."""
 
 Row = Annotated[
     tuple[int | float, ...],
@@ -230,40 +225,35 @@ class NpzConfig(DatasetConfig):
     ] = None
     test: Annotated[
         ArrayFiles | None,
-        "Such files to test on; default: arrays called so in train (x_test), else samples held out "
-        "of train.",
+        "Such files to test on; default: x_test and y_test in train, else samples held out of it.",
     ] = None
-    test_fraction: Annotated[
-        float, Field(gt=0, lt=1), "Share that is held out if there are none to test on."
-    ] = 0.2
-    inputs: Annotated[
-        str, Field(min_length=1), "Name of the inputs in an .npz file; x stands for x_train, too."
-    ] = "x"
-    targets: Annotated[str, Field(min_length=1), "Name of the targets."] = "y"
+    test_fraction: Annotated[float, Field(gt=0, lt=1), "Share that is held out."] = 0.2
+    inputs: Annotated[str, "Name of the inputs in .npz files; x is x_train and so on, too."] = "x"
+    targets: Annotated[str, "Name of the targets."] = "y"
     axes: Annotated[
         AxesName | None,
         "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
         "where only one is meant.",
     ] = None
     kind: Annotated[
-        Literal["class", "numbers", "yes_no", "distribution"] | None,
-        "Of the targets; default: integers and texts are classes, floats numbers, truth values "
-        "yes_no.",
+        Kind | None,
+        "Of the targets; default: integers and texts are classes, floats numbers, bools yes_no.",
     ] = None
-    classes: Annotated[
-        Names | None, "Names of the classes, numbers or questions; default: numbers from 0."
-    ] = None
+    classes: Annotated[Names | None, "Names of the classes, numbers or questions."] = None
 
 
 class ArraysConfig(DatasetConfig):
     """Arrays that a program gives to dnnstack.train, which writes this."""
 
     type: Literal["arrays"] = "arrays"
-    shape: Annotated[tuple[Count, Count, Count], BeforeValidator(tupled), "Of a sample: [C, H, W]."]
+    shape: Annotated[
+        tuple[Count, ...],
+        Field(min_length=3, max_length=3),
+        BeforeValidator(tupled),
+        "Of a sample: [C, H, W].",
+    ]
     floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
-    kind: Annotated[Literal["class", "numbers", "yes_no", "distribution"], "Of the targets."] = (
-        "class"
-    )
+    kind: Annotated[Kind, "Of the targets."] = "class"
     classes: Annotated[Names, "Names of the classes, numbers or questions."]
     axes: Annotated[AxesName | None, "Axes that the arrays were said to have."] = None
     validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None

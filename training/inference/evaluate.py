@@ -18,7 +18,7 @@ from ...common.text import shape_text
 from ...configs.suggest import expected
 from ...datasets import Downloads, ImageSet, describe, evaluation_order, load
 from ...datasets.identity import some
-from ..assemble import describe_data, load_data
+from ..assemble import Load, describe_data, load_data
 from ..augmentation import views_of
 from ..own_samples import choose, in_classes, listed_samples
 from ..records.runs import is_in_own_folder
@@ -217,12 +217,14 @@ def load_part(
     dataset: str | None = None,
     downloads: Downloads | None = None,
     notice: Callable[[str], object] = lambda text: None,
+    read: Load = load_data,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
     Classes are matched by name, and labels are those of the network. dataset: a data set other than
     that of training, with the same shape and classes. ``train`` and ``validation`` are the parts
-    into which training divided the training set. ``notice`` is told of changes since the training.
+    into which training divided the training set. ``notice`` is told of changes since the training;
+    ``read`` loads the own data set.
     Raises DatasetError, CheckpointError.
     """
     if part not in get_args(Part):
@@ -243,7 +245,7 @@ def load_part(
                 f"classes; {trained.path} needs {needed}"
             )
         if name == own:
-            images = load_data(config, split, root, downloads, origin[1].pixel_bits)
+            images = read(config, split, root, downloads, origin[1].pixel_bits)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -268,28 +270,18 @@ def load_part(
             notice(Warned(text))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
-        return own_part(trained, images, part, notice)
-    return images, _of_part(trained, part, *divide(config, images.labels, images.held))
-
-
-def own_part(
-    trained: Trained, images: ImageSet, part: Part, notice: Callable[[str], object]
-) -> tuple[ImageSet, NDArray[np.int32]]:
-    """What a network was trained or validated on, of its training set; see ``load_part``."""
-    origin = trained.path, trained.checkpoint.provenance
-    taken = choose(trained.config, images, origin, None, False, True, notice)
-    return taken.images, _of_part(trained, part, taken.train, taken.validation)
-
-
-def _of_part(
-    trained: Trained, part: Part, train: NDArray[np.int32], validation: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    if part == "validation" and len(validation) == 0:
+        taken = choose(config, images, origin, None, False, True, notice)
+        images, train, validation = taken.images, taken.train, taken.validation
+    else:
+        train, validation = divide(config, images.labels, images.held)
+    if part == "train":
+        return images, train
+    if len(validation) == 0:
         raise DatasetError(
             f"{trained.path}: was trained without validation samples (data.validation: 0); "
             "use --split train or --split test"
         )
-    return train if part == "train" else validation
+    return images, validation
 
 
 def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
