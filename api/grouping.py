@@ -104,7 +104,8 @@ def sweep(
     time, each in a process with its share of the cores; by default as many as cores, on a GPU 1.
     resume: True for the latest sweep of the config, "auto" for the same if there is one, or a
     sweep. The other arguments are those of ``train``, with its ``arrays``, which need one worker.
-    Returns the trials, the best ones and the importance of each key. Raises DnnstackError, and KeyboardInterrupt after Ctrl-C.
+    Returns the trials, the best ones and the importance of each key. Raises DnnstackError, and
+    KeyboardInterrupt after Ctrl-C.
     """
     need_optuna()
     settings, load = given_arrays(**arrays)

@@ -50,12 +50,8 @@ def arranged(inputs: Named, axes: Axes | None) -> NDArray[Any]:
         raise DatasetError(f"{where}: is empty: its shape is {x.shape}")
     usual = ("", "N", "NC", "NHW" if x.dtype == np.uint8 else "", "NCHW")
     found = axes or (usual[x.ndim] if x.ndim < len(usual) else "")
-    if len(found) != x.ndim or (
-        axes is None
-        and x.ndim == 4
-        and x.shape[3] in _OF_PICTURES
-        and x.shape[1] not in _OF_PICTURES
-    ):
+    last = x.ndim == 4 and x.shape[3] in _OF_PICTURES and x.shape[1] not in _OF_PICTURES
+    if len(found) != x.ndim or (last and axes is None):
         raise DatasetError(
             f"{where}: has the shape {x.shape}; say which axes these are with axes: NC for rows, "
             "NHW for grey pictures, NCL or NLC for sequences, NCHW or NHWC for pictures"

@@ -50,10 +50,8 @@ class Npz(Dataset):
 
         Raises DatasetError.
         """
-        info, source = self.describe(root), split
-        divided = split != "validation" and not self._tests(root)
-        if divided:
-            source = "train"
+        info, divided = self.describe(root), split != "validation" and not self._tests(root)
+        source: Split = "train" if divided else split
         x, y = (self._found(source, root, True, which) for which in range(2))
         found = image_set(f"npz/{split}", x, y, self.axes, info.kind, info.classes)
         if found.images.shape[1:] != info.shape or (found.images.dtype != np.uint8) != info.floats:
