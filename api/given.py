@@ -15,6 +15,7 @@ from .arguments import word
 from .common.errors import DatasetError
 from .common.targets import Kind
 from .configs import RunConfig
+from .configs.schema.run import DataConfig
 from .datasets import ImageSet
 from .datasets.arrays import Axes, image_set
 from .datasets.own_validation import with_validation
@@ -52,14 +53,17 @@ def given_arrays(
         "axes": axes,
         "validation": validation is not None,
     }
+    settings = [f"data.dataset={json.dumps({'arrays': like})}"]
     if validation is not None:
+        # In the place of what the config holds back.
+        settings.append(f"data.validation={DataConfig.model_fields['validation'].default}")
         own = _set("validation", validation, axes, images.kind, images.classes)
         images = with_validation(images, own)
 
     def load(config: RunConfig, *wanted: Any) -> ImageSet:
         return replace(images, doubts=range_doubts(config, describe_data(config), images))
 
-    return [f"data.dataset={json.dumps({'arrays': like})}"], load
+    return settings, load
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
