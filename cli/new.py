@@ -29,7 +29,7 @@ from . import completion, console, options
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @options.json_output("one JSON object")
 def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Write a config for a folder of pictures: a folder for each class, or train and test of them.
+    """Write a config for a folder of pictures: a folder for each class, or train, val and test.
 
     Looks at the pictures (classes, counts, sizes, colours, files that cannot be read), chooses a
     network, augmentations and a split that fit, and writes a config with comments that dnnstack

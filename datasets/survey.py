@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,8 @@ from .picture_files import open_picture
 from .picture_kinds import is_passed_over, is_read, kind_of
 from .repeated import doubts
 
-TRAIN_NAMES = ("train", "training")
-BESIDE: dict[Split, tuple[str, ...]] = {
+PARTS: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
     "validation": ("validation", "valid", "val"),
     "test": ("test", "testing"),
 }
@@ -53,10 +53,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Survey:
-    """A folder of pictures. train, validation, test: folders with a folder for each class.
+    """A folder of pictures. folders: of train, and perhaps of validation and test.
 
-    counts: the pictures of each class in train, without the broken ones; validation_counts,
-    test_counts: in the others, None if there is no such folder.
+    counts: the pictures of each class in each of them, without the broken ones.
     training: those of each class in train that are not held out for testing.
     looks: of the readable ones among the ``examined`` pictures, with their labels. broken: the
     others by name, with the reason. tiny: the names of pictures that are far smaller than the rest.
@@ -65,13 +64,9 @@ class Survey:
     """
 
     folder: Path
-    train: Path
-    validation: Path | None
-    test: Path | None
+    folders: Mapping[Split, Path]
     classes: tuple[str, ...]
-    counts: tuple[int, ...]
-    validation_counts: tuple[int, ...] | None
-    test_counts: tuple[int, ...] | None
+    counts: Mapping[Split, tuple[int, ...]]
     training: tuple[int, ...]
     examined: int
     looks: tuple[Look, ...]
@@ -85,7 +80,7 @@ class Survey:
     @property
     def count(self) -> int:
         """All pictures, in all parts."""
-        return sum(chain(self.counts, self.validation_counts or (), self.test_counts or ()))
+        return sum(chain(*self.counts.values()))
 
     @property
     def partial(self) -> bool:
@@ -106,22 +101,22 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
             f"{folder}: is not a folder; name a folder with a folder of pictures for each class"
         )
     folder = _inner(folder)
-    train, beside, unused = _parts(folder)
+    folders, unused = _parts(folder)
+    train = folders["train"]
     _check_loose(train)
     classes, _ = find_classes(train)
     others: Counter[str] = Counter()
-    by_class = list_pictures(train, classes, others)
-    usable = {train: [*map(len, by_class)]}
-    parts: dict[Split, tuple[Path, list[PictureFile]]] = {"train": (train, [*chain(*by_class)])}
-    chosen = [(train, each) for each in _sample(parts["train"][1], most)]
-    if "test" not in beside:
-        # What cannot be read is left out only after this, of either part.
-        both = held_out(by_class, test_fraction, _how_to_divide(train))
-        parts["train"], parts["test"] = ((train, each) for each in both)
-    for part, above in beside.items():
-        listed = list_pictures(above, classes, others, every=False)
-        usable[above], parts[part] = [*map(len, listed)], (above, [*chain(*listed)])
-        chosen += [(above, each) for each in _sample(parts[part][1], max(most // 4, 1))]
+    parts: dict[Split, tuple[Path, list[PictureFile]]] = {}
+    usable, chosen = {}, []
+    for part, above in folders.items():
+        by_class = list_pictures(above, classes, others, every=part == "train")
+        usable[above], parts[part] = [*map(len, by_class)], (above, [*chain(*by_class)])
+        share = most if part == "train" else max(most // 4, 1)
+        chosen += [(above, each) for each in _sample(parts[part][1], share)]
+        if part == "train" and "test" not in folders:
+            # What cannot be read is left out only after this, of either part.
+            both = held_out(by_class, test_fraction, _how_to_divide(train))
+            parts["train"], parts["test"] = ((train, each) for each in both)
     kept = {f"{train}/{picture.name}": picture.label for picture in parts["train"][1]}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
@@ -143,16 +138,11 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
                 f"{train / name}: none of its pictures can be read; the first: "
                 f"{next(iter(broken.values()))}"
             )
-    counts = {part: tuple(usable[above]) for part, above in beside.items()}
     return Survey(
         folder,
-        train,
-        beside.get("validation"),
-        beside.get("test"),
+        folders,
         classes,
-        tuple(usable[train]),
-        counts.get("validation"),
-        counts.get("test"),
+        {part: tuple(usable[above]) for part, above in folders.items()},
         tuple([*kept.values()].count(label) for label in range(len(classes))),
         len(chosen),
         tuple(look for _, look in seen),
@@ -187,28 +177,25 @@ def _inner(folder: Path) -> Path:
     return folder
 
 
-def _parts(folder: Path) -> tuple[Path, dict[Split, Path], tuple[str, ...]]:
-    """(train, the other parts, names of what is beside them); (folder, {}, ()) if not divided."""
+def _parts(folder: Path) -> tuple[dict[Split, Path], tuple[str, ...]]:
+    """(the parts, names of what is beside them); the folder itself is train if not divided."""
     folders, _ = _content(folder)
-    by_name = {name.lower(): name for name in folders}
-    train = next((by_name[name] for name in TRAIN_NAMES if name in by_name), None)
-    # A class may be called train: the parts of a data set have folders in them.
-    if train is None or len(_content(folder / train)[0]) < 2:
-        return folder, {}, ()
-    beside: dict[Split, Path] = {}
-    for part, names in BESIDE.items():
-        there = (folder / by_name[name] for name in names if name in by_name)
-        if found := next((path for path in there if _content(path)[0]), None):
-            beside[part] = found
-    if not beside:
-        return (folder if len(folders) > 1 else folder / train), {}, ()
-    used = {train, *(path.name for path in beside.values())}
-    return folder / train, beside, tuple(name for name in folders if name not in used)
+    found: dict[Split, Path] = {}
+    for part, names in PARTS.items():
+        # A class may be called train: the parts of a data set have folders in them.
+        least = 2 if part == "train" else 1
+        there = (folder / name for known in names for name in folders if name.lower() == known)
+        if path := next((each for each in there if len(_content(each)[0]) >= least), None):
+            found[part] = path
+    if "train" not in found or (len(found) == 1 and len(folders) > 1):
+        return {"train": folder}, ()
+    used = {path.name for path in found.values()}
+    return found, tuple(name for name in folders if name not in used and len(found) > 1)
 
 
 def _how_to_divide(train: Path) -> str:
     """How test pictures are given, for a folder that has none."""
-    if train.name.lower() in TRAIN_NAMES:
+    if train.name.lower() in PARTS["train"]:
         # Its parent may be what was named, or not.
         return (
             f"put test pictures into {train.parent / 'test'}, with the same folders as in {train}, "

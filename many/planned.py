@@ -157,9 +157,9 @@ def train_members(
 
 def check_planned(planned: Planned, config: RunConfig) -> None:
     """Raise ConfigError for settings that the group itself makes."""
-    if planned.kind == "folds" and config.data.dataset.has_validation:
+    if planned.kind == "folds" and (own := config.data.dataset.own_validation):
         raise ConfigError(
-            f"{config.data.validation_key}: the data set brings its own validation samples, so "
+            f"{own}: the data set brings its own validation samples, so "
             "--folds has none to divide; leave out one of the two"
         )
     if planned.kind == "folds" and config.data.fold is not None:

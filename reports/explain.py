@@ -17,7 +17,6 @@ from ..backends.base import Backend, BoundCall, Executable, Limits
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
-from ..datasets.loader import Index
 from ..graph.graph import Graph, Op, Origin, Tensor
 from ..graph.ops import Average, ParameterUpdate
 from ..training.assemble import build_network, describe_data, preprocessing
@@ -227,9 +226,10 @@ def explain(
     network = build_network(config, info, file)
     check_memory(network, backend)
     scaling = preprocessing(config, info)
-    labels = _labels(config, info)
-    parts = foreseen(config, info, labels)
-    data = _made_up(info, np.resize(labels, sum(map(len, parts))))
+    held = config.data.validation
+    count = info.train_count or 10 * config.data.batch_size + (int(held) if held >= 1 else 0)
+    parts = foreseen(config, info, count)
+    data = _made_up(info, sum(map(len, parts)))
     plan = make_plan(config, len(data), parts=parts)
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
@@ -351,17 +351,11 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
 
 
-def _labels(config: RunConfig, info: DatasetInfo) -> Index:
-    """Of as many samples as the training set has, or of enough if that is not known."""
-    held = config.data.validation
-    count = info.train_count or 10 * config.data.batch_size + (held if held >= 1 else 0)
-    return np.arange(count, dtype=np.int32) % len(info.classes)
-
-
-def _made_up(info: DatasetInfo, labels: Index) -> ImageSet:
+def _made_up(info: DatasetInfo, count: int) -> ImageSet:
     """A data set of noise with the right shape."""
     tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
-    images = np.resize(tile, (len(labels), *info.shape))
+    images = np.resize(tile, (count, *info.shape))
+    labels = np.arange(count, dtype=np.int32) % len(info.classes)
     return ImageSet(f"{info.name}/train", images, labels, info.classes)
 
 

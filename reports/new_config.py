@@ -60,12 +60,12 @@ def new_config(found: Survey, output: Path) -> NewConfig:
 
 
 def _choices(found: Survey, output: Path) -> list[Choice]:
-    held = _held_back(found)
-    train = sum(found.training) - held
+    whole, held = sum(found.training), _held_back(found)
+    train = whole - held
     size, fit = _size(found)
-    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(train // 10, 1))
+    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(whole // 10, 1))
     choices = [
-        Choice("data.dataset.image_folder.train", _path(found.train, output), ""),
+        Choice("data.dataset.image_folder.train", _path(found.folders["train"], output), ""),
         *_own_parts(found, output),
         size,
         fit,
@@ -85,9 +85,9 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         choices.append(Choice("data.validation", _HELD_BACK, why))
         why = "the same share of each class, and at least one picture if it has two"
         choices.append(Choice("data.stratified", "each", why))
-    elif found.validation is None:
+    elif "validation" not in found.folders:
         choices.append(Choice("data.validation", 0, "each class has one picture to train on"))
-    steps = min(max(_STEPS, 10 * train // batch), _MOST_STEPS)
+    steps = min(max(_STEPS, 10 * whole // batch), _MOST_STEPS)
     per_epoch = max(train // batch, 1)
     epochs = min(max(round(steps / per_epoch), 1), _MOST_EPOCHS)
     choices.append(
@@ -97,24 +97,23 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
 
 
 def _held_back(found: Survey) -> int:
-    """How many pictures of train are validated on, if there are no others for that."""
-    if found.validation is not None:
-        return 0
+    """How many pictures of train are validated on."""
     share = int(sum(found.training) * _HELD_BACK)
-    return max(share, sum(count > 1 for count in found.training))
+    least = sum(count > 1 for count in found.training)
+    return 0 if "validation" in found.folders else max(share, least)
 
 
 def _own_parts(found: Survey, output: Path) -> list[Choice]:
     """What to validate on, if it has a folder, and what to test on."""
     key, choices = "data.dataset.image_folder", []
-    if found.validation is not None:
-        why = f"{sum(found.validation_counts or ()):,} pictures of their own, to validate on"
-        choices.append(Choice(f"{key}.validation", _path(found.validation, output), why))
-    if found.test is not None:
-        why = f"{sum(found.test_counts or ()):,} pictures of their own, to test on"
-        return [*choices, Choice(f"{key}.test", _path(found.test, output), why)]
-    why = "of each class in train, a fifth is held out to test on"
-    return [*choices, Choice(f"{key}.test_fraction", TEST_FRACTION, why)]
+    for part in [each for each in found.folders if each != "train"]:
+        verb = {"validation": "validate"}.get(part, part)
+        why = f"{sum(found.counts[part]):,} pictures of their own, to {verb} on"
+        choices.append(Choice(f"{key}.{part}", _path(found.folders[part], output), why))
+    if "test" not in found.folders:
+        why = "of each class in train, a fifth is held out to test on"
+        choices.append(Choice(f"{key}.test_fraction", TEST_FRACTION, why))
+    return choices
 
 
 def _size(found: Survey) -> tuple[Choice, Choice]:
@@ -160,7 +159,7 @@ def _colours(found: Survey) -> list[Choice]:
 
 
 def _balance(found: Survey) -> list[Choice]:
-    most, least = max(found.counts), min(found.counts)
+    most, least = max(found.counts["train"]), min(found.counts["train"])
     why = f"the largest class has {most / least:.1f} times as many pictures as the smallest"
     if most > _UNEQUAL * least:
         return [Choice("data.balance", True, why)]
@@ -217,7 +216,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
     weights = line(2, "loss.class_weights")
     loss = f"loss:\n  type: cross_entropy\n{weights}" if weights else "loss: cross_entropy\n"
     name = printable(shlex.quote(output.name))
-    validated = found.validation is not None or "data.stratified" in chosen
+    validated = "validation" in found.folders or "data.stratified" in chosen
     return (
         f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
         "# Written by dnnstack new; every key can be changed: docs/config.md.\n"
@@ -255,7 +254,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
 def _classes(found: Survey) -> str:
     shown = [
         f"{cut(name, 20)} ({count:,})"
-        for name, count in zip(found.classes, found.counts, strict=True)
+        for name, count in zip(found.classes, found.counts["train"], strict=True)
     ]
     return listed(shown, _LISTED)
 

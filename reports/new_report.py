@@ -18,7 +18,7 @@ from ..configs import parse_config
 from ..configs.validate import safe_name
 from ..datasets.integer_pixels import fewest_bits
 from ..datasets.picture_kinds import passed_over_text
-from ..datasets.survey import Survey, survey
+from ..datasets.survey import PARTS, Survey, survey
 from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
 from .tables import table
 
@@ -49,13 +49,11 @@ class NewReport:
         found = self.found
         return {
             "config": str(self.output),
-            "train": str(found.train),
-            "validation": None if found.validation is None else str(found.validation),
-            "test": None if found.test is None else str(found.test),
+            **{part: found.folders.get(part) and str(found.folders[part]) for part in PARTS},
             "classes": found.classes,
-            "counts": found.counts,
-            "validation_counts": found.validation_counts,
-            "test_counts": found.test_counts,
+            "counts": found.counts["train"],
+            "validation_counts": found.counts.get("validation"),
+            "test_counts": found.counts.get("test"),
             "examined": found.examined,
             "grey": self.grey,
             "sizes": self.sizes,
@@ -120,7 +118,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
     least, most = (f"{w}x{h}" for h, w in (sizes["smallest"], sizes["largest"]))
     span = least if least == most else f"from {least} to {most}"
     lines = [
-        f"pictures    {found.count:,} of {len(found.classes)} classes, in {found.train}",
+        f"pictures    {found.count:,} of {len(found.classes)} classes, in {found.folders['train']}",
         f"sizes       {span} pixels (width x height){of}",
         f"colours     {colours}",
     ]
@@ -141,7 +139,7 @@ def as_text(made: NewReport, width: int | None = None) -> str:
             "them, and remove what shows nothing"
         )
     lines += [f"doubtful    {text}" for text in found.doubts]
-    every = zip(found.classes, found.counts, strict=True)
+    every = zip(found.classes, found.counts["train"], strict=True)
     few = [f"{cut(name, 20)} ({count})" for name, count in every if count < _FEW]
     if few:
         lines.append(
@@ -160,10 +158,8 @@ def as_text(made: NewReport, width: int | None = None) -> str:
 
 
 def _counts(found: Survey, width: int | None) -> list[str]:
-    columns = [("class", *found.classes), ("pictures", *found.counts)]
-    beside = {"validation": found.validation_counts, "test": found.test_counts}
-    if parts := [(part, *counts) for part, counts in beside.items() if counts is not None]:
-        columns = [*columns[:1], ("train", *found.counts), *parts]
+    parts = found.counts if len(found.counts) > 1 else {"pictures": found.counts["train"]}
+    columns = [("class", *found.classes), *((part, *counts) for part, counts in parts.items())]
     rows = list(zip(*columns, strict=True))
     shown = table(rows[: _CLASSES + 1], "<>", width)
     hidden = len(rows) - len(shown)

@@ -82,7 +82,9 @@ def choose(
     group = _of_group(config)
     identity, held = images.identity, images.held
     if group is not None:
-        identity, held = group.identity, None if held is None else group.held
+        places = np.arange(len(group.parts))
+        held = None if held is None else np.isin(places, group.places(VALIDATED))
+        identity = group.identity
     barred, earlier = _trained_on(ancestor, identity, held, config, notice)
     parts = divide(config, identity.labels, held)
     listed = bool(barred[parts[1]].any())

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import ceil
 
-import numpy as np
-
 from ..common.records import dataclass
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
@@ -280,11 +278,10 @@ def expected_sections(
     if config.loss.class_weights is not None:
         # Which they are does not matter to what is computed.
         network.loss.class_weights = (1.0,) * network.classes
-    known = info.train_count is not None
     count = samples_needed(config) if info.train_count is None else info.train_count
-    parts = foreseen(config, info, np.zeros(count, np.int32))
+    parts = foreseen(config, info, count)
     plan = make_plan(config, count, parts=parts)
-    if not known:
+    if info.train_count is None:
         plan = replace(plan, evaluation_batch_size=config.data.evaluation_batch_size)
     step = make_step(config, network, scaling, plan, sum(map(len, parts)), share.ranks)
     return make_sections(config, step, plan, share)

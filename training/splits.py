@@ -42,7 +42,8 @@ def divide(
     stratified = labels.ndim == 1
     own = labels if data.stratified and stratified else None
     if held is not None:
-        parts = _places(~held), _places(held)
+        train, found = (np.flatnonzero(held == part).astype(np.int32) for part in (False, True))
+        parts = train, found
     elif data.fold is None:
         each = data.stratified == "each"
         parts = split_validation(len(labels), data.validation, seed, own, barred, each)
@@ -67,19 +68,15 @@ def divide(
     return parts
 
 
-def foreseen(config: RunConfig, info: DatasetInfo, labels: Index) -> tuple[Index, Index]:
-    """The parts of a training set that is not read yet, if it has as many samples as ``labels``.
+def foreseen(config: RunConfig, info: DatasetInfo, count: int) -> tuple[Index, Index]:
+    """The parts of a data set that is not read yet, with ``count`` samples in its training set.
 
-    If it has an unknown number of validation samples of its own, they are a whole batch.
+    An unknown number of validation samples of its own is that of a whole batch.
     """
-    if not config.data.dataset.has_validation:
-        return divide(config, labels)
+    if not config.data.dataset.own_validation:
+        return divide(config, np.zeros(count, np.int32))
     own = info.validation_count or config.data.evaluation_batch_size
-    return divide(config, labels, np.arange(len(labels) + own) >= len(labels))
-
-
-def _places(wanted: NDArray[np.bool_]) -> Index:
-    return np.flatnonzero(wanted).astype(np.int32)
+    return np.arange(count, dtype=np.int32), np.arange(count, count + own, dtype=np.int32)
 
 
 def untrained_classes(images: ImageSet, train: Index) -> tuple[str, ...]:

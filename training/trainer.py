@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.errors import Warned
@@ -194,7 +192,7 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     folder = run.path if run is not None else Path(config.run.dir)
     kept = config.checkpoint.keep + config.checkpoint.best
     if config.checkpoint.snapshots and info.train_count is not None:
-        parts = foreseen(config, info, np.zeros(info.train_count, np.int32))
+        parts = foreseen(config, info, info.train_count)
         kept += len(make_plan(config, info.train_count, True, parts).snapshots)
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 

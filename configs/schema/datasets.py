@@ -31,6 +31,12 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
+def _sample_shape(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        raise problem("expected three numbers, [C, H, W]")
+    return tuple(value)
+
+
 def _array_files(value: Any) -> Any:
     files = [value] if isinstance(value, str) else value
     many = isinstance(files, (list, tuple)) and all(isinstance(each, str) for each in files)
@@ -111,9 +117,10 @@ class DatasetConfig(NamedModel):
         return {key: each for key, each in found.items() if all(isinstance(f, str) for f in each)}
 
     @property
-    def has_validation(self) -> bool:
-        """Whether its option ``validation`` says what is validated on."""
-        return getattr(self, "validation", None) is not None
+    def own_validation(self) -> str:
+        """The key of validation samples that it brings, its option ``validation``; else ""."""
+        given = getattr(self, "validation", None) is not None
+        return f"data.dataset.{self.type}.validation" if given else ""
 
 
 class MnistConfig(DatasetConfig):
@@ -246,12 +253,7 @@ class ArraysConfig(DatasetConfig):
     """Arrays that a program gives to dnnstack.train, which writes this."""
 
     type: Literal["arrays"] = "arrays"
-    shape: Annotated[
-        tuple[Count, ...],
-        Field(min_length=3, max_length=3),
-        BeforeValidator(tupled),
-        "Of a sample: [C, H, W].",
-    ]
+    shape: Annotated[tuple[Count, ...], BeforeValidator(_sample_shape), "Of a sample: [C, H, W]."]
     floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
     kind: Annotated[Kind, "Of the targets."] = "class"
     classes: Annotated[Names, "Names of the classes, numbers or questions."]

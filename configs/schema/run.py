@@ -86,10 +86,6 @@ class FoldConfig(Model):
         return value
 
 
-def _own_key(dataset: Dataset) -> str:
-    return f"data.dataset.{dataset.type}.validation"
-
-
 class DataConfig(Model):
     """What to train on, and in which batches."""
 
@@ -141,22 +137,17 @@ class DataConfig(Model):
     def _nothing_of_train(cls, value: Any, info: ValidationInfo) -> Any:
         dataset, default = info.data.get("dataset"), cls.model_fields[str(info.field_name)].default
         # The effective config of a run has the default.
-        if dataset is not None and dataset.has_validation and value != default:
+        if dataset is not None and (own := dataset.own_validation) and value != default:
             raise problem(
-                f"the data set brings its own validation samples ({_own_key(dataset)}), so none of "
-                "train are held back; leave out one of the two"
+                f"the data set brings its own validation samples ({own}), so none of train are "
+                "held back; leave out one of the two"
             )
         return value
-
-    def shortened(self, options: dict[str, Any]) -> Any:
-        if self.dataset.has_validation:
-            del options["validation"]
-        return options
 
     @property
     def validation_key(self) -> str:
         """The key that says what is validated on."""
-        return _own_key(self.dataset) if self.dataset.has_validation else "data.validation"
+        return self.dataset.own_validation or "data.validation"
 
 
 class GoalConfig(Model):

@@ -111,6 +111,7 @@ def test_few_pictures_are_validated_on_each_class(run_in, tmp_path, counts, held
     assert min(train) == 1
     text = (tmp_path / "few.yaml").read_text()
     assert ("validate_every_epochs" in text) == bool(held)
+    assert (f"# {held} pictures are held back" in text) == bool(held)
 
 
 def test_pictures_that_cannot_be_read_are_skipped(run_in, work):

@@ -70,7 +70,13 @@ def test_both_are_mapped_from_one_file_of_the_cache(three):
     assert other.images.filename != first.images.filename
     wanted = expected(three / "checked", ["aster/0.png"], (3, 8, 12), raw=False)
     np.testing.assert_array_equal(other.images[9], wanted[0])
-    # Only a part of what a file has is not that file.
+    # Only a part of what a file has is not that file, and another file may have changed.
+    np.save(three / "mine.npy", other.images[:9])
+    mine = np.load(three / "mine.npy", mmap_mode="r")
+    given = read(three, validation=None), read(three, "validation")
+    assert not isinstance(
+        with_validation(replace(given[0], images=mine), given[1]).images, np.memmap
+    )
     part = replace(read(three, "validation"), names=(), sources=(), contents=())
     parts = [
         replace(part, images=part.images[at:][:1], labels=part.labels[at:][:1]) for at in (0, 1)

@@ -34,8 +34,7 @@ def test_a_folder_for_each_class(flowers):
     (flowers / "aster" / "notes.txt").write_text("not a picture")
     found = look(flowers)
     assert found.classes == ("aster", "rose")
-    assert (found.counts, found.test_counts) == ((4, 7), None)
-    assert (found.train, found.test) == (flowers, None)
+    assert (found.counts, found.folders) == ({"train": (4, 7)}, {"train": flowers})
     assert (found.count, found.examined, found.broken) == (11, 11, {})
     assert {(each.height, each.width) for each in found.looks} >= {(20, 30), (25, 30)}
 
@@ -56,17 +55,20 @@ def test_parts_with_a_folder_for_each_class(flowers, names):
     (whole / "readme").mkdir()
     # One of two names is used, and it has pictures.
     (whole / ("validation" if names[1] == "Val" else "tests")).mkdir()
-    train, validation, test = (name and whole / name for name in names)
-    paint(train / "rose" / "more.png", 1)
+    paint(whole / names[0] / "rose" / "more.png", 1)
     found = look(whole)
-    assert (found.train, found.validation, found.test) == (train, validation, test)
-    counts = found.counts, found.validation_counts, found.test_counts
-    assert counts == ((4, 7), validation and (4, 6), test and (4, 6))
-    assert found.count == found.examined == 11 + 10 * sum(name is not None for name in names[1:])
+    parts = zip(("train", "validation", "test"), names, strict=True)
+    assert found.folders == {part: whole / name for part, name in parts if name}
+    counts = {"train": (4, 7), "validation": (4, 6), "test": (4, 6)}
+    assert found.counts == {part: counts[part] for part in found.folders}
+    assert found.count == found.examined == 1 + 10 * len(found.folders)
     # Without test pictures, a fifth of train, at least one of each class, is held out.
-    assert found.training == ((4, 7) if test else (3, 6))
+    assert found.training == ((4, 7) if names[2] else (3, 6))
     assert found.unused[0] == "readme"
     assert len(found.unused) == 2
+    # The longest name is that of the part.
+    shutil.copytree(flowers, whole / "val" if names[1] == "valid" else whole / "x")
+    assert look(whole).folders == found.folders
 
 
 def test_a_class_may_be_called_train(flowers):
@@ -80,7 +82,7 @@ def test_a_folder_around_the_folder(flowers, tmp_path):
     outer.mkdir(parents=True)
     flowers.rename(outer / "flowers")
     (tmp_path / "unpacked" / ".DS_Store").write_text("")
-    assert look(tmp_path / "unpacked").train == outer / "flowers"
+    assert look(tmp_path / "unpacked").folders["train"] == outer / "flowers"
 
 
 def test_pictures_that_cannot_be_read_are_named(flowers):
@@ -151,7 +153,7 @@ def test_what_cannot_be_trained_on(flowers, tmp_path):
     assert f"or put test pictures into {whole / 'test'}, with the same folders as" in wrong(whole)
     assert f"and name {whole}" in wrong(whole / "train")
     shutil.copytree(flowers, whole / "test")
-    assert look(whole).test == whole / "test"
+    assert look(whole).folders["test"] == whole / "test"
     (flowers / "single" / "one.png").write_text("broken")
     (flowers / "single" / "two.png").write_text("broken")
     assert "single: none of its pictures can be read" in wrong(flowers)
@@ -163,3 +165,5 @@ def test_test_classes_must_be_those_of_training(flowers):
     shutil.copytree(flowers, whole / "test")
     (whole / "test" / "rose").rename(whole / "test" / "tulip")
     assert "its folders are not those of the 2 classes" in wrong(whole)
+    shutil.rmtree(whole / "test" / "aster")
+    assert "test: contains only the folder 'tulip'" in wrong(whole)

@@ -13,11 +13,14 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, effective_yaml, json_schema, parse_config
 from dnnstack.configs.schema.extended import WORDS
+from dnnstack.datasets import load
 from dnnstack.graph.graph import Graph
 from dnnstack.layers.build import LAYERS
 from dnnstack.plugins.loading import load_plugin, read_plugin
 from dnnstack.reports.explain import explain
 from dnnstack.training.augmentation import gather
+from dnnstack.training.inference.evaluate import load_part
+from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -77,6 +80,24 @@ def test_accumulation_draws_the_same_pictures(tmp_path, reference):
     two = end_of(go(config(tmp_path, *plain, "train.accumulate=2"), reference))
     for name, values in one.arrays.items():
         np.testing.assert_allclose(values, two.arrays[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.usefixtures("everything")
+def test_a_data_set_with_validation_samples_of_its_own(reference, tmp_path):
+    text = EVERYTHING.replace("size: 10}", "size: 10, validation: 24}")
+    text = text.replace("  validation: 32\n", "")
+    own = parse_config(text, "all.yaml", [f"run.dir={tmp_path / 'runs'}"])
+    go(own, reference)
+    trained = find_trained("everything", None, tmp_path / "runs", lambda text: None)
+    parts = [load_part(trained, part, NOWHERE) for part in ("train", "validation", "test")]
+    assert [len(index) for _, index in parts] == [160, 24, 80]
+    images, index = parts[1]
+    drawn = load("stripes", "validation", root=NOWHERE, options=own.data.dataset.options())
+    np.testing.assert_array_equal(images.images[index], drawn.images)
+    # So many pictures are expected before they are read.
+    assert explain(own, Path("x"), reference, False, [].append).plain["images"].shape[0] == 184
+    with pytest.raises(ConfigError, match=r"samples \(data\.dataset\.stripes\.validation\), so"):
+        parse_config(text, "all.yaml", ["data.validation=3"])
 
 
 @pytest.mark.usefixtures("everything")

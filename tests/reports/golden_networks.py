@@ -164,7 +164,8 @@ def _survey(counts: tuple[int, ...], sides: list[tuple[int, int]], grey: int = 0
     classes = tuple(f"class {n}" for n in range(len(counts)))
     labels = np.arange(len(looks)) % len(counts)
     return Survey(
-        Path("pics"), Path("pics"), None, classes, counts, None, sum(counts) * 4 // 5,
+        Path("pics"), {"train": Path("pics")}, classes, {"train": counts},
+        tuple(count * 4 // 5 for count in counts),
         sum(counts), looks, labels, {}, Counter(),
     )  # fmt: skip
 
@@ -176,13 +177,16 @@ def _new() -> str:
         _survey((1999, 200, 20), [(400, 200)] * 6, grey=6),
         _survey((20, 30), [(600, 200), (200, 600), (300, 300)] * 2),
     ]
+    folders = {part: Path("pics", part) for part in ("train", "validation", "test")}
     surveys[0] = replace(
-        surveys[0], train=Path("pics/train"), test=Path("pics/test"), test_counts=(9, 8),
+        surveys[0], folders={"train": folders["train"], "test": folders["test"]},
+        counts=surveys[0].counts | {"test": (9, 8)},
         unused=("notes",), tiny=("a.png",), doubts=("two are the same",), others=Counter(gif=3),
     )  # fmt: skip
     broken = {f"{n}.png": f"pics/{n}.png: is cut off" for n in range(7)}
     surveys[1] = replace(surveys[1], broken=broken, examined=20)
-    surveys[3] = replace(surveys[3], examined=40)
+    counts = surveys[3].counts | {"validation": (6, 7), "test": (2, 1)}
+    surveys[3] = replace(surveys[3], examined=40, folders=folders, counts=counts)
     many = _survey((5,) * 33, [(16, 16)] * 33, grey=33)
     made = [
         NewReport(s, new_config(s, Path("a b.yaml")), Path("a b.yaml")) for s in (*surveys, many)

@@ -349,6 +349,29 @@ OWN = settled(
 )
 
 
+@pytest.mark.parametrize(
+    ("begun", "asked", "found"),
+    [
+        (None, None, None),
+        (None, False, None),
+        (None, True, True),
+        (True, None, True),
+        ("each", None, "each"),
+        ("each", "each", "each"),
+        # What contradicts is left as it is, for the comparison of the configs to refuse.
+        ("each", True, True),
+        (True, "each", "each"),
+        ("each", False, False),
+    ],
+)
+def test_a_run_that_goes_on_divides_as_it_began(begun, asked, found):
+    one, other = (
+        CONFIG.model_copy(update={"data": CONFIG.data.model_copy(update={"stratified": each})})
+        for each in (asked, begun)
+    )
+    assert settled(one, other).data.stratified == found
+
+
 def test_own_validation_samples_are_validated_on(tmp_path):
     held = np.arange(24) % 4 == 1
     images = replace(image_set(plain()), held=held)
@@ -357,7 +380,7 @@ def test_own_validation_samples_are_validated_on(tmp_path):
     np.testing.assert_array_equal(run.chosen.validation, np.flatnonzero(held))
     np.testing.assert_array_equal(run.chosen.train, np.flatnonzero(~held))
     assert run.chosen.validation.dtype == run.chosen.train.dtype == np.int32
-    np.testing.assert_array_equal(run.chosen.samples.held, held)
+    np.testing.assert_array_equal(run.chosen.samples.places("v"), np.flatnonzero(held))
     # A picture that is in the other part now stays in that of the run.
     swapped = replace(images, held=~held)
     np.testing.assert_array_equal(run.goes_on(swapped, config=OWN).validation, run.parts[1])

@@ -101,6 +101,21 @@ def test_parts_freezing_and_averages_are_summed_up_as_they_are_compiled(varied):
     assert found.training.optimizer == kinds * parameters
 
 
+@pytest.mark.parametrize(("known", "held"), [(30, 30), (None, 20)])
+def test_validation_samples_of_its_own_are_counted_before_they_are_read(known, held):
+    own = "{image_folder: {train: p, validation: v, size: 28, mode: grey, classes: 10}}"
+    data = f"data={{dataset: {own}, batch_size: 64, evaluation_batch_size: 10}}"
+    config = load_config("lenet.yaml", [data]).config
+    if known is None:
+        config = load_config("lenet.yaml", [data, "data.evaluation_batch_size=20"]).config
+    info = replace(describe_data(config), train_count=64, validation_count=known)
+    network, scaling = build_network(config, info), preprocessing(config, info)
+    sections = expected_sections(config, network, scaling, info)
+    orders = [graph["order"].size for graph in (sections.stretches[0].train, sections.evaluate)]
+    assert orders == [64, held]
+    assert sections.evaluate["images"].shape[0] == 64 + held
+
+
 def test_an_unknown_size_counts_as_a_batch_and_what_is_held_back():
     for validation in ("0", "10", "0.25", "0.001"):
         config = load_config("lenet.yaml", [f"data.validation={validation}"]).config

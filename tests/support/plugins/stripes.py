@@ -15,15 +15,18 @@ class Stripes(Dataset):
     about = "the plugin stripes.py draws them"
     count: Annotated[Count, "Pictures to train on, and half as many to test on."] = 400
     size: Annotated[Count, "Pixels of a side."] = 12
+    validation: Annotated[Count | None, "Pictures to validate on; default: none."] = None
 
     def describe(self, root):
         shape, classes = (1, self.size, self.size), ("horizontal", "vertical")
-        return DatasetInfo(self.kind, shape, classes, self.count, self.count // 2)
+        counts = {"train_count": self.count, "test_count": self.count // 2}
+        return DatasetInfo(self.kind, shape, classes, **counts, validation_count=self.validation)
 
     def load(self, split, root, downloads):
         info = self.describe(root)
-        number = info.train_count if split == "train" else info.test_count
-        draw = np.random.default_rng(0 if split == "train" else 1)
+        counts = {"train": info.train_count, "test": info.test_count}
+        counts["validation"] = info.validation_count
+        number, draw = counts[split], np.random.default_rng([*counts].index(split))
         labels = draw.integers(0, 2, number).astype(np.int32)
         lines = 160 * (np.arange(self.size) // 2 % 2)
         pictures = draw.integers(0, 96, (number, *info.shape)) + lines

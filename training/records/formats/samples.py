@@ -13,7 +13,6 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Interval, Len, MaxLen
-from numpy.typing import NDArray
 
 from ....common.errors import CheckpointError
 from ....common.files import read_regular, sha256_bytes
@@ -79,15 +78,10 @@ class Samples:
         labels = np.array(self.labels or (0,) * len(self.parts), np.int32)
         return Identity(self.classes, labels, self.names, self.contents, self.digest)
 
-    @property
-    def held(self) -> NDArray[np.bool_]:
-        """Those that are validated on: (M,)."""
-        held: NDArray[np.bool_] = np.frombuffer(self.parts.encode(), np.uint8) == ord(VALIDATED)
-        return held
-
     def places(self, part: str) -> Index:
         """Those of a part, ascending."""
-        return np.flatnonzero(self.held == (part == VALIDATED)).astype(np.int32)
+        letters = np.frombuffer(self.parts.encode(), np.uint8)
+        return np.flatnonzero(letters == ord(part)).astype(np.int32)
 
     def trained_contents(self) -> set[str]:
         """Of the samples that are trained on, and of those on which an ancestor was trained."""
