@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
-from .datasets.arrays import VIEWS, stored
+from .datasets.arrays import VIEWS, Axes, stored
 from .training.assemble import describe_data
 from .training.inference.predict import preparation
 from .training.inference.trained import Trained
@@ -144,10 +144,16 @@ def _batch_of(given: Any, trained: Trained, name: str) -> NDArray[Any]:
             f"{name}expected a picture of {shape_text(trained.input_shape)} numbers, got the "
             f"single number {array}"
         )
-    own = trained.config.data.dataset.options().get("axes")
-    shape = trained.input_shape
+    said = trained.config.data.dataset.options().get("axes")
+    return _as_batch(array, trained.input_shape, name, said)
+
+
+def _as_batch(
+    array: NDArray[Any], shape: tuple[int, int, int], name: str, said: Axes | None = None
+) -> NDArray[Any]:
+    """The array with the axes (N, C, H, W); ``said``: those of the arrays that were trained on."""
     for batch in (array, array[None]):
-        for axes in (*([own] if own else ()), *VIEWS):
+        for axes in (*([said] if said else ()), *VIEWS):
             if len(axes) == batch.ndim and (view := VIEWS[axes](batch)).shape[1:] == shape:
                 return view
     if array.ndim == 2 and array.shape[1] == math.prod(shape):

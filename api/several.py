@@ -32,7 +32,7 @@ from .many.sweep_work import count_of_workers, run_sweep
 from .many.trainings import Shelf, Trainings
 from .plugins.loading import load_plugin
 from .reports.live_curves import LiveCurves
-from .training.assemble import Load, load_data
+from .training.assemble import Load
 from .training.signals import StopSignals
 
 _TURN = 0.2
@@ -102,7 +102,7 @@ class Call:
             same_samples=self.same_samples,
             data_dir=None if self.data_dir is None else Path(self.data_dir),
             downloads=Downloads(offline=True) if self.offline else None,
-            data=Shelf(self.load or load_data),
+            data=Shelf(self.load),
         )
         if isinstance(what, Planned):
             return train_group(trainings, what)[0]

@@ -31,9 +31,9 @@ Ends = Callable[[], bool]
 
 
 class Shelf:
-    """Loads a data set, as ``load_data`` does, and keeps the last one, for all threads."""
+    """Loads a data set as ``load_data`` does, or ``load``, and keeps the last, for all threads."""
 
-    def __init__(self, load: Load = load_data) -> None:
+    def __init__(self, load: Load | None = None) -> None:
         self._load = load
         self._kept: tuple[object, ImageSet] | None = None
         self._loading = threading.Lock()
@@ -54,7 +54,7 @@ class Shelf:
                 return self._kept[1]
             # What is kept needs memory that the next one may need.
             self._kept = None
-            found = self._load(config, split, root, downloads, bits)
+            found = (self._load or load_data)(config, split, root, downloads, bits)
             # What a person should know of it is told to the first training alone.
             self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found
