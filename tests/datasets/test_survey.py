@@ -66,9 +66,17 @@ def test_parts_with_a_folder_for_each_class(flowers, names):
     assert found.training == ((4, 7) if names[2] else (3, 6))
     assert found.unused[0] == "readme"
     assert len(found.unused) == 2
+    # Of the other parts fewer are looked at, but one of each class.
+    assert look(whole, most=4).examined == 5 + 2 * len(found.folders) - 2
     # The longest name is that of the part.
     shutil.copytree(flowers, whole / "val" if names[1] == "valid" else whole / "x")
     assert look(whole).folders == found.folders
+
+
+def test_pictures_to_train_on_may_have_others_beside_them(flowers):
+    flowers.rename(flowers.with_name("train"))
+    paint(flowers.with_name("cover.png"), 1)
+    assert look(flowers.parent).folders == {"train": flowers.with_name("train")}
 
 
 def test_a_class_may_be_called_train(flowers):
