@@ -214,8 +214,8 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels)
             index = np.arange(len(images), dtype=np.int32)
-            dataset = self.config.data.dataset
-            if split != "test" and dataset.type == "arrays" and not dataset.own_validation:
+            own = self.config.data.dataset
+            if split != "test" and own.type == "arrays" and not own.own_validation:
                 read = (Path(), None, None, self._notice, lambda *wanted: images)
                 images, index = evaluation.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta)
