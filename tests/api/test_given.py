@@ -59,6 +59,20 @@ def test_the_same_bits_from_arrays_and_from_a_file(config, tmp_path):
     assert given.history == read.history
 
 
+def test_a_checkpoint_from_elsewhere_reads_no_files(config, tmp_path):
+    np.save(tmp_path / "x.npy", PIXELS)
+    np.save(tmp_path / "y.npy", LABELS)
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    found = dnnstack.train(config, overrides={"data.dataset": {"npz": {"train": files}}})
+    assert dnnstack.load(found.run, device="numpy").evaluate().count == 12
+    (tmp_path / "elsewhere").mkdir()
+    for path in (found.checkpoint, found.checkpoint.with_suffix(".json")):
+        path.rename(tmp_path / "elsewhere" / path.name)
+    model = dnnstack.load(tmp_path / "elsewhere" / found.checkpoint.name, device="numpy")
+    with pytest.raises(dnnstack.DnnstackError, match="names samples in '.*x.npy', but is not in"):
+        model.evaluate()
+
+
 def test_resuming_takes_the_same_arrays(config):
     first = dnnstack.train(config, data=(PIXELS, LABELS), overrides={"train.epochs": 1})
     with pytest.raises(dnnstack.DnnstackError, match=r"arrays are in the program .*data=\(x, y\)"):
