@@ -69,7 +69,7 @@ def test_a_checkpoint_from_elsewhere_reads_no_files(config, tmp_path):
     for path in (found.checkpoint, found.checkpoint.with_suffix(".json")):
         path.rename(tmp_path / "elsewhere" / path.name)
     model = dnnstack.load(tmp_path / "elsewhere" / found.checkpoint.name, device="numpy")
-    with pytest.raises(dnnstack.DnnstackError, match="names samples in '.*x.npy', but is not in"):
+    with pytest.raises(dnnstack.DnnstackError, match=r"names samples in '.*x.npy', but is not in"):
         model.evaluate()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import ImageSet, array_files, describe, load
-from dnnstack.datasets.arrays import stored
+from dnnstack.datasets.arrays import as_targets, stored
 
 from ..support.stored import cases
 
@@ -42,6 +42,7 @@ AXES = {
     "NCL": (BYTES[:, :, 0], "NCL", BYTES[:, :, :1]),
     "NLC": (BYTES[:, :, 0].transpose(0, 2, 1), "NLC", BYTES[:, :, :1]),
     "NCHW": (BYTES[:, :1], None, BYTES[:, :1]),
+    "narrow NCHW": (BYTES[:, :1].transpose(0, 1, 3, 2), None, BYTES[:, :1].transpose(0, 1, 3, 2)),
     "NCHW, said": (BYTES[..., :3], "NCHW", BYTES[..., :3]),
     "NHWC": (LAST, "NHWC", BYTES),
     "NHWC in Fortran's order": (np.asfortranarray(LAST), "NHWC", BYTES),
@@ -144,6 +145,12 @@ def test_one_file_has_the_arrays_of_every_split(tmp_path):
     assert read(tmp_path, "validation", **parts).labels.tolist() == CLASSES[3:].tolist()
 
 
+def test_numbers_that_are_too_large_for_classes_need_a_kind():
+    assert len(as_targets(("y", np.array([0, 99_999])), None, None)[2]) == 100_000
+    with pytest.raises(DatasetError, match="y: the largest class is 100000"):
+        as_targets(("y", np.array([0, 100_000])), None, None)
+
+
 def test_without_test_samples_a_share_is_held_out(tmp_path):
     x = np.arange(101, dtype=np.float32)
     saved(tmp_path, x=x, y=np.arange(101))
@@ -157,6 +164,8 @@ def test_without_test_samples_a_share_is_held_out(tmp_path):
         np.testing.assert_array_equal(part.images.ravel(), part.labels)
         assert part.labels.tolist() == sorted(part.labels)
         assert len(part.classes) == 101
+    # A later version divides alike.
+    assert parts["test"].labels[:4].tolist() == [1, 4, 5, 11]
     # They are spread over the file, which may be sorted.
     assert len({*(parts["test"].labels // 10)}) > 6
 
