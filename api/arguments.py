@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from .backends.select import Device
 from .common.errors import UsageError
+from .configs.schema.datasets import LARGEST_SIDE
 from .configs.suggest import expected
 from .training.augmentation import TEST_TIME
 
@@ -64,6 +65,21 @@ def views(tta: Any) -> None:
     """Raise UsageError if ``tta`` names no averaging over views; None stands for the config's."""
     if tta is not None:
         word("tta", tta, TEST_TIME)
+
+
+def picture_size(value: Any) -> tuple[int, int] | None:
+    """(height, width) of a pair, of one number for both, or of "48x64"; None. Raises UsageError."""
+    if value is None:
+        return None
+    given = value.split("x") if isinstance(value, str) else value
+    given = [*given] if isinstance(given, (tuple, list)) else [given]
+    sides = [int(s) if str(s).isdecimal() and len(str(s)) < 5 else 0 for s in given]
+    if len(sides) in (1, 2) and min(sides) > 0 and max(sides) <= LARGEST_SIDE:
+        return sides[0], sides[-1]
+    raise UsageError(
+        f"--size: expected pixels of a side, as in 64, or height x width, as in 48x64, of at most "
+        f"{LARGEST_SIDE} (got {value})"
+    )
 
 
 def assigned(overrides: Any) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import machine, path_or_none, path_text, views, whole
+from .arguments import machine, path_or_none, path_text, picture_size, views, whole
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError, UsageError
@@ -31,6 +31,8 @@ from .wording import in_python, log_notice
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+HW: TypeAlias = "int | str | tuple[int, int] | None"
 
 
 @in_python
@@ -94,8 +96,8 @@ class Classifier:
         self._notice = notice
         self._tta = tta
         self._forward = Forward(trained, backend, tta)
-        numbers = trained.config.data.dataset.type == "table" or trained.network.floats
-        self._shape = None if numbers else trained.input_shape
+        self._at_size = lru_cache(3)(trained.at_size)
+        self._shape = trained.input_shape if trained.takes_pictures else None
 
     @cached_property
     def classes_(self) -> NDArray[np.str_]:
@@ -119,19 +121,21 @@ class Classifier:
 
     @in_python
     def predict(
-        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
+        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
     ) -> NDArray[np.str_]:
         """The name of the likeliest class of each picture, (N,).
 
         ``invert`` and ``raw`` are those of ``dnnstack predict``, for files and Pillow's pictures.
-        Raises DatasetError.
+        ``size``: pixels of a side, or (height, width), to which these are scaled, and which arrays
+        have, instead of the network's own. Raises DatasetError, and ShapeError for a size that the
+        network cannot take.
         """
-        found = self.predict_proba(pictures, invert=invert, raw=raw)
+        found = self.predict_proba(pictures, invert=invert, raw=raw, size=size)
         return np.asarray(self.classes_[found.argmax(1)])
 
     @in_python
     def predict_proba(
-        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
+        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
     ) -> NDArray[np.float32]:
         """The probability of each class, (N, K); see ``predict``."""
         if (
@@ -139,10 +143,12 @@ class Classifier:
             and pictures.dtype == np.uint8
             and pictures.shape[1:] == self._shape
             and pictures.flags.c_contiguous
+            and size is None
         ):
             # As it is to be: looking at it further takes longer than a small network.
             return self._forward(pictures)
-        return self._forward(as_inputs(pictures, self.trained, invert=invert, raw=raw))
+        trained = self._at_size(picture_size(size))
+        return self._forward(as_inputs(pictures, trained, invert=invert, raw=raw))
 
     def predict_each(
         self,
@@ -152,13 +158,15 @@ class Classifier:
         invert: bool | None = None,
         raw: bool = False,
         min_probability: float | None = None,
+        size: HW = None,
     ) -> Iterator[Prediction | DatasetError]:
         """For each file its likeliest classes and what the network saw, or why there is no answer.
 
         An iterator: pictures are read when their turn comes, and classified one by one, so a result
         never depends on other pictures. Errors among the paths are passed on. ``top``: how many
         classes, at least 1. An answer of less than ``min_probability``, by default 0.5 for digits
-        and 0 for all else, has a ``doubt``. Raises DatasetError for a network of a table.
+        and 0 for all else, has a ``doubt``. ``size``: see ``predict``. Raises DatasetError for a
+        network that was not trained on pictures.
         """
         count = whole("top", top)
         if count is None or count < 1:
@@ -168,9 +176,8 @@ class Classifier:
             each if isinstance(each, DatasetError) else Path(path_text("paths", each))
             for each in given
         )
-        return predictions(
-            self._forward, files, count, invert=invert, raw=raw, min_probability=min_probability
-        )
+        how: dict[str, Any] = {"invert": invert, "raw": raw, "size": picture_size(size)}
+        return predictions(self._forward, files, count, min_probability=min_probability, **how)
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
@@ -188,13 +195,14 @@ class Classifier:
         data_dir: str | os.PathLike[str] | None = None,
         tta: str | None = None,
         offline: bool = False,
+        size: HW = None,
     ) -> Evaluation:
         """Loss, accuracy and confusion, over the pictures and labels given or over a split.
 
         ``labels``: (N,) names or indices of classes. Of a network that was trained on arrays, these
         are given with a ``split`` of theirs. Without pictures, ``split``, ``dataset``,
-        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``.
-        Raises DatasetError, UsageError.
+        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``;
+        ``size``: see ``predict``. Raises DatasetError, ShapeError, UsageError.
         """
         views(tta)
         if pictures is None:
@@ -202,7 +210,7 @@ class Classifier:
                 raise TypeError("labels were given without their pictures")
             folder = path_or_none("data_dir", data_dir)
             downloads = Downloads(offline=True) if offline else None
-            images, index = self.load_part(split, dataset, folder, downloads)
+            images, index = self.load_part(split, dataset, folder, downloads, size)
         else:
             if labels is None:
                 if isinstance(pictures, str):
@@ -212,11 +220,11 @@ class Classifier:
                         f"evaluate(split={meant!r})"
                     )
                 raise TypeError("pictures were given without their labels")
-            images = self._labelled(pictures, labels)
+            images = self._labelled(pictures, labels, size)
             index = np.arange(len(images), dtype=np.int32)
             own = self.config.data.dataset
             if split != "test" and own.type == "arrays" and not own.own_validation:
-                read = (Path(), None, None, self._notice, lambda *wanted: images)
+                read = (Path(), None, None, self._notice, None, lambda *wanted: images)
                 images, index = evaluation.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta)
 
@@ -226,10 +234,13 @@ class Classifier:
         dataset: str | None = None,
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
+        size: HW = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
-        root = data_root_of(self.trained, data_dir, self._notice)
-        return evaluation.load_part(self.trained, part, root, dataset, downloads, self._notice)
+        root, hw = data_root_of(self.trained, data_dir, self._notice), picture_size(size)
+        how = (dataset, downloads, self._notice, hw)
+        images, index = evaluation.load_part(self.trained, part, root, *how)
+        return evaluation.fitted(self.trained, images, hw, self._notice), index
 
     def evaluate_part(
         self,
@@ -242,12 +253,12 @@ class Classifier:
         """See ``training.inference.evaluate.evaluate``."""
         return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
 
-    def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
-        inputs = as_samples(pictures, self.trained)
+    def _labelled(self, pictures: Pictures, labels: ArrayLike, size: HW) -> ImageSet:
+        inputs = as_samples(pictures, self._at_size(picture_size(size)))
         if inputs.dtype != np.uint8 and not self.trained.network.floats:
             raise DatasetError(
-                "a network that was trained on a table is evaluated on the table itself: call "
-                "evaluate() without arguments"
+                f"a network that was trained on a {self.config.data.dataset.type} is evaluated on "
+                "that itself: call evaluate() without arguments"
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")

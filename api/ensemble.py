@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .arguments import machine, path_text, paths, views, word
 from .backends.base import Backend
 from .backends.select import Device, open_backend
-from .classifier import Classifier
+from .classifier import HW, Classifier
 from .datasets import Downloads, ImageSet
 from .many.answers import answers
 from .many.ensemble import (
@@ -68,13 +68,14 @@ class Ensemble(Classifier):
         downloads: Downloads | None = None,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        size: HW = None,
     ) -> None:
         """Set the weights to the best ones for the validation samples, see ``best_weights``.
 
         Raises DatasetError if the networks do not have the same validation samples.
         """
         views(tta)
-        images, index = self.load_part("validation", None, data_dir, downloads)
+        images, index = self.load_part("validation", None, data_dir, downloads, size)
         found = [
             answers(each, self.backend, images, index, "validation", progress, tta).probabilities
             for each in self._members
@@ -88,12 +89,13 @@ class Ensemble(Classifier):
         dataset: str | None = None,
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
+        size: HW = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError.
 
         Of the training set only if all networks divided it in the same way.
         """
-        images, index = super().load_part(part, dataset, data_dir, downloads)
+        images, index = super().load_part(part, dataset, data_dir, downloads, size)
         check_parts(self._members, part, images)
         return images, index
 

@@ -30,13 +30,14 @@ Inputs: TypeAlias = "NDArray[np.uint8] | NDArray[np.float32]"
 def as_inputs(
     pictures: Pictures, trained: Trained, *, invert: bool | None = None, raw: bool = False
 ) -> Inputs:
-    """The inputs of the network, (N, C, H, W): pixels as uint8; the numbers of a table as float32.
+    """The inputs of the network, (N, C, H, W): pixels as uint8; numbers as float32.
 
     A file and a picture of Pillow's are prepared as ``dnnstack predict`` does, with ``invert`` and
     ``raw``. An array is taken as it is: it has the size of the network's pictures and pixels from 0
-    to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C H
-    W), or of one picture, without N. A list holds files, pictures and arrays of one picture each,
-    or numbers. Raises DatasetError for what does not fit, TypeError for any other type.
+    to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C, L)
+    for sequences, (N, C H W), or of one picture, without N. A list holds files, pictures and arrays
+    of one picture each, or numbers. Raises DatasetError for what does not fit, TypeError for any
+    other type.
     """
     single = _is_picture(pictures)
     items: Sequence[Any] = [pictures] if single else ()
@@ -113,7 +114,7 @@ def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDAr
 def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
     """``as_inputs`` of an array, or of numbers in lists."""
     batch = _batch_of(given, trained, name)
-    if trained.network.floats or trained.config.data.dataset.type == "table":
+    if not trained.takes_pictures:
         return _normalised(batch, trained)
     return np.ascontiguousarray(_as_bytes(batch, name))
 
@@ -196,9 +197,8 @@ def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
 
 
 def _normalised(batch: NDArray[Any], trained: Trained) -> NDArray[np.float32]:
-    """Numbers, such as those of a table's columns, as the network sees them; any are allowed."""
-    table = trained.config.data.dataset.type == "table"
-    info = describe_data(trained.config) if table else trained.data
+    """Numbers, as those of a table's columns or of sequences, as the network sees them."""
+    info = trained.data if trained.network.floats else describe_data(trained.config)
     scale, shift = info.scale or (1.0,), info.shift or (0.0,)
     units = [np.array(v, np.float64)[:, None, None] for v in (scale, shift)]
     seen = trained.checkpoint.provenance.preprocessing

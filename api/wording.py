@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _SAME = (
     "combine config data_dir device folds invert min_probability raw resume run runs_dir seeds "
-    "split threads tta weights workers"
+    "size split threads tta weights workers"
 )
 ARGUMENTS = {
     "--checkpoint": "run",

@@ -109,7 +109,7 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     count, steps = 16 * batch, 1 << 20
     scaling = Preprocessing.standardize([0.0] * shape[0], [1.0] * shape[0])
     given = (network, batch, "train", count, 16, steps, scaling, Composition(Sgd()), 0)
-    graph, _ = Step(*given).graphs()
+    graph, _ = Step(*given).graphs(0)
     backend = open_backend("cpu", threads)
     executable = backend.compile({"train": graph}, Options(precision))  # type: ignore[arg-type]
     draw = np.random.default_rng(1)

@@ -46,10 +46,10 @@ checkpoint: {every_epochs: 1000, best: false}
 EPOCHS = 50
 
 
-def draw(folder: Path, count: int) -> None:
+def draw(folder: Path, count: int, size: tuple[int, int] = (375, 500)) -> None:
     for number in range(count):
         draws = np.random.default_rng(number)
-        pixels = draws.integers(0, 256, (375, 500, 3), np.uint8)
+        pixels = draws.integers(0, 256, (*size, 3), np.uint8)
         path = folder / f"class {number % 4}" / f"{number:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         # As smooth as a photograph, with about as many bytes.

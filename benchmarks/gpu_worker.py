@@ -137,7 +137,7 @@ def ours(net: Net, variant: str, device: str) -> Built:
     batches = order(net)
     rule = Composition(Sgd(momentum=MOMENTUM, weight_decay=DECAY))
     given = (net.batch, "train", net.count, len(batches), STEPS, scaling, rule, 0)
-    graph, _ = Step(network, *given).graphs()
+    graph, _ = Step(network, *given).graphs(0)
     backend = open_backend("cuda" if device == "cuda" else "cpu", capture=way != "calls")
     tune = os.environ.get("TUNE", "")
     options = Options(

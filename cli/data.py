@@ -46,6 +46,7 @@ def data(
     training, validation and test. Missing files are downloaded first.
     """
     from ..common.errors import DatasetError
+    from ..common.text import samples_of
     from ..configs import load_config, placed
     from ..reports.contact_sheet import ELSEWHERE, check_png
     from ..reports.data_report import report
@@ -65,8 +66,7 @@ def data(
         root = data_folder(config, data_dir, config.data.root)
         found = report(config, root, downloading.policy(offline))
     console.show(found, as_json, lambda: as_text(found, console.width()), indent=1)
-    # The rows of a table are no pictures.
-    if no_sheet or (save is None and config.data.dataset.type == "table"):
+    if no_sheet or (save is None and samples_of(config.data.dataset.type) != "pictures"):
         return 0
     try:
         save_samples(found, config.seed, sheet)

@@ -7,22 +7,14 @@ import os
 import re
 import stat
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..common.surroundings import elsewhere
-
-if TYPE_CHECKING:
-    from ..configs import RunConfig
 
 # A key called device, in a block or in braces; what it is of does not matter.
 _DEVICE = re.compile(r"\bdevice['\"]?\s*:\s*['\"]?(\w+)")
 _LONGEST = 1 << 20
-# Data sets that are a few files. Others look at many, and those of plugins run their code.
-_VERIFIED = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 # One for each block that is left of those of a start: later ones may leave garbage.
 _left = [None] * 4
 
@@ -65,23 +57,6 @@ def open_gpu(device: str | None, reference: str, overrides: Sequence[str], captu
 
     if NVIDIA_DRIVER.exists() and _may_be_gpu(device, reference, overrides):
         begin(capture)
-
-
-def read_data(config: RunConfig, folder: Path | None) -> None:
-    """Begin to verify the training set that the cache has; ``folder``: ``--data-dir``."""
-    if config.data.dataset.type not in _VERIFIED:
-        return
-    from ..datasets import Downloads
-    from ..datasets.decoded import only_kept
-    from ..training.assemble import data_folder, load_data
-
-    def read() -> None:
-        # The training reads it again, or for the first time, and reports what is wrong.
-        with suppress(Exception), only_kept():
-            root = data_folder(config, folder, config.data.root)
-            load_data(config, "train", root, Downloads(offline=True))
-
-    threading.Thread(target=read, name="kept data", daemon=True).start()
 
 
 def _may_be_gpu(device: str | None, reference: str, overrides: Sequence[str]) -> bool:

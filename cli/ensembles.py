@@ -113,6 +113,7 @@ def fitted(
     data_dir: Path | None,
     downloads: Downloads | None,
     tta: str | None,
+    size: str | None,
 ) -> int:
     """The number of networks of the model, whose weights are found if that is asked for."""
     from ..ensemble import Ensemble
@@ -120,5 +121,5 @@ def fitted(
     if not isinstance(model, Ensemble):
         return 1
     if weights == VALIDATION:
-        model.fit_weights(data_dir, downloads, tta=tta)
+        model.fit_weights(data_dir, downloads, tta=tta, size=size)
     return len(model.members)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.argument("more", nargs=-1, metavar="", shell_complete=completion.members)
 @options.plugin
 @options.evaluated("training")
+@options.size
 @click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -50,6 +51,7 @@ def evaluate(
     dataset: str | None,
     part: Part,
     tta: str | None,
+    size: str | None,
     plots_dir: Path | None,
     no_plots: bool,
     as_json: bool,
@@ -76,8 +78,8 @@ def evaluate(
     plugins.load(plugin)
     model = ensembles.opened((*ensemble, *more), **network)
     downloads = downloading.policy(offline)
-    count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta)
-    images, index = model.load_part(part, dataset, data_dir, downloads)
+    count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta, size)
+    images, index = model.load_part(part, dataset, data_dir, downloads, size)
     with console.bar(len(index) * count, "images") as advance:
         result = model.evaluate_part(images, index, part, advance, tta)
     console.show(result, as_json, lambda: text_of(result, console.width() or WIDTH))

@@ -48,6 +48,14 @@ class Share(click.FloatRange):
         return found
 
 
+size = click.option(
+    "--size",
+    metavar="PIXELS",
+    help="Scale pictures to this size, such as 64 or 48x64 (height x width), not to that of the "
+    "training; for networks with global_avg_pool2d before the dense layers.",
+)
+
+
 def examples(*lines: str) -> str:
     """Return the end of a help text: example commands, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

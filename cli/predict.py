@@ -60,6 +60,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
     is_flag=True,
     help="Do not locate or crop a digit: scale the whole picture to the network's input.",
 )
+@options.size
 @click.option(
     "--tta",
     type=click.Choice(options.VIEWS),
@@ -88,6 +89,7 @@ def predict(
     min_probability: float | None,
     invert: bool | None,
     raw: bool,
+    size: str | None,
     inputs: Path | None,
     short: bool,
     as_json: bool,
@@ -122,10 +124,8 @@ def predict(
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
-    found = find_pictures(_names(paths))
-    answers = model.predict_each(
-        found, top=count, invert=invert, raw=raw, min_probability=min_probability
-    )
+    how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}
+    answers = model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how)
     for answer in answers:
         if isinstance(answer, DatasetError):
             console.error(str(answer))

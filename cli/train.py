@@ -179,9 +179,6 @@ class _One:
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
                 loaded = load_config(asked.reference, asked.changes, plugins.opened(asked.plugin))
-            if asked.resume is None and team is None:
-                early.read_data(loaded.config, asked.data_dir)
-            # Only now, while a thread reads the data.
             with early.without_collection():
                 from ..reports import live_curves, training_text  # noqa: F401 - used later
                 from ..training.fitting import find_resume, open_device

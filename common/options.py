@@ -109,25 +109,29 @@ Listed = Annotated[tuple[T, ...], MinLen(1), AsTuple]
 # ---------------------------------------------------------------- sizes
 
 
-def sides(minimum: int, words: tuple[str, ...] = (), some: bool = False) -> Form:
+def sides(
+    minimum: int, words: tuple[str, ...] = (), some: bool = False, single: bool = False
+) -> Form:
     """(height, width): a pair, or one number for both; ``some``: at least one is above 0.
 
-    Of the ``words``, ``valid`` is read as (0, 0), and the others are kept.
+    ``single``: it is one number. Of the ``words``, ``valid`` is read as 0, and the others are kept.
     """
-    expected = f"expected a whole number of at least {minimum} or a pair [height, width]"
+    expected = f"expected a whole number of at least {minimum}"
+    expected += "" if single else " or a pair [height, width]"
     expected += "".join(f" or '{word}'" for word in words)
 
     def read(value: Any) -> Any:
         if isinstance(value, str) and value in words:
-            return (0, 0) if value == "valid" else value
-        both = value if isinstance(value, (list, tuple)) else [value, value]
+            zero = 0 if single else (0, 0)
+            return zero if value == "valid" else value
+        both = value if isinstance(value, (list, tuple)) and not single else [value, value]
         if len(both) != 2 or not all(is_whole(s) and minimum <= s for s in both):
             raise OptionError(expected, words=words)
         if max(both) > LARGEST:
             raise OptionError(f"expected numbers of at most {LARGEST}")
         if some and tuple(both) == (0, 0):
             raise OptionError("expected a border on at least one side, such as 1 or [1, 0]")
-        return tuple(both)
+        return value if single else tuple(both)
 
     def write(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -138,7 +142,7 @@ def sides(minimum: int, words: tuple[str, ...] = (), some: bool = False) -> Form
     pair: dict[str, Any] = {"type": "array", "items": side, "minItems": 2, "maxItems": 2}
     both = {**side, "minimum": 1} if some else side
     pair |= {"contains": {"minimum": 1}} if some else {}
-    forms = [both, pair, *([{"enum": list(words)}] if words else [])]
+    forms = [both, *([] if single else [pair]), *([{"enum": list(words)}] if words else [])]
     return Form(read, write, {"anyOf": forms})
 
 
@@ -146,6 +150,8 @@ Size = Annotated[int | tuple[int, int], sides(1)]
 """(height, width); one number stands for both."""
 Padding = Annotated[int | tuple[int, int] | Literal["same", "valid"], sides(0, ("same", "valid"))]
 """(height, width) on either side of the picture, or ``same``; ``valid`` is read as (0, 0)."""
+Ends = Annotated[int | Literal["same", "valid"], sides(0, ("same", "valid"), single=True)]
+"""Padding at either end of a sequence, or ``same``; ``valid`` is read as 0."""
 Border = Annotated[int | tuple[int, int], sides(0, some=True)]
 """(height, width) on either side of the picture, of which one may be 0."""
 

@@ -8,15 +8,19 @@ from difflib import get_close_matches
 from .cells import cells
 from .printable import printable
 
+_SAMPLES = {"table": "rows", "series": "sequences"}
+
 
 def shape_text(shape: Sequence[int]) -> str:
-    """``20x24x24``."""
+    """``20x24x24``; ``20x24`` for a sequence (20, 1, 24)."""
+    if len(shape) == 3 and shape[1] == 1 < shape[2]:
+        shape = shape[0], shape[2]
     return "x".join(map(str, shape))
 
 
 def samples_of(dataset: str) -> str:
     """What the samples of a data set are called: the rows of a table are no pictures."""
-    return "rows" if dataset == "table" else "pictures"
+    return _SAMPLES.get(dataset, "pictures")
 
 
 def cut(text: str, width: int, measured: Callable[[str], int] = cells) -> str:

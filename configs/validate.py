@@ -70,7 +70,7 @@ def validated(
     try:
         found = whole.model_validate(plain)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
+        errors = error.errors()
         errors += _of_meant_kinds(root, errors, whole, plain)
         meant = _meant(root, errors, whole)
         for details in errors:
@@ -253,7 +253,7 @@ def _errors_in(
     try:
         whole.model_validate(plain)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
+        errors = error.errors()
         inside = [details for details in errors if details["loc"][:1] == (section,)]
         return {(e["type"], *map(str, e["loc"][2:])): e for e in inside}
     return {}

@@ -2,23 +2,20 @@
 
 An entry is found by a key that determines its content (a hash of the source files, or generator
 version, seed and count), so processes that write the same entry at once write the same bytes. The
-entry file has the SHA-256 of each array file, which is compared at every start (0.09 s for 150 MB
-on one core of an AMD EPYC) and rebuilt if it differs. Without a writable cache folder everything
-works from memory.
+entry file has the SHA-256 of each array file, which is rebuilt if it has another one. A file is
+hashed when it is written, and again only if its stamp has changed, as in a copy of the cache.
+Without a writable cache folder everything works from memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from mmap import mmap
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.files import (
     atomic_write,
-    cache_dir,
     make_folder,
     read_regular,
     remove_abandoned,
@@ -38,6 +34,7 @@ from ..common.files import (
 )
 from ..common.typed_json import from_json
 from .image_set import DataFile
+from .mapped import Images, decoded_folder, keep_pictures, npy_header
 
 _LOG = logging.getLogger("dnnstack.datasets")
 _ENTRY, _ARRAYS = "entry.json", ("images", "labels")
@@ -46,36 +43,8 @@ _LONGEST = 1 << 28
 # Seconds between two time stamps of most file systems, at most.
 _TICK = 0.01
 
-Images = NDArray[np.uint8]
 Labels = NDArray[np.int32]
 Arrays = tuple[Images, Labels]
-_only_kept: ContextVar[bool] = ContextVar("only_kept", default=False)
-_verified: dict[Path, tuple[list[Any], Arrays]] = {}
-_READING = threading.Lock()
-
-
-class NotKeptError(Exception):
-    """The cache does not have what ``only_kept`` allows alone."""
-
-
-@contextlib.contextmanager
-def only_kept() -> Iterator[None]:
-    """Let this thread load what the cache has, silently; the next load of it need not verify it.
-
-    What the cache does not have raises NotKeptError.
-    """
-    own = threading.get_ident()
-
-    def foreign(record: logging.LogRecord) -> bool:
-        return record.thread != own
-
-    _LOG.addFilter(foreign)
-    mark = _only_kept.set(True)
-    try:
-        yield
-    finally:
-        _only_kept.reset(mark)
-        _LOG.removeFilter(foreign)
 
 
 def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
@@ -83,14 +52,12 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
 
     name: a readable prefix of the entry's folder; content_key: any text that determines the arrays.
     """
-    folder = _folder() / f"{name}-{sha256_bytes(content_key.encode())[:16]}"
+    folder = decoded_folder() / f"{name}-{sha256_bytes(content_key.encode())[:16]}"
     _tidy()
     found = _read(folder)
     if found is not None:
         _LOG.info("%s: %d pictures, from the cache %s", name, len(found[0]), folder)
         return found
-    if _only_kept.get():
-        raise NotKeptError
     begin = time.perf_counter()
     images, labels = build()
     seconds = time.perf_counter() - begin
@@ -111,7 +78,7 @@ def kept_in(images: Images) -> str:
     if not isinstance(images, np.memmap) or not isinstance(images.base, mmap):
         return ""
     file = Path(images.filename or "")
-    return str(file) if file.is_relative_to(_folder().resolve()) else ""
+    return str(file) if file.is_relative_to(decoded_folder().resolve()) else ""
 
 
 def remembered(
@@ -125,12 +92,10 @@ def remembered(
     plain = [
         [str(s.resolve()), *file_stamp(s.stat())] if isinstance(s, Path) else s for s in stamps
     ]
-    file = _folder() / "index" / f"{sha256_bytes(json.dumps(plain).encode())[:32]}.json"
+    file = decoded_folder() / "index" / f"{sha256_bytes(json.dumps(plain).encode())[:32]}.json"
     known = _said(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
         return known
-    if _only_kept.get():
-        raise NotKeptError
     # A file that is written again in the tick of its stamp has the same one: let that tick pass.
     time.sleep(_TICK)
     result = compute()
@@ -179,14 +144,11 @@ def checked(path: Path, original: str, sha256: Callable[[], str]) -> DataFile:
     return DataFile(path, "verified" if found == original else "other")
 
 
-def _folder() -> Path:
-    return cache_dir() / "decoded"
-
-
 def _tidy() -> None:
     """Delete what killed processes left in the folders of all entries: a picture file is large."""
     with contextlib.suppress(OSError):
-        for folder in _folder().iterdir():
+        remove_abandoned(decoded_folder())
+        for folder in decoded_folder().iterdir():
             remove_abandoned(folder)
 
 
@@ -207,55 +169,31 @@ def _said(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    return header.getvalue(), array.data.cast("B")
-
-
 def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
     entry: dict[str, dict[str, str]] = {}
     for name, array in arrays.items():
-        pieces = _npy_pieces(np.ascontiguousarray(array))
+        path, header = folder / f"{name}.npy", npy_header(array.shape, array.dtype.str)
+        data = np.ascontiguousarray(array).data.cast("B")
         # The hash of the data, not of the file, which a bad disk may have changed.
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
+        digest = hashlib.sha256(header)
+        digest.update(data)
         entry[name] = {"sha256": digest.hexdigest()}
-        atomic_write(folder / f"{name}.npy", pieces)
+        if not keep_pictures(array, path):
+            atomic_write(path, (header, data))
+        remembered([path], ("sha256",), entry[name].copy)
     # Last, because it makes the array files valid.
     atomic_write(folder / _ENTRY, json.dumps(entry).encode())
 
 
 def _read(folder: Path) -> Arrays | None:
     """The entry's arrays, or None if they are missing or not what was written."""
-    with _READING:
-        now = _files(folder)
-        before, found = _verified.pop(folder, ([], None))
-        if found is None or before != now:
-            found = _compared(folder)
-            if found is not None and _only_kept.get():
-                _verified[folder] = (now, found)
-        return found
-
-
-def _files(folder: Path) -> list[tuple[int, ...]]:
-    """What changes when the files of an entry are written anew."""
-    with contextlib.suppress(OSError):
-        found = [(folder / f"{name}.npy").lstat() for name in _ARRAYS]
-        return [(each.st_mode, *file_stamp(each)) for each in found]
-    return []
-
-
-def _compared(folder: Path) -> Arrays | None:
-    """The same, compared with its hashes."""
     try:
         entry = from_json(read_regular(folder / _ENTRY, _LONGEST), dict[str, Any])
         loaded = []
         for name in _ARRAYS:
             path = folder / f"{name}.npy"
             # Hashed first: NumPy reads the header of any file as Python.
-            if path.is_symlink() or sha256_file(path) != entry[name]["sha256"]:
+            if path.is_symlink() or _hash_of(path) != entry[name]["sha256"]:
                 _LOG.info("%s is damaged and will be rebuilt", path)
                 return None
             loaded.append(np.load(path, mmap_mode="r", allow_pickle=False))
@@ -268,3 +206,8 @@ def _compared(folder: Path) -> Arrays | None:
         _LOG.info("%s has arrays of other types and will be rebuilt", folder)
         return None
     return images, labels
+
+
+def _hash_of(path: Path) -> str:
+    """SHA-256 of a file, read again only when its stamp is another. Raises OSError."""
+    return remembered([path], ("sha256",), lambda: {"sha256": sha256_file(path)})["sha256"]

@@ -27,13 +27,13 @@ from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import available_threads, main_memory
 from ..common.printable import UTF8_LOCALE, printable, unnameable
 from ..common.records import dataclass
-from ..common.text import shape_text
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .decoded import Arrays, Images, decoded, file_stamp, read_once
+from .decoded import Arrays, decoded, file_stamp, read_once
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .integer_pixels import Depth, Reading, of_other_depth, told_of
+from .mapped import Images, new_pictures
 from .picture_files import heic_version, open_picture
 from .picture_kinds import passed_over_text
 from .pictures import in_channels, scaled
@@ -70,6 +70,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
+    draft: bool = False
     bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -124,13 +125,13 @@ class ImageFolder(Dataset):
                 both = held_out(by_class, self.test_fraction)
                 parts["train"], parts["test"] = ((above, each) for each in both)
         folder, pictures = parts[split]
-        _check_room(folder, len(pictures), info.shape)
         whole, skip = self.fit == "resize", self.on_error == "skip"
         refused: set[str] = set()
 
         def look() -> tuple[dict[str, str], Arrays]:
-            images = np.empty((len(pictures), *info.shape), np.uint8)
-            readings = [Reading(self.bits) for _ in pictures]
+            images = new_pictures(len(pictures), info.shape, str(folder))
+            least = info.shape[1:] if self.draft else None
+            readings = [Reading(self.bits, least=least) for _ in pictures]
             decode = partial(_decode, folder, pictures, images, whole, skip, readings)
             read = decode(range(len(pictures)))
             read |= decode(of_other_depth(readings))
@@ -152,8 +153,10 @@ class ImageFolder(Dataset):
                 "depth": told_of(named, self.bits),
                 "heic": any(each.heic for each in readings),
             }
-            arrays = (images if len(kept) == len(images) else images[kept], labels)
-            return {"said": json.dumps(said)}, arrays
+            for place, at in enumerate(kept):
+                if place != at:
+                    images[place] = images[at]
+            return {"said": json.dumps(said)}, (images[: len(kept)], labels)
 
         def recalled(*more: object) -> tuple[dict[str, Any], Callable[[], Arrays]]:
             # Not the labels: those are of the folders as they are called now.
@@ -181,6 +184,7 @@ class ImageFolder(Dataset):
         key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" heic {heic_version()}" if said["heic"] else ""
+        key += " draft" if self.draft else ""
         images, labels = decoded(f"image_folder-{split}", key, build)
         parts[split] = folder, used
         doubtful = doubts(classes, parts, contents) if split == "train" else ()
@@ -302,17 +306,6 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
         _LOG.warning("%s is left out: %s", folder / name, why)
     if len(reasons) > _NAMED:
         _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
-
-
-def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
-    wanted = count * int(np.prod(shape))
-    there = main_memory()
-    if wanted > there:
-        raise DatasetError(
-            f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "
-            f"GiB, and there are {there / 2**30:.0f} GiB of memory; choose a smaller size, "
-            "or fewer pictures"
-        )
 
 
 def _path(root: Path, name: str) -> Path:

@@ -17,6 +17,7 @@ from ..common.targets import Kind, check_targets
 from .download import Downloads
 from .identity import Identity, identify
 from .integer_pixels import Depth
+from .mapped import picked
 
 Split = Literal["train", "validation", "test"]
 
@@ -76,7 +77,7 @@ class ImageSet:
     ) -> ImageSet:
         """The samples at ``rows``, in that order, with these labels of other ``classes``."""
         whole = np.array_equal(rows, np.arange(len(self)))
-        images = self.images if whole else self.images[rows]
+        images = self.images if whole else picked(self.images, rows, self.name)
         for array in (images, labels):
             array.setflags(write=False)
         texts: dict[str, Any] = {

@@ -28,12 +28,15 @@ class Reading:
     """How a picture is to be opened, and what is found in it.
 
     bits: the depth of its integer pixels, None to go by its own largest value. largest: that value,
-    -1 if its pixels are no integers of more than 8 bits. ``heic``: whether it is HEIC.
+    -1 if its pixels are no integers of more than 8 bits. ``heic``: whether it is HEIC. least:
+    (height, width) that a JPEG is to be decoded for, at the smallest of the scales 1, 1/2, 1/4 and
+    1/8 that gives them; None for its own size.
     """
 
     bits: Depth | None = 16
     largest: int = -1
     heic: bool = False
+    least: tuple[int, int] | None = None
 
 
 def fewest_bits(largest: int) -> Depth:

@@ -9,6 +9,7 @@ import numpy as np
 from ..common.errors import DatasetError
 from .decoded import Arrays, decoded, kept_in
 from .image_set import ImageSet
+from .mapped import new_pictures
 
 # No name below the folder of the training pictures begins so.
 _BESIDE = "../validation/"
@@ -25,11 +26,16 @@ def with_validation(train: ImageSet, own: ImageSet) -> ImageSet:
         raise DatasetError(f"{own.name}: has other classes or another shape than {train.name}")
     labels = np.concatenate([train.labels, own.labels])
 
+    files = kept_in(train.images), kept_in(own.images)
+
     def build() -> Arrays:
-        return np.concatenate([train.images, own.images]), labels
+        if not all(files):
+            return np.concatenate([train.images, own.images]), labels
+        images = new_pictures(len(labels), train.images.shape[1:], train.name)
+        images[: len(train)], images[len(train) :] = train.images, own.images
+        return images, labels
 
     # Mapped from the cache if its parts are, so that many processes hold it in memory once.
-    files = kept_in(train.images), kept_in(own.images)
     name = f"{train.name.replace('/', '-')}-and-validation"
     images, _ = decoded(name, " ".join(files), build) if all(files) else build()
     for array in (images, labels):

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("dnnstack.datasets")
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 _MAX_PIXELS = 64_000_000
-_ORIENTATION = 0x0112
+# Greater orientations exchange width and height.
+_ORIENTATION, _TURNED = 0x0112, 4
 # By rounding, floating-point pixels may exceed black and white by this share of white.
 _SLACK = 1e-3
 # How the kinds of PPM that are written in decimal digits begin; the most comments of one, because
@@ -150,6 +151,11 @@ def upright_picture(
         )
     if image.format == "TIFF":
         _silence_libtiff()
+    if reading.least is not None:
+        turned = image.getexif().get(_ORIENTATION, 1) > _TURNED
+        own = image.size
+        image.draft(None, reading.least if turned else reading.least[::-1])
+        steps += ["draft"] * (image.size != own)
     # At 16 bits the upper bytes, which Pillow decodes, are all.
     lower = lower_bytes(image) if reading.bits != 16 else None
     image.load()

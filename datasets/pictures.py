@@ -32,13 +32,14 @@ class Preparation:
     ``invert``: for such a digit, True means dark on light, False light on dark, None lets the
     border decide; any other picture is inverted if it is True. ``raw``: the whole picture is
     scaled, without locating or cropping a digit. ``bits``: the depth of integer pixels of more than
-    8 bits, see ``Reading``.
+    8 bits, see ``Reading``. ``draft``: large JPEGs are decoded at a smaller scale.
     """
 
     digits: bool = True
     invert: bool | None = None
     raw: bool = False
     bits: Depth = 16
+    draft: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _prepared(
             f"{file}: the network needs {channels} channels; pictures have 1 (grey) or 3 (RGB)"
         )
     steps: list[str] = []
-    reading = Reading(how.bits)
+    reading = Reading(how.bits, least=(height, width) if how.draft else None)
     image = in_channels(opened(steps, reading), channels, steps)
     if "clip" in steps:
         most, bits = reading.largest, how.bits
@@ -114,6 +115,15 @@ def as_image(planes: NDArray[np.uint8]) -> PilImage:
 
     pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
     return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def resized(
+    images: NDArray[np.uint8], size: tuple[int, int], whole: bool = False
+) -> NDArray[np.uint8]:
+    """Each channel of (M, C, H, W), all of it or its middle, scaled to (height, width)."""
+    planes = images.reshape(-1, 1, *images.shape[2:])
+    found = [scaled(as_image(each), *size, whole, []) for each in planes]
+    return np.concatenate(found).reshape(*images.shape[:2], *size)
 
 
 def scaled(

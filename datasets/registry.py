@@ -19,6 +19,7 @@ from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
 from .npz import Given, Npz
 from .own_validation import with_validation
+from .series import Series
 from .strokes import Strokes
 from .table import Table
 
@@ -33,6 +34,7 @@ DATASETS: dict[str, Dataset] = {
     "image_folder": ImageFolder(),
     "mnist": MNIST,
     "npz": Npz(),
+    "series": Series(),
     "strokes": Strokes(),
     "table": Table(),
 }

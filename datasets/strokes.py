@@ -7,49 +7,54 @@ is used. Training and test digits are drawn with different keys.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 from ..common.errors import DatasetError
-from ..common.random import key
+from ..common.random import Key, key
 from ..common.records import dataclass
 from .decoded import Arrays, decoded
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split
 from .strokes_draw import draw
 
-# To be increased whenever a drawn picture changes, so that old cache entries are not used.
-VERSION = 2
-_CLASSES = tuple("0123456789")
 _MOST = 10_000_000
 
 
 @dataclass(frozen=True)
 class Strokes(Dataset):
+    """``version``: to be increased whenever a drawn picture changes, so that old cache entries are
+    not used. Another set that is drawn derives from this one."""
+
     about = "the program draws the pictures"
+    version: ClassVar[int] = 2
+    known: ClassVar[DatasetInfo] = DatasetInfo("strokes", (1, 28, 28), (*"0123456789",), None, None)
     train_count: int = 60_000
     test_count: int = 10_000
     seed: int = 0
 
+    def draw(self, stream: Key, count: int) -> Arrays:
+        """The first samples of a stream, (count, C, H, W), and their labels."""
+        images, labels = draw(stream, 0, count)
+        return images[:, None], labels
+
     def describe(self, root: Path) -> DatasetInfo:
         """Shape, classes and counts. Raises DatasetError for a count that is too large."""
-        counts = {"train_count": self.train_count, "test_count": self.test_count}
+        counts: dict[str, Any] = {"train_count": self.train_count, "test_count": self.test_count}
         for option, count in counts.items():
             if count > _MOST:
                 raise DatasetError(
-                    f"dataset 'strokes', option '{option}': expects an integer from 1 to {_MOST}, "
-                    f"got {count}"
+                    f"dataset '{self.known.name}', option '{option}': expects an integer from 1 to "
+                    f"{_MOST}, got {count}"
                 )
-        return DatasetInfo("strokes", (1, 28, 28), _CLASSES, self.train_count, self.test_count)
+        return replace(self.known, **counts)
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
-        """The split's pictures, drawn once into the cache; ``root`` is not used."""
-        self.describe(root)
+        """The split's samples, drawn once into the cache; ``root`` is not used."""
+        name, classes = self.describe(root).name, self.known.classes
         count = self.train_count if split == "train" else self.test_count
-
-        def build() -> Arrays:
-            images, labels = draw(key(self.seed, "strokes", split), 0, count)
-            return images[:, None], labels
-
-        content = f"strokes {VERSION} {self.seed} {split} {count}"
-        images, labels = decoded(f"strokes-{split}", content, build)
-        return ImageSet(f"strokes/{split}", images, labels, _CLASSES, key=content)
+        content = f"{name} {self.version} {self.seed} {split} {count}"
+        stream = key(self.seed, name, split)
+        arrays = decoded(f"{name}-{split}", content, lambda: self.draw(stream, count))
+        return ImageSet(f"{name}/{split}", *arrays, classes, key=content)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..common.errors import ShapeError
 from ..common.options import Check, Count, OptionError, Padding, Size
@@ -46,6 +46,7 @@ class Conv2dLayer(Layer):
     """
 
     kind = "conv2d"
+    fit: ClassVar[Callable[..., Window]] = staticmethod(fit_window)
     filters: Annotated[Count, "Number of output channels."]
     kernel_size: WindowSize
     stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1
@@ -86,9 +87,7 @@ class Conv2dLayer(Layer):
             what = "connections" if connections is not None else "algorithm: im2col"
             raise ShapeError(f"{what} cannot be combined with groups; leave one of them out")
         picture = height, width
-        self.window = fit_window(
-            picture, self.kernel_size, self.stride, self.padding, self.dilation
-        )
+        self.window = self.fit(picture, self.kernel_size, self.stride, self.padding, self.dilation)
         self.output_shape = (filters, *self.window.output(*picture))
         inner, area = channels // groups, self.window.area
         shape: Shape = (filters, inner, *self.window.kernel)

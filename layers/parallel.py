@@ -49,6 +49,7 @@ _ROWS = (
 _OPTIONS = {
     "dense": _option(_UNITS % ("units", "units"), "units"),
     "conv2d": _option(f"{_UNITS % ('filters', 'filters')} {_ROWS}", "filters", SPACE),
+    "conv1d": _option(_UNITS % ("filters", "filters"), "filters"),
     "max_pool2d": _option(_ROWS, SPACE),
     "avg_pool2d": _option(_ROWS, SPACE),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from ..common.errors import ShapeError
@@ -18,11 +18,12 @@ PoolStride = Annotated[
 ]
 
 
-def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
+def at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
+    """Raise OptionError for a window that could lie outside the picture."""
     size = others.get("pool_size")
-    if size and padding != "same":
-        rows, columns = size[0] // 2, size[1] // 2
-        if padding[0] > rows or padding[1] > columns:
+    if size and not isinstance(padding, str):
+        rows, columns = (side // 2 for side in pair(size))
+        if pair(padding)[0] > rows or pair(padding)[1] > columns:
             most = rows if rows == columns else [rows, columns]
             raise OptionError(f"expected at most {most}, half of pool_size")
 
@@ -36,12 +37,13 @@ class Pooling(SingleLayer):
     op = Pool2d
     backward_op = Pool2dBackward
     pool: ClassVar[PoolKind]
+    fit: ClassVar[Callable[..., Window]] = staticmethod(fit_window)
 
     pool_size: WindowSize = 2
     stride: PoolStride = None
     padding: Annotated[
         Padding,
-        Check(_at_most_half),
+        Check(at_most_half),
         "Padding on either side, at most half of pool_size: number, [height, width], same or "
         "valid (none); it is never the maximum and does not count in an average.",
     ] = "valid"
@@ -49,17 +51,14 @@ class Pooling(SingleLayer):
 
     def build(self) -> None:
         channels, height, width = picture_shape(self.input_shape)
-        kernel, padding = pair(self.pool_size), self.padding
-        largest = kernel[0] // 2, kernel[1] // 2
-        if not isinstance(padding, str) and any(
-            p > most for p, most in zip(pair(padding), largest, strict=True)
-        ):
-            raise ShapeError(
-                f"padding {pair(padding)} is more than half of the pool size {kernel}: "
-                f"a window could lie outside the picture; use {largest} at most"
-            )
-        step = kernel if self.stride is None else self.stride
-        self.window = fit_window((height, width), kernel, step, padding, 1, self.ceil_mode)
+        try:
+            at_most_half(self.padding, {"pool_size": self.pool_size})
+        except OptionError as error:
+            raise ShapeError(f"padding: {error}") from None
+        step = self.pool_size if self.stride is None else self.stride
+        self.window = self.fit(
+            (height, width), self.pool_size, step, self.padding, 1, self.ceil_mode
+        )
         self.output_shape = (channels, *self.window.output(height, width))
 
     def fields(self) -> dict[str, Any]:

@@ -253,6 +253,7 @@ def evaluate_ensemble(
         worst=tally.worst(images.sources),
         tta=tta,
         tta_share=share,
+        size=first.size,
         members=tuple(alone),
         combine=mixture.combine,
         weights=mixture.weights,
@@ -303,6 +304,5 @@ def check_preparation(members: Sequence[Trained]) -> None:
 
 
 def _preparation(member: Trained) -> Preparation | None:
-    """How pictures are prepared for a network; None if it takes the rows of a table."""
-    table = member.config.data.dataset.type == "table"
-    return None if table else preparation(member, None, False)
+    """How pictures are prepared for a network; None if it takes numbers instead."""
+    return preparation(member, None, False) if member.takes_pictures else None

@@ -72,20 +72,17 @@ def _work(trainings: Trainings, sweep: Sweep, say: Say, ends: Ends, device: Back
     def begins(trial: Trial) -> None:
         say(Said("begun", trial.number))
 
-    def ended(trial: Trial) -> None:
-        best = best_trials(sweep.search, sweep.journal.read())
-        if best and best[0].number == trial.number:
+    def note_best(*_: Trial) -> None:
+        for trial in best_trials(sweep.search, sweep.journal.read())[:1]:
             _write_best(trainings, sweep, trial)
 
-    for trial in sweep.run(train, notice, begins, ended):
+    for trial in sweep.run(train, notice, begins, note_best):
         say(Said("ended", trial.number))
         if ends():
             return
     with nullcontext() if ends() else sweep.journal.alone(ends):
         # A kill may have come between the record of the best trial and its config.
-        best = best_trials(sweep.search, sweep.journal.read())
-        if best:
-            _write_best(trainings, sweep, best[0])
+        note_best()
 
 
 def _write_best(trainings: Trainings, sweep: Sweep, trial: Trial) -> None:

@@ -178,7 +178,7 @@ def _chart(answers: Sequence[Answer], best: Answer, width: int, plain: bool) -> 
 
 
 def _bar(share: float, width: int) -> str:
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    eighths = round(share * width * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 

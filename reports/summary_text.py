@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..common.cells import cells
 from ..common.printable import paragraph
-from ..common.text import shape_text
+from ..common.text import samples_of, shape_text
 from .summary import Memory, NetworkSummary, Row
 from .tables import fitted
 from .units import bytes_text, digits, quantity
@@ -50,7 +50,8 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
     rule = "-" * cells(head)
     notes = [*_meanings(summary, head), *_statistics(summary)]
     lines = [
-        f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
+        f"{summary.config}: {summary.dataset}, {samples_of(summary.dataset)} "
+        f"{shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",
         *_rank(summary),
         "",

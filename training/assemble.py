@@ -74,14 +74,17 @@ def load_data(
     root: Path,
     downloads: Downloads | None = None,
     bits: Depth | None = None,
+    size: tuple[int, int] | None = None,
 ) -> ImageSet:
     """Load a split of the config's data set; root: the data folder, which receives missing files.
 
-    bits: of own pictures, the depth of integer pixels, if a checkpoint says it. Raises
-    DatasetError.
+    bits, size: of own pictures, the depth of integer pixels, if a checkpoint says it, and the
+    (height, width) to which they are scaled instead of the config's. Raises DatasetError.
     """
     chosen = config.data.dataset
-    options = chosen.options() | ({"bits": bits} if chosen.type == "image_folder" else {})
+    options = chosen.options()
+    if chosen.type == "image_folder":
+        options |= {"bits": bits, "size": size or options["size"]}
     found = load(chosen.type, split, root=root, options=options, downloads=downloads)
     if chosen.type != "npz" or split != "train":
         return found
@@ -169,11 +172,14 @@ def _built(specs: list[LayerSpec], shape: Shape) -> list[Layer]:
 def check_data(config: RunConfig, info: DatasetInfo) -> None:
     """Raise ConfigError for what cannot be asked of samples or targets of this kind."""
     data, goal = config.data, config.train.goal
+    if data.balance and data.shuffle is False:
+        raise ConfigError("data.shuffle: data.balance draws another order; remove one of the two")
     whole = info.kind == "class"
     given = (
         ("data.balance", data.balance and not whole),
         ("data.stratified", data.stratified and not whole),
         ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
+        ("evaluate.tta_share", config.evaluate.tta_share is not None and not whole),
     )
     for key, wrong in given:
         if wrong:

@@ -14,11 +14,19 @@ from .plan import Plan
 class EpochOrders:
     """Every epoch's own order; while one trains, a thread draws that of the next.
 
-    labels: those of the training set, if every class is to be drawn equally often.
+    labels: those of the training set, if every class is to be drawn equally often. shuffle: whether
+    the order is another than that of the samples.
     """
 
-    def __init__(self, plan: Plan, seed: int, labels: NDArray[np.int32] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        labels: NDArray[np.int32] | None = None,
+        shuffle: bool = True,
+    ) -> None:
         self._labels = labels
+        self._shuffle = shuffle
         self._plan = plan
         self._seed = seed
         self._worker = ThreadPoolExecutor(1, "dnnstack-order")
@@ -29,6 +37,8 @@ class EpochOrders:
         plan, labels = self._plan, self._labels
         if labels is not None:
             return balanced_order(plan.train, labels, self._seed, epoch, plan.batch_size)
+        if not self._shuffle:
+            return plan.train[: plan.steps_per_epoch * plan.batch_size]
         return epoch_order(plan.train, self._seed, epoch, plan.batch_size)
 
     def begin(self, epoch: int) -> NDArray[np.int32]:

@@ -28,7 +28,7 @@ Notice = Callable[[str], object]
 Origin = tuple[Path, Provenance]
 """The file of a checkpoint, and what it says of itself."""
 # Options of a data set that do not decide which samples there are.
-_OF_PIXELS = ("size", "fit", "mode")
+_OF_PIXELS = ("size", "fit", "mode", "draft")
 
 
 @dataclass(frozen=True)

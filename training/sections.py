@@ -161,7 +161,7 @@ class Step:
         found = chosen.composed(within(plain, first), f"update{suffix}", network.layers, mean)
         return (*found, (*begun(plain, first), *self.network.running()))
 
-    def graphs(self, first: int = 0) -> tuple[Graph, Graph | None]:
+    def graphs(self, first: int) -> tuple[Graph, Graph | None]:
         """The sections of the stretch: of a part, and of the update if it is apart."""
         train, update, values = self.composed(first)
         graph = self.composition.finished(update, values)

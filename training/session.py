@@ -56,7 +56,9 @@ class Session:
         self._sums: NDArray[np.float64] | None = None
         self._saved = saved_tensors(setup.config, setup.network)
         labels = setup.data.labels if setup.config.data.balance else None
-        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed, labels), -1
+        shuffle = setup.config.data.shuffle is not False
+        self.orders = EpochOrders(self.plan, setup.config.seed, labels, shuffle)
+        self._epoch = -1
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self.evaluation_steps = len(self._evaluation_order) // batch

@@ -293,7 +293,7 @@ class CudaExecutable:
     def patch_sums(
         self, images: Tensor, rows: Array, window: tuple[int, int]
     ) -> tuple[Array, Array] | None:
-        if self._store.feeds.holds(images):
+        if self._store.feeds.holds(images) or images.dtype != "uint8":
             return None
         # Its kernel is loaded here, and what frees memory may wait for the device.
         with CAPTURING, self._explained(), device().stream as stream:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, Graph, Op, Tensor
-from ...graph.ops import Fused
+from ...graph.ops import Fused, GatherBatch
 from ..base import Array, BoundCall, in_three_steps
 from ..live import changed, renumbered
 from ..tuning import Tuning
@@ -38,6 +38,9 @@ class ReferenceExecutable:
         self._floating = floating
         every = graphs.values()
         self._held = {t for graph in every for t in (*graph.tensors(), *graph.results.values())}
+        every_op = (op for graph in every for op in graph.ops)
+        # They stay as they were written: they may be large files.
+        self._mapped = {op.images for op in every_op if isinstance(op, GatherBatch)}
         self._values: dict[Tensor, Array] = {}
         self.renew()
 
@@ -168,7 +171,8 @@ class ReferenceExecutable:
         raise KeyError(f"'{tensor.name}' is not held here")
 
     def _dtype(self, tensor: Tensor) -> np.dtype[Any]:
-        return self._floating if tensor.dtype == "float32" else np.dtype(tensor.dtype)
+        floats = tensor.dtype == "float32" and tensor not in self._mapped
+        return self._floating if floats else np.dtype(tensor.dtype)
 
 
 def _function(op: Op) -> str:

@@ -26,10 +26,13 @@ def scaled(op: GatherBatch, pixels: Array, labels: Array, rows: Array) -> Arrays
     """pixels * scale + shift, zeros where there is no sample, and the labels."""
     # Always in float64, rounded once: the arguments do not say which precision is wanted.
     scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = pixels * scale + shift
+    x = pixels * scale
+    # -0 + 0 = 0
+    if any(op.shift) or op.images.dtype == "uint8":
+        x += shift
     x[rows < 0] = 0.0
-    target = labels[np.maximum(rows, 0)]
-    target[rows < 0] = -1 if target.ndim == 1 else np.nan
+    target = labels[rows]
+    target[rows < 0] = np.int32(-1).view(op.target.dtype)
     return x, target
 
 

@@ -54,9 +54,16 @@ AxesName = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
 Row = Annotated[
     tuple[int | float, ...],
     BeforeValidator(lambda row: numbers(row, "a list of numbers, none beyond 1e6")),
-    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 1}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
 ]
-"""The values of a sample."""
+"""The values of a sample; a number alone is a row of one."""
 LARGEST_TABLE = 10_000
 _LAST_CLASS = 9_999
 
@@ -96,9 +103,12 @@ Classes = Annotated[
 """The number of classes, or their names in the order of their labels."""
 
 
+LARGEST_SIDE = 4096
+
+
 def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
-    if max(value) > 4096:
-        raise problem("expected at most 4096 pixels")
+    if max(value) > LARGEST_SIDE:
+        raise problem(f"expected at most {LARGEST_SIDE} pixels")
     return value
 
 
@@ -135,6 +145,14 @@ class StrokesConfig(DatasetConfig):
     type: Literal["strokes"] = "strokes"
     train_count: Annotated[Count, "Pictures to train on."] = 60_000
     test_count: Annotated[Count, "Pictures to test on."] = 10_000
+
+
+class SeriesConfig(DatasetConfig):
+    """Sequences that the program draws, like beats of an electrocardiogram, of 3 classes."""
+
+    type: Literal["series"] = "series"
+    train_count: Annotated[Count, "Sequences to train on."] = 6_000
+    test_count: Annotated[Count, "Sequences to test on."] = 2_000
 
 
 class FashionMnistConfig(DatasetConfig):
@@ -291,6 +309,11 @@ class ImageFolderConfig(DatasetConfig):
         Literal["stop", "skip"],
         "What to do if a picture cannot be read: stop, or skip it with a warning.",
     ] = "stop"
+    draft: Annotated[
+        bool,
+        "Decode JPEGs that are at least twice as large as size at 1/2, 1/4 or 1/8 of their own: "
+        "faster, with slightly other pixels.",
+    ] = False
 
 
 _MODELS: Models[DatasetConfig] = already(
@@ -299,6 +322,7 @@ _MODELS: Models[DatasetConfig] = already(
     Cifar10Config,
     Cifar100Config,
     StrokesConfig,
+    SeriesConfig,
     TableConfig,
     NpzConfig,
     ArraysConfig,

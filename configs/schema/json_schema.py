@@ -53,8 +53,7 @@ def _unions(schema: Json) -> dict[str, tuple[str, list[Json]]]:
     """
     found: dict[str, tuple[str, list[Json]]] = {}
     pending: list[Any] = [schema]
-    while pending:
-        value = pending.pop(0)
+    for value in pending:  # which grows
         if isinstance(value, dict) and "x-named" in value:
             union = value.pop("x-named"), value.pop("x-members")
             same = [name for name, other in found.items() if other == union]

@@ -118,7 +118,7 @@ def one_of(models: Models[Any], form: Typed | Named) -> Any:
 def _of_kind(kind: str, error: ValidationError) -> ValidationError:
     """The errors of a model, at places that name its kind."""
     lines = []
-    for each in error.errors(include_url=False):
+    for each in error.errors():
         context = each.get("ctx", {})
         custom = each["type"] == PROBLEM
         lines.append(

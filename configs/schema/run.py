@@ -127,6 +127,10 @@ class DataConfig(Model):
     balance: Annotated[
         Flag, "Draw every class equally often in training, whatever the number of its samples."
     ] = None
+    shuffle: Annotated[
+        bool | None,
+        "false: train on the samples in their own order, the same in every epoch; default: true.",
+    ] = None
     normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
         NormalizeConfig()
     )

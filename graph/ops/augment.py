@@ -31,7 +31,11 @@ class GatherAugmented(GatherBatch):
 
     def check(self) -> None:
         super().check()
-        self.need(self.images.dtype == "uint8", self.images)
+        if self.images.dtype != "uint8":
+            raise ShapeError(
+                f"{self.label()}: '{self.images.name}' holds {self.images.dtype}, but only bytes "
+                "can be augmented; remove the augmentation"
+            )
         _, channels, height, width = self.x.shape
         self.need(len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)
         for each in self.augment:

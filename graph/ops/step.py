@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import In, InOut, Op, Out, Tensor
+from ..graph import ITEM_SIZE, In, InOut, Op, Out, Tensor
 from .updates import ParameterUpdate
 
 
@@ -10,8 +10,9 @@ class GatherBatch(Op):
     """x[i] = images[r] * scale + shift, target[i] = labels[r], r = order[N (step mod steps) + i].
 
     images: (M, C, H, W) uint8 or float32, labels: (M,) int32 or (M, K) float32, order: (steps * N,)
-    int32, step: (1,) int64, x: (N, C, H, W), target: (N,) or (N, K), of the type of labels; scale,
-    shift: one number per channel. r = -1 gives a sample of zeros whose target has words of -1.
+    int32, step: (1,) int64, x: (N, C, H, W), target: as labels, of N samples; scale, shift: one
+    number per channel. float32 images stay bit for bit with scale 1 and shift 0. r = -1 gives a
+    sample of zeros with target -1: all 32-bit words of the target are -1, as floats NaN.
     """
 
     images: In
@@ -26,17 +27,20 @@ class GatherBatch(Op):
     def check(self) -> None:
         n = self.x.shape[0]
         self.need(self.images.shape[1:] == self.x.shape[1:], self.images, self.x)
-        self.need(self.order.size % n == 0, self.order)
-        self.need(self.target.shape == (n, *self.labels.shape[1:]), self.labels, self.target)
-        self.need(self.target.dtype == self.labels.dtype, self.labels, self.target)
+        kinds = {("int32", 1), ("float32", 2)}
+        self.need((self.labels.dtype, len(self.labels.shape)) in kinds, self.labels)
+        alike = (n, *self.labels.shape[1:]) == self.target.shape
+        self.need(alike and self.labels.dtype == self.target.dtype, self.labels, self.target)
+        self.need(self.images.dtype in ("uint8", "float32"), self.images)
+        self.need(self.order.size % n == 0, self.order, self.target)
         self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
 
     def flops(self) -> int:
         return 2 * self.x.size
 
     def bytes(self) -> int:
-        read = self.x.size * (self.images.nbytes // self.images.size)
-        return read + self.x.nbytes + 2 * self.target.nbytes + 4 * self.x.shape[0]
+        pixels = self.x.size * ITEM_SIZE[self.images.dtype]
+        return pixels + self.x.nbytes + 2 * self.target.nbytes + 4 * self.x.shape[0]
 
 
 class GlobalNorm(Op):

@@ -118,11 +118,14 @@ def test_colours_in_both_orders_of_axes(tmp_path):
     np.testing.assert_array_equal(model.predict_proba(wide), expected)
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 4), (1, 5, 4), (3, 3, 3), (2, 1, 1)])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (1, 5, 4), (3, 3, 3), (2, 1, 1), (3, 1, 5)])
 def test_axes_in_either_order(shape):
     batch = np.arange(6 * np.prod(shape)).reshape(6, *shape)
     shown = {"N, C, H, W": batch, "N, H, W, C": batch.transpose(0, 2, 3, 1), "rows": batch}
     shown["rows"] = batch.reshape(6, -1)
+    if shape[1] == 1:
+        shown["N, C, L"] = batch[:, :, 0]
+        np.testing.assert_array_equal(_as_batch(batch[1, :, 0], shape, ""), batch[1:2])
     if shape[0] == shape[1]:
         # Both orders look alike: the channels come first.
         del shown["N, H, W, C"]

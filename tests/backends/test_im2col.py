@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ..support import composed
-from ..support.nets import conv2d_options, pictures
+from ..support.nets import conv_options, pictures
 from ..support.opened import opened
 from ..support.outcomes import outcome
 from ..support.specs import layers_of, network_of
@@ -47,7 +47,7 @@ def computed(
 @given(data=st.data())
 def test_equals_the_direct_convolution(data):
     shape = data.draw(pictures)
-    options = data.draw(conv2d_options(shape[0]))
+    options = data.draw(conv_options(shape[0]))
     assume(options["groups"] == 1)
     try:
         layers = {

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from dnnstack.cli.asked import Asked
+from dnnstack.cli.main import main
+from dnnstack.common.errors import DnnstackError
+
+from ..support.stored import beside
 
 NOTHING = {
     **dict.fromkeys(("resume", "device", "threads", "data_dir", "runs_dir")),
@@ -43,3 +48,46 @@ def test_more_words_come_before_those_of_workers():
 def test_options_stand_for_keys():
     found = asked(device="cpu", threads=2, runs_dir=Path("r"), keys={"init_from.source": None})
     assert found.changes == ("seed=1", 'run.device="cpu"', "run.threads=2", 'run.dir="r"')
+
+
+@pytest.mark.parametrize(
+    ("line", "does", "asked"),
+    [
+        (
+            "train --config tiny.yaml --offline --same-samples --data-dir d",
+            "training.fitting.fit",
+            {"downloads": True, "same_samples": True, "data_dir": Path("d")},
+        ),
+        ("train --config tiny.yaml", "training.fitting.fit", {"downloads": False}),
+        (
+            "compress tiny --config stages.yaml --offline --same-samples --device numpy",
+            "training.compressed.pipeline.compress",
+            {"downloads": True, "same_samples": True},
+        ),
+        (
+            "predict runs/tiny/curves.png --top 2 --invert --raw --min-probability 0.5",
+            "classifier.Classifier.predict_each",
+            {"top": 2, "invert": True, "raw": True, "min_probability": 0.5},
+        ),
+        (
+            "predict runs/tiny/curves.png --no-invert --json",
+            "classifier.Classifier.predict_each",
+            {"top": 3, "invert": False, "raw": False, "min_probability": None},
+        ),
+    ],
+)
+def test_what_is_asked_comes_to_what_does_it(trained, tmp_path, monkeypatch, line, does, asked):
+    """Downloads are told by whether they are forbidden."""
+    (tmp_path / "stages.yaml").write_text(beside(__file__, "compress_stages.yaml"), "utf-8")
+    shutil.copytree(trained, tmp_path, symlinks=True, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DNNSTACK_OFFLINE")
+    heard = {}
+
+    def hear(*_, **named):
+        heard.update(named)
+        raise DnnstackError("heard")
+
+    monkeypatch.setattr(f"dnnstack.{does}", hear)
+    assert main(line.split()) == 1
+    assert {key: getattr(heard[key], "offline", heard[key]) for key in asked} == asked

@@ -285,6 +285,8 @@ def test_sensitivity(folder, capsys):
 
     values = trained.checkpoint.arrays["dense_1.weight"]
     curves = found["parameters"]["dense_1.weight"]
+    shares, bits = [p["share"] for p in curves["kept"]], [p["bits"] for p in curves["bits"]]
+    assert (len(shares), shares, bits) == (12, sorted({*shares})[::-1], [*range(8, 0, -1)])
     kept = next(point for point in curves["kept"] if point["share"] == 0.1)
     checked(kept, values * magnitude_mask(values, 0.1))
     few = next(point for point in curves["bits"] if point["bits"] == 2)

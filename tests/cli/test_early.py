@@ -5,16 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from dnnstack.backends import ahead
 from dnnstack.cli import early, ranks
-from dnnstack.common.errors import DatasetError
-from dnnstack.configs import RunConfig, load_config
-from dnnstack.datasets import Downloads
-from dnnstack.training import assemble
 
 from ..support.ran import ran
 from ..support.stored import cases
@@ -89,23 +84,6 @@ def test_collection_goes_on_where_it_was_on(monkeypatch):
         _fail_inside()
     assert gc.isenabled()
     assert frozen == [1]
-
-
-@pytest.mark.parametrize(("kind", "wanted"), [("mnist", True), ("strokes", False)])
-def test_a_data_set_of_few_files_is_read_by_a_thread(monkeypatch, tmp_path, kind, wanted):
-    asked: list[tuple[str, Path, bool, bool]] = []
-    done = threading.Event()
-
-    def load_data(config: RunConfig, split: str, root: Path, downloads: Downloads) -> None:
-        inside = threading.current_thread() is threading.main_thread()
-        asked.append((split, root, downloads.offline, inside))
-        done.set()
-        raise DatasetError("no such file")
-
-    monkeypatch.setattr(assemble, "load_data", load_data)
-    early.read_data(load_config("lenet.yaml", [f"data.dataset={kind}"]).config, tmp_path)
-    assert done.wait(60 if wanted else 0.2) == wanted
-    assert asked == [("train", tmp_path, True, False)] * wanted
 
 
 def test_a_command_does_not_look_for_plugins_of_pydantic():

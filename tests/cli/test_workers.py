@@ -43,6 +43,15 @@ def nothing_saved(say, ends):
         time.sleep(0.02)
     raise Interrupted("interrupted before the first step; there was nothing to save")
 
+def leave(say, ends):
+    os._exit(1)
+
+def asked(say, ends):
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not ends():
+        time.sleep(0.02)
+    os._exit(128 + signal.SIGTERM)
+
 MAIN = os.getpid()
 
 def lost(trial, why):
@@ -71,6 +80,12 @@ def test_a_trial_that_crashes_again_and_again_is_given_up(tmp_path):
 def test_workers_that_crash_before_they_have_a_trial_are_not_started_for_ever(tmp_path):
     text = _ended("crash_first", tmp_path)
     assert text.startswith("TrainingError 3 workers were ended by SIGSEGV before they had a trial")
+
+
+def test_a_worker_that_leaves_is_an_error_and_one_that_was_asked_to_is_none(tmp_path):
+    text = _ended("leave", tmp_path)
+    assert text == "TrainingError a worker has ended with status 1; its messages are above\n"
+    assert _ended("asked", tmp_path) == ""
 
 
 def test_workers_that_are_ended_before_they_have_saved_anything_are_no_error(tmp_path):

@@ -131,6 +131,10 @@ def test_a_value_is_tried_with_all_that_it_depends_on(tmp_path):
     assert search.needed(search.dimensions[4]) == {
         **fits, "optimizer.momentum": 0.9, "optimizer.lr": 1
     }  # fmt: skip
+    # Where nothing fits both, what the first one asks for.
+    other = Dimension("seed", values=(1,), when={"optimizer.momentum": (0.0,)})
+    for pair, value in (((other, search.dimensions[1]), 0.0), ((search.dimensions[1], other), 0.5)):
+        assert search.needed(*pair)["optimizer.momentum"] == value
     with pytest.raises(ConfigError, match=r"nesterov: True does not fit"):
         load(tmp_path, block.replace("[0.5, 0.9]}", "0.0}"), head)
 

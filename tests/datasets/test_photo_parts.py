@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.datasets import photo
-from dnnstack.datasets.photo import find_ink, find_sheet
-
-from ..support.stored import cases
+from dnnstack.datasets.photo import find_sheet
 
 Plane = np.ndarray
 
@@ -26,23 +24,6 @@ def test_means_of_squares(plane, radius):
     np.testing.assert_allclose(photo._box_mean(plane, radius), expected, rtol=1e-5)
     if radius == 1:
         np.testing.assert_allclose(photo._mean3(plane), expected, rtol=1e-5)
-
-
-def test_unknown_values_are_means_of_the_nearest_known():
-    values = np.zeros((5, 16), np.float32)
-    known = np.zeros((5, 16), bool)
-    for place, value in (((0, 0), 10.0), ((1, 1), 20.0), ((4, 15), 40.0)):
-        values[place], known[place] = value, True
-    filled = photo._filled(values, known)
-    np.testing.assert_array_equal(filled[known], [10, 20, 40])
-    # Within one pixel, within two, within four, and within eight.
-    assert filled[0, 1] == filled[1, 0] == pytest.approx(15)
-    assert filled[2, 2] == pytest.approx(20)
-    assert filled[3, 15] == filled[3, 14] == pytest.approx(40)
-    assert filled[4, 4] == pytest.approx(15)
-    assert filled[0, 9] == pytest.approx((20 + 40) / 2)
-    none = np.zeros((5, 16), bool)
-    assert not photo._filled(values, none).any()
 
 
 @pytest.mark.parametrize("degree", [2, 3])
@@ -71,53 +52,6 @@ def test_a_surface_of_too_few_values_is_small_where_nothing_is_known():
     assert photo._surface(fit, (8, 8))[2, 3] == pytest.approx(50, rel=1e-4)
 
 
-def test_paper_is_reached_in_small_steps():
-    cells = np.full((9, 9), 100, np.float32)
-    # A wall with a gap, behind which brightness climbs by 4 a cell.
-    cells[3, :] = 200
-    cells[3, 4] = 104
-    cells[4:, :] = 108 + 4 * np.arange(5)[:, None]
-    start = np.zeros((9, 9), bool)
-    start[0, 0] = True
-    found = photo._flooded(cells, start, 20.0)
-    assert found[:3].all()
-    assert found[3].tolist() == [False] * 4 + [True] + [False] * 4
-    assert found[4:].all()
-    assert not photo._flooded(cells, start, 0.5)[3:].any()
-    # A step of exactly the bound is small enough.
-    pair = np.array([[0, 0, 8, 8]], np.float32)
-    begin = np.array([[True, True, False, False]])
-    assert photo._flooded(pair, begin, 8.0).all()
-    assert not photo._flooded(pair, begin, 7.9)[0, 2:].any()
-
-
-def test_ink_at_the_border_is_not_reached():
-    """Paper is darker to one side, where it is as dark as what touches the other side."""
-    cells = np.tile(np.linspace(220, 90, 40, dtype=np.float32), (30, 1))
-    cells[10:14, :6] = 100
-    reached = photo._reached(cells)
-    ink = np.zeros((30, 40), bool)
-    ink[10:14, :6] = True
-    np.testing.assert_array_equal(reached, ~ink)
-    # The larger steps are taken where the smaller ones do not reach most of the page.
-    rough = np.full((30, 40), 150, np.float32)
-    rough[:, 10:] += 7
-    rough[10:20, 20:30] -= 90
-    assert photo._reached(rough)[:, 10:].sum() == 30 * 30 - 100
-    assert not photo._reached(rough)[10:20, 20:30].any()
-
-
-def test_the_border_and_the_cells():
-    edge = photo._edge((4, 5))
-    assert edge.sum() == 14
-    assert not edge[1:3, 1:4].any()
-    assert photo._cells((640, 320)) == (64, 32)
-    assert photo._cells((320, 640)) == (32, 64)
-    # A small picture has a cell a pixel, a narrow one two.
-    assert photo._cells((30, 64)) == (30, 64)
-    assert photo._cells((640, 8)) == (64, 2)
-
-
 def test_resizing_takes_means_to_smaller_sizes_alone(plane):
     halves = plane[:6].reshape(3, 2, 5, 2).mean((1, 3))
     np.testing.assert_allclose(photo._resized(plane[:6], (3, 5)), halves, rtol=1e-5)
@@ -137,38 +71,11 @@ def test_resizing_takes_means_to_smaller_sizes_alone(plane):
     )
 
 
-def test_the_weight_of_what_differs():
-    departure = np.array([[-9, 2, 3], [4, 5, 10]], np.float32)
-    assert photo._weight(departure, 3.0) == 1 + 2 + 7
-    assert photo._weight(-departure, 3.0) == 6
-
-
 def page(height: int, width: int) -> Plane:
     """Grey paper, darker to one side, with the grain of a camera; numbers of NumPy alone."""
     y, x = np.mgrid[0:height, 0:width]
     shade = 200 - 60 * x / width - 20 * (y / height) ** 2
     return shade + np.random.default_rng(9).normal(0, 3, (height, width))
-
-
-def drawn(sheet: Plane, factor: float) -> np.ndarray:
-    height, width = sheet.shape
-    sheet = sheet.copy()
-    sheet[height // 4 : 3 * height // 4, width // 2 : width // 2 + 8] *= factor
-    sheet[height // 4 : height // 4 + 6, width // 3 : width // 2] *= factor
-    return np.clip(sheet, 0, 255).astype(np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("shape", "factor", "inverted", "numbers"), cases(__file__, "ink_and_its_noise")
-)
-def test_ink_and_its_noise(shape, factor, inverted, numbers):
-    """The numbers are those of the first version; the parameters of the search decide them."""
-    ink = find_ink(drawn(page(*shape), factor))
-    assert ink is not None
-    assert ink.inverted == inverted
-    assert not ink.ruled
-    found = (ink.noise, float(ink.level.mean()), int((ink.level > 0.5).sum()))
-    assert found == pytest.approx(numbers, rel=0.01)
 
 
 def on_a_table(table: float, sheets: list[tuple[slice, slice]], side: int = 200) -> np.ndarray:

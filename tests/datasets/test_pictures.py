@@ -12,11 +12,12 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.common.random import key
 from dnnstack.datasets import Preparation, read_picture
 from dnnstack.datasets.digit_pictures import prepare_digit
+from dnnstack.datasets.pictures import as_picture
 from dnnstack.datasets.strokes_draw import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 DIGIT = (1, 28, 28)
 
@@ -67,19 +68,6 @@ def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path, ink, paper):
     assert image[0].max() == 0
     assert ("invert" in found.steps) == (ink < paper)
     assert found.steps[-3:] == ("crop_to_ink", "scale_to_20x20", "centre_of_mass")
-
-
-def test_a_wide_digit_keeps_its_proportions(tmp_path):
-    picture = bar((200, 200), (20, 90, 179, 129))
-    image = read_picture(save(picture, tmp_path / "a.png"), DIGIT).image[0]
-    rows, columns = np.nonzero(image > 127)
-    assert (columns.max() - columns.min() + 1, rows.max() - rows.min() + 1) == (20, 5)
-
-
-def test_a_thin_pen_is_full_ink_again(tmp_path):
-    picture = Image.new("L", (2000, 2000), 255)
-    ImageDraw.Draw(picture).line((300, 200, 1500, 1800), fill=0, width=3)
-    assert read_picture(save(picture, tmp_path / "a.png"), DIGIT).image.max() == 255
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
@@ -288,17 +276,6 @@ def test_any_pixels_at_all_give_an_input_or_a_clear_error(pixels, invert):
         assert field.max() == 255
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_noise_of_any_size_is_no_accident(seed):
-    rng = np.random.default_rng(seed)
-    size = tuple(rng.integers(1, 400, 2).tolist())
-    pixels = rng.integers(0, 256, size, np.uint8)
-    if seed % 2:
-        pixels = np.where(rng.random(size) < 0.01, pixels, np.uint8(200))
-    with contextlib.suppress(DatasetError):
-        assert prepare_digit(pixels, "it", []).max() == 255
-
-
 def test_a_channel_count_without_pictures_is_refused(tmp_path):
     refuse(save(bar(), tmp_path / "a.png"), "needs 4 channels", (4, 28, 28))
 
@@ -312,3 +289,40 @@ def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path, pen):
     # Ink across the middle of the stroke, in pixels: a fine line becomes 2, a broad one stays 4.
     across = found.image[0, 12:16].astype(float).sum(1) / 255
     assert across == pytest.approx(max(2.0, pen / 10), abs=0.35)
+
+
+@pytest.mark.parametrize(
+    ("size", "turned", "shape", "scale"),
+    [
+        ((48, 40), 1, (12, 10), 4),
+        ((48, 40), 1, (13, 10), 2),
+        ((48, 40), 1, (12, 11), 2),
+        ((48, 40), 6, (10, 12), 4),
+        ((48, 40), 5, (10, 13), 2),
+        ((48, 40), 4, (12, 10), 4),
+        ((48, 40), 1, (25, 20), 1),
+        ((160, 88), 1, (20, 11), 8),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_draft_is_of_the_smallest_scale_that_suffices(
+    tmp_path, size, turned, shape, scale, channels
+):
+    """size, shape: (height, width), those of the input being upright."""
+    draw = np.random.default_rng(3).integers(0, 256, (4, 5, 3), np.uint8)
+    picture = Image.fromarray(draw).resize(size[::-1], Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
+    whole, draft = (Preparation(False, raw=True, draft=draft) for draft in (False, True))
+    wanted = read_picture(tmp_path / "a.jpg", (channels, *shape), whole)
+    found = read_picture(tmp_path / "a.jpg", (channels, *shape), draft)
+    assert ("draft" in found.steps, "draft" in wanted.steps) == (scale > 1, False)
+    with Image.open(tmp_path / "a.jpg") as own:
+        own.draft(None, (own.width // scale, own.height // scale))
+        own.load()
+        smaller = ImageOps.exif_transpose(own).convert("L" if channels == 1 else "RGB")
+    assert max(smaller.size) == max(size) // scale
+    again = as_picture(smaller, "a", (channels, *shape), whole)
+    np.testing.assert_array_equal(found.image, again.image)
+    assert np.abs(found.image.astype(int) - wanted.image).max() <= 16

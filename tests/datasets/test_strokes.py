@@ -119,7 +119,7 @@ def test_pictures_are_light_on_a_black_border(sample):
 
 
 def test_drawing_does_not_change_between_releases():
-    # Raise strokes.VERSION together with these figures: caches are found by it. Labels are integer
+    # Raise Strokes.version together with these figures: caches are found by it. Labels are integer
     # arithmetic and the same everywhere; a pixel may differ by one on another processor.
     images, labels = draw(STREAM, 0, 64)
     assert labels[:12].tolist() == [5, 0, 3, 2, 1, 6, 8, 3, 1, 7, 2, 2]

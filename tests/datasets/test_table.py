@@ -61,17 +61,18 @@ def test_decimal_steps_come_back_to_float32(low, step, digits, steps):
     np.testing.assert_allclose(found, column, rtol=0, atol=2.5e-7 * (largest + step * 255 * unit))
 
 
-@pytest.mark.parametrize(
-    ("column", "message"), cases(__file__, "what_cannot_be_kept_exactly_is_refused")
-)
-def test_what_cannot_be_kept_exactly_is_refused(column, message):
-    rows = tuple((1, value) for value in column)
-    options = {"inputs": rows, "targets": (0,) * len(rows)}
-    if message is None:
-        describe("table", options=options)
-        return
-    with pytest.raises(DatasetError, match=message):
-        describe("table", options=options)
+@pytest.mark.parametrize(("column", "floats"), cases(__file__, "on_no_grid"))
+def test_what_bytes_cannot_keep_exactly_is_kept_as_float32(column, floats):
+    options = {"inputs": tuple((1, value) for value in column), "targets": (0,) * len(column)}
+    info, data = (
+        describe("table", options=options),
+        load("table", "test", root=ROOT, options=options),
+    )
+    assert info.floats == floats
+    assert data.images.dtype == (np.float32 if floats else np.uint8)
+    assert (info.scale is None) == floats
+    if floats:
+        np.testing.assert_array_equal(data.images[:, 1, 0, 0], np.array(column, np.float32))
 
 
 @pytest.mark.parametrize(

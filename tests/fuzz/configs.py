@@ -126,7 +126,7 @@ def drawn_config(draw: st.DrawFn) -> str:
     value = draw(_of(_schema(), wild))
     if not isinstance(value, dict):
         return draw(_written(value))
-    kept = draw(st.sets(st.sampled_from(sorted(sound))))
+    kept = draw(st.just({*sound}) | st.sets(st.sampled_from(sorted(sound))))
     return draw(_written({**value, **{key: sound[key] for key in kept}}))
 
 

@@ -283,7 +283,7 @@ def _build() -> tuple[np.ndarray, np.ndarray]:
 
 def _read_decoded(data: bytes, folder: Path, entry: bytes | None = None) -> None:
     decoded("set", "key", _build)
-    (place,) = (folder / "cache" / "decoded").iterdir()
+    (place,) = (folder / "cache" / "decoded").glob("set-*")
     images, _, labels = data.partition(_SPLIT)
     (place / "images.npy").write_bytes(images)
     (place / "labels.npy").write_bytes(labels)

@@ -71,6 +71,7 @@ READERS = {
     "training/ranks/team.py": SYSTEM,
     "training/ranks/watchdog.py": SYSTEM,
     "training/records/formats/checkpoint.py": "checkpoint",
+    "datasets/mapped.py": "writes alone",
     "training/records/disk_space.py": "writes alone",
     "training/records/group.py": "group",
     "training/records/resume.py": "config-changed",

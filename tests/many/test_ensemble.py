@@ -81,7 +81,7 @@ def test_members_are_compared_with_the_first():
 
 def test_files_of_pictures_are_prepared_alike_for_all():
     def member(kind: str, fit: str = "crop", classes: tuple[str, ...] = ("x",)) -> Any:
-        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit})
+        dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit, "draft": fit == "draft"})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
         named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
         return SimpleNamespace(config=config, **named)
@@ -90,6 +90,7 @@ def test_files_of_pictures_are_prepared_alike_for_all():
     pairs = [
         (member("image_folder"), member("image_folder", "resize")),
         (member("image_folder", "resize"), member("cifar10")),
+        (member("image_folder"), member("image_folder", "draft")),
         (member("mnist", classes=digits), member("cifar10")),
         (member("table"), member("image_folder")),
     ]
@@ -149,6 +150,14 @@ def test_an_ensemble_of_runs(runs, reference):
         right = mean.argmax(1) == labels
         assert found.correct == right.sum()
         assert found.loss == pytest.approx(-np.log(mean[np.arange(20), labels]).mean())
+        first = alone[0].evaluation
+        for key in ("checkpoint", "dataset", "part", "classes", "tta", "tta_share"):
+            assert getattr(found, key) == getattr(first, key), key
+        places = (mean > mean[np.arange(20), labels][:, None]).sum(1)
+        assert found.top_k == {k: int((places < k).sum()) for k in first.top_k}
+        wrong = {each.index for each in found.worst}
+        assert wrong <= {*np.flatnonzero(~right).tolist()}
+        assert len(wrong) == min(len(first.worst) or 10, int((~right).sum()))
         members = found.to_json()["ensemble"]["members"]
         assert [each["correct"] for each in members] == [each.right.sum() for each in alone]
         best = max(each.right.sum() for each in alone)
@@ -162,7 +171,8 @@ def test_an_ensemble_of_runs(runs, reference):
         assert sum(model.weights) == pytest.approx(1)
         assert model.weights[0] != model.weights[1]
         weighted = model.evaluate(tta="mirror")
-        assert weighted.tta == "mirror"
+        assert (weighted.tta, weighted.weighted) == ("mirror", True)
+        assert weighted.weights == tuple(model.weights)
         text = text_of(weighted)
         assert "an ensemble of 2 networks" in text
         assert "tta       mirror: scores averaged over 2 views" in text

@@ -38,8 +38,8 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitXor: ast.BitOr,
 }
 # Arguments of which a test cannot tell anything: the encoding is the platform's own, and what is
-# zipped is equally long.
-_SILENT = ("encoding", "stacklevel", "slots", "frozen", "kw_only", "strict")
+# zipped is equally long, and no caller gives what is not to be given.
+_SILENT = ("encoding", "stacklevel", "slots", "frozen", "kw_only", "strict", "init")
 # A statement that begins with one of these is for readers and tools.
 _NOT_RUN = ("__all__", "__slots__", "TYPE_CHECKING")
 
@@ -250,7 +250,14 @@ def _can_go(node: ast.stmt) -> bool:
 
 
 def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
-    """Those of the statement itself, not of the statements in it, without annotations."""
+    """Those of the statement itself, not of the statements in it, without annotations.
+
+    Where names get values one by one, no value can be left out.
+    """
+    match node:
+        case ast.Assign(targets=[ast.Tuple()], value=ast.Tuple(elts=values)):
+            yield from values
+            return
     for name, value in ast.iter_fields(node):
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, ast.expr) and name != "annotation":

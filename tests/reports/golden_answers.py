@@ -18,7 +18,7 @@ from dnnstack.reports.predict_text import as_text as prediction_text
 from dnnstack.training.inference.evaluate import Mistake
 from dnnstack.training.inference.predict import Answer, Prediction, columns
 
-from ..support.described import as_json, joined
+from ..support.described import as_json, at_widths, joined
 from .golden_objects import evaluation
 
 SMALL = np.array([[6, 2, 0], [1, 9, 0], [0, 2, 0]])
@@ -27,27 +27,26 @@ SMALL = np.array([[6, 2, 0], [1, 9, 0], [0, 2, 0]])
 THIRD_ALONE = np.array([[0, 5, 0], [0, 5, 0], [0, 5, 0]])
 
 
-def _widths(of: Callable[[int], str], *widths: int) -> str:
-    return joined(*(f"{width} columns\n{of(width)}" for width in widths))
-
-
 def _evaluation() -> str:
-    """Twelve mistakes with their sources, and what averaging over views says."""
+    """Eleven mistakes with their sources, and what averaging over views says."""
     found = evaluation(SMALL, "animal {}")
-    sources = ["row 1: 0, 1", "/elsewhere/a/long/path/" + "x" * 50 + ".png", *["row 3"] * 10]
+    sources = ["row 1: 0, 1", "/elsewhere/a/long/path/" + "x" * 50 + ".png", *["row 3"] * 9]
     worst = tuple(Mistake(i, 0, 1 + i % 2, 0.99, 0.01, s) for i, s in enumerate(sources))
     found = replace(found, worst=worst, tta="mirror", tta_share=0.25)
-    texts = _widths(lambda width: evaluation_text(found, width), 80, 60, 40)
+    texts = at_widths(lambda width: evaluation_text(found, width), 80, 60, 40)
     # Classes that are never answered, that are not there, and that are all there is.
-    others = [evaluation(each) for each in (SMALL.T, THIRD_ALONE, np.eye(3, dtype=int) * 4)]
+    long = "a name of which no more than the beginning is shown: {}"
+    cases = ((SMALL.T, long), (THIRD_ALONE, "{}"), (np.eye(3, dtype=int) * 4, "{}"))
+    others = [evaluation(*each) for each in cases]
     flawless = evaluation_text(replace(others[-1], worst=()), 80)
-    return joined(texts, flawless, *(as_json(each.to_json()) for each in (found, *others)))
+    cut = evaluation_text(replace(others[0], top_k={}), 120)
+    return joined(texts, cut, flawless, *(as_json(each.to_json()) for each in (found, *others)))
 
 
 def _large_evaluation() -> str:
     matrix = np.diag(np.arange(8, 20)) * 60
     matrix[0, 1:7], matrix[3, 0] = (6, 5, 4, 3, 2, 1), 12
-    texts = _widths(
+    texts = at_widths(
         lambda width: evaluation_text(evaluation(matrix, "the class of the {}th"), width), 80, 50
     )
     return joined(texts, evaluation_text(evaluation(np.full((40, 40), 1000), "class {}"), 80))
@@ -69,13 +68,13 @@ def _ensemble(*, votes: bool) -> str:
         over_mean=Gain(-0.02, -0.03, 0.0),
     )
     found = replace(found, tta="none" if votes else "own")
-    return joined(_widths(lambda width: text_of(found, width), 80, 44), as_json(found.to_json()))
+    return joined(at_widths(lambda width: text_of(found, width), 80, 44), as_json(found.to_json()))
 
 
 def _comparison(*counts: int) -> str:
     first, second = evaluation(SMALL), evaluation(SMALL.T, step=3)
     found = Comparison(first, second, *counts)
-    texts = _widths(lambda width: comparison_text(found, width), 80, 40)
+    texts = at_widths(lambda width: comparison_text(found, width), 80, 40)
     return joined(texts, as_json(found.to_json()))
 
 
@@ -102,7 +101,7 @@ def _prediction() -> str:
     long = Prediction(Path("a"), tuple(many), seen)
     heads = csv_row(columns(["a", "=b", "c\n"]))
     return joined(
-        _widths(lambda width: prediction_text(found, "a.png", width=width), 100, 50, 30, 12),
+        at_widths(lambda width: prediction_text(found, "a.png", width=width), 100, 50, 30, 12),
         prediction_text(doubtful, "b.png", best_first=True, plain=True),
         headline(doubtful, "b.png"),
         prediction_text(long, "x"),

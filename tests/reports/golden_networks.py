@@ -46,13 +46,13 @@ from dnnstack.training.records.formats.state import Best, Metrics, State
 from dnnstack.training.weights.source import Offered, Source
 from dnnstack.training.weights.start import Difference, Start
 
-from ..support.described import as_json, joined
+from ..support.described import as_json, at_widths, joined
 from ..support.training_fixtures import TINY
 
 
 def _summary(name: str, *overrides: str, ranks: int = 1) -> str:
     found = summarize(load_config(name, overrides).config, Path(name), ranks=ranks)
-    texts = [summary_text(found, width) for width in (None, 50)]
+    texts = [summary_text(found), at_widths(lambda width: summary_text(found, width), 50)]
     # Of many layers the text has all figures, too.
     data = [as_json(found.to_json())] if len(found.rows) < 12 else []
     return joined(*texts, *data)
@@ -86,7 +86,8 @@ def _explained(*overrides: str) -> Explanation:
 
 def _explanation() -> str:
     found = _explained()
-    return joined(*(explanation_text(found, width) for width in (79, 45, None)))
+    texts = at_widths(lambda width: explanation_text(found, width), 79, 45)
+    return joined(texts, explanation_text(found, None))
 
 
 def _measured_explanation() -> str:
@@ -129,7 +130,8 @@ def _data() -> str:
     first, grey, scaled = _data_report(), _data_report(grey=True), _data_report(scaled=True)
     standard = replace(grey, scaling=Preprocessing.standardize(grey.mean, grey.std))
     texts = [data_text(each) for each in (first, grey, scaled, standard)]
-    return joined(*texts, data_text(first, 40), *(as_json(r.to_json()) for r in (first, scaled)))
+    narrow = at_widths(lambda width: data_text(first, width), 40)
+    return joined(*texts, narrow, *(as_json(r.to_json()) for r in (first, scaled)))
 
 
 def _weights() -> str:
@@ -149,7 +151,7 @@ def _weights() -> str:
     reports = [WeightsReport(source), WeightsReport(source, start), WeightsReport(source, more)]
     return joined(
         *(each.as_text() for each in reports),
-        reports[1].as_text(50),
+        at_widths(reports[1].as_text, 50),
         initialized(start),
         *(as_json(each.to_json()) for each in reports[:2]),
     )
@@ -192,7 +194,8 @@ def _new() -> str:
         NewReport(s, new_config(s, Path("a b.yaml")), Path("a b.yaml")) for s in (*surveys, many)
     ]
     return joined(
-        *(new_text(each, 80) for each in made),
+        at_widths(lambda width: new_text(made[0], width), 80),
+        *(new_text(each, 80) for each in made[1:]),
         *(each.config.text for each in made),
         *(as_json(each.to_json()) for each in made[:2]),
     )

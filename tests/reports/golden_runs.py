@@ -32,7 +32,7 @@ from dnnstack.training.network import Network
 from dnnstack.training.records.formats.dnnz import Compressed
 from dnnstack.training.records.formats.dnnz_arrays import Cost
 
-from ..support.described import as_json, joined
+from ..support.described import as_json, at_widths, joined
 from ..support.training_fixtures import TINY
 from .golden_objects import sensitivity
 
@@ -78,7 +78,8 @@ def _runs() -> str:
         one("damaged too", seconds=-1.0),
     ]
     data = as_json([each.to_json() for each in reports[:3]])
-    return joined(runs_text(reports, 80), runs_text(reports[:2], 40), runs_text(reports, 200), data)
+    texts = [at_widths(lambda width: runs_text(reports, width), 80, 200)]
+    return joined(*texts, runs_text(reports[:2], 40), data)
 
 
 def _group(kind: Any = "seeds", finished: bool = True) -> GroupReport:
@@ -103,8 +104,9 @@ def _groups() -> str:
     reports = [_group(), _group("folds"), _group("sweep", False), begun, one]
     states = [*("finished",) * 3, "running", "died"]
     return joined(
-        *(group_text(each, 80) for each in reports),
-        groups_text(reports, 80, states),
+        *(group_text(each, 80) for each in reports[1:]),
+        at_widths(lambda width: group_text(reports[0], width), 80),
+        at_widths(lambda width: groups_text(reports, width, states), 80),
         groups_text(reports, 60),
         *(f"{each!r}\n{as_json(each.to_json())}" for each in reports[1:4]),
     )
@@ -144,9 +146,9 @@ def _sweep() -> str:
     few = trials[-3:]
     return joined(
         *lines,
+        at_widths(lambda width: best_text(path, SEARCH, trials[:8], width), 80),
         best_text(path, SEARCH, trials),
-        listed(path, SEARCH, trials[19:]),
-        listed(path, SEARCH, trials[19:], 40),
+        at_widths(lambda width: listed(path, SEARCH, trials[19:], width), 80, 40),
         best_text(path, SEARCH, few),
         listed(path, SEARCH, []),
         report_text(report),
@@ -197,14 +199,16 @@ def _compressions() -> str:
     half = CompressionReport(Path("c"), begun, None, None, None)
     bare = CompressionReport(Path("c"), replace(begun, stages=(), before=()), None, None, None)
     reports = [_compressed(), _compressed(coded=False), _compressed(integers=True)]
+    at_once = replace(reports[0], compressed=replace(reports[0].compressed, seconds=0.0))
     return joined(
         *(each.as_text() for each in reports),
         file.as_text(),
-        whole.as_text(60),
+        at_widths(whole.as_text, 60),
+        at_widths(file.as_text, 50),
         replace(whole, paper=paper.model_copy(update={"error": None})).as_text(),
         half.as_text(),
         bare.as_text(),
-        *(as_json(each.to_json()) for each in (file, half, bare, reports[0], reports[2])),
+        *(as_json(each.to_json()) for each in (file, half, bare, reports[0], reports[2], at_once)),
         as_json(json.loads(RECORD.to_json())),
     )
 

@@ -150,8 +150,16 @@ def test_gpus_that_the_tool_lists(tool, tmp_path, monkeypatch):
     assert "CUDA backend" in by_name
 
 
-@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'", "kill -9 $$"])
-def test_a_tool_that_fails_is_no_gpu(tool, script):
+_ANSWER = "echo '580.65.06, NVIDIA H200, 143771 MiB, 9.0'"
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 9", "echo 'No devices were found'", "kill -9 $$", f"{_ANSWER}; exit 9",
+     f"exec sleep 60; {_ANSWER}"],
+)  # fmt: skip
+def test_a_tool_that_fails_or_hangs_is_no_gpu(tool, script, monkeypatch):
+    monkeypatch.setattr(doctor_gpu, "_SECONDS", 5 if "sleep" not in script else 0.1)
     tool(script)
     assert doctor_gpu.gpus() == []
     (finding,) = doctor._gpu()

@@ -18,6 +18,7 @@ from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Reshape
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.reports import explain as report_module
 from dnnstack.reports.explain import Explanation, Operation, explain
 from dnnstack.reports.explain_text import as_text, quantity
 from dnnstack.training.listener import Listener
@@ -52,18 +53,6 @@ def test_every_operation_that_is_run_is_there_once(tiny, backend, fusion):
         for call in operation.calls:
             assert call.bound.op == operation.op
             assert f"{call.bound.library} {call.bound.function}" in text
-
-
-@pytest.mark.parametrize("width", [40, 50])
-def test_a_narrow_terminal_has_figures_beside_or_below(tiny, reference, width):
-    found = _explained(tiny(), reference)
-    lines = as_text(found, width).splitlines()
-    heads = [line for line in lines if line.endswith("   FLOP   bytes")]
-    # Figures end where their titles do, whether or not a name left room for them.
-    figures = [line for line in lines if re.search(r"(\d|\d [kMG])  +\d[\d.]*( [kMG])?$", line)]
-    assert {len(line) for line in heads} == {width}
-    assert len(figures) >= len(found.operations)
-    assert {len(line.rstrip("kMG ")) for line in figures} <= {width - 2, width}
 
 
 def test_figures_are_those_of_the_operations(tiny, reference):
@@ -163,26 +152,51 @@ def test_every_call_is_there_and_measuring_trains_nothing(tiny, backend, monkeyp
 
 
 @pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        (0.2, [1] * 5),
+        # Of a fifth of a second half is enough, and only more than that.
+        (0.0125, [1, 2, 4, 8, *[16] * 5]),
+        (1e-9, [1, 2, 4, 8, 16, 32, 64, 128, *[200] * 5]),
+    ],
+)
+def test_steps_are_timed_in_series_that_are_long_enough(monkeypatch, seconds, counts):
+    """A step that takes so long is counted by these series, the last five of which are kept."""
+    now, ran = [0.0], []
+
+    def run(executable: object, count: int) -> None:
+        ran.append(count)
+        now[0] += count * seconds
+
+    begun: list[int] = []
+    stretch = SimpleNamespace(run=run, go_to=lambda executable, step: begun.append(step))
+    monkeypatch.setattr(report_module, "perf_counter", lambda: now[0])
+    found = report_module._step_seconds(None, stretch, lambda number: number)  # type: ignore[arg-type]
+    assert found == pytest.approx(seconds)
+    assert (ran, begun) == (counts, [0] * len(counts))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"), [(0.25, [3, 4]), (0.26, [3]), (0.0, [3, 200]), (0.0049, [3, 200])]
+)
+def test_calls_are_timed_for_about_a_second(seconds, counts):
+    ran: list[int] = []
+    measure = lambda name, count: ran.append(count) or [seconds, 0.0]  # noqa: E731
+    stretch = SimpleNamespace(graphs=lambda: [SimpleNamespace(name="train")])
+    found = report_module._measure(
+        SimpleNamespace(measure=measure),  # type: ignore[arg-type]
+        stretch,  # type: ignore[arg-type]
+        lambda number: number,
+    )
+    assert (ran, found) == (counts, {"train": [seconds, 0.0]})
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (999, "999"), (1000, "1.00 k"), (36900000, "36.9 M"), (999700, "1.00 M")],
 )
 def test_quantity(value, text):
     assert quantity(value) == text
-
-
-def test_a_batch_in_parts_has_its_update_explained(tiny, backend):
-    rule = "optimizer={type: adam, lr: 0.1, ema: {decay: 0.9}, lookahead: {}}"
-    found = _explained(tiny(rule, "train.accumulate=4"), backend, measured=True)
-    kinds = [type(operation.op).__name__ for operation in found.operations]
-    update = [*("Accumulate", "Advance", "AdamUpdate"), *("Average", "Average", "Advance")]
-    assert kinds[-6:] == update
-    text = as_text(found)
-    for kind in update:
-        assert kind in text
-    assert found.whole is not None
-    once = sum(o.seconds or 0.0 for o in found.operations[-4:])
-    often = sum(o.seconds or 0.0 for o in found.operations[:-4])
-    assert found.whole.calls_seconds == pytest.approx(once + 4 * often)
 
 
 def test_choices_made_beside_other_programs_are_told_once(tiny, onednn, monkeypatch, tmp_path):

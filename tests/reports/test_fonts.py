@@ -33,6 +33,11 @@ def test_a_name_that_the_font_lacks_becomes_a_number_and_is_told_once(caplog):
     ]
 
 
+def test_some_names_that_the_font_lacks_stand_for_all(caplog):
+    fonts.drawable(tuple("\u6f22\u6f23\u6f24\u6f25"), 10)
+    assert "'\u6f22', '\u6f23', '\u6f24' and 1 more" in caplog.messages[0]
+
+
 def test_names_of_files_have_escapes_of_what_the_font_lacks():
     signs = fonts.drawable_signs("ü \u7d2b\uff54\x1b/\U0001f9ff.png")
     assert "".join(signs) == fonts.written("ü \u7d2b\uff54\x1b/\U0001f9ff.png")

@@ -34,18 +34,6 @@ def _group(folder: Path, kind: Kind, *states: str) -> Path:
     return path
 
 
-def test_a_search_has_a_median_and_no_mean(tmp_path):
-    """Its trials are different trainings; seeds are the same one, drawn again."""
-    paths = [_group(tmp_path, kind, *["finished"] * 3) for kind in ("sweep", "seeds")]
-    reports = [report_group(path) for path in paths]
-    heads, sweep, seeds = groups_text(reports, 80, ["finished", "finished"]).splitlines()
-    assert heads.split()[2:] == ["state", "finished", "best", "median", "mean", "deviation"]
-    assert sweep.split()[2:] == ["finished", "3/3", "60.00%", "20.00%", "-", "-"]
-    assert seeds.split()[4:] == ["60.00%", "20.00%", "30.00%", "26.46%"]
-    assert "accuracy 60.00% at best, median 20.00%" in repr(reports[0])
-    assert "accuracy 30.00% on average, deviation 26.46%" in repr(reports[1])
-
-
 @pytest.mark.parametrize(
     ("states", "planned", "expected"), cases(__file__, "a_group_has_the_state_of_its_runs")
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,6 @@ from dnnstack.reports.plots import drawn
 from dnnstack.reports.sweep_plots import (
     draw_sweep,
     front_figure,
-    importance_figure,
-    parallel_figure,
-    trials_figure,
-    validations_figure,
 )
 from dnnstack.reports.sweep_report import SweepReport, report_sweep
 from dnnstack.reports.sweep_text import as_text, listed, report_text, short_names, trial_line
@@ -112,96 +107,6 @@ def test_two_objectives_have_a_front_and_pictures(tmp_path: Path) -> None:
     assert [len(each.get_offsets()) for each in front.collections] == [6, 4]
     assert front.xaxis.get_major_formatter()(0.5) == "50%"
     assert front.yaxis.get_major_formatter()(0.5) != "50%"
-
-
-def test_pictures_of_trials_and_their_keys(tmp_path: Path) -> None:
-    found = report_sweep(sweep(tmp_path, ("accuracy",)))
-    (trials,) = axes_of(trials_figure, found)
-    assert trials.get_ylabel() == "accuracy"
-    assert [line.get_drawstyle() for line in trials.lines] == ["steps-post"]
-    assert trials.yaxis.get_major_formatter()(0.125) == "12.5%"
-    points = trials.collections[0].get_offsets()
-    # The second was pruned, the last has not ended.
-    assert points[:, 0].tolist() == [1, *range(3, 12)]
-    assert points[:, 1].tolist() == [t.values[0] for t in found.trials if t.values]
-    parallel = axes_of(parallel_figure, found)
-    (lines,) = parallel[0].collections
-    assert len(lines.get_segments()) == 10
-    assert lines.get_cmap().name == "viridis_r"
-    labels = [label.get_text() for label in parallel[0].get_xticklabels()]
-    assert labels == ["accuracy", "lr", "power", "schedule"]
-    assert not any(axes.xaxis.get_gridlines()[0].get_visible() for axes in parallel)
-    assert all(axes.spines["right"].get_visible() for axes in parallel[1:])
-    boxes = [label.get_bbox_patch() for axes in parallel for label in axes.get_yticklabels()]
-    assert {box.get_facecolor() for box in boxes} == {(1.0, 1.0, 1.0, 1.0)}
-    words = {label.get_text() for axes in parallel[1:] for label in axes.get_yticklabels()}
-    assert {"fixed", "{type: poly, po…", "null", "None"} <= words
-    (shares,) = axes_of(importance_figure, found)
-    known = found.importance["accuracy"]
-    # The longest bar is the last one, which is above.
-    assert [bar.get_width() for bar in shares.patches] == sorted(known.values())
-    assert shares.get_yticklabels()[-1].get_text() == "lr"
-    assert shares.texts[-1].get_text() == f" {known['optimizer.lr']:.0%}"
-
-
-@pytest.mark.parametrize(("objective", "column"), [("accuracy", 0.5), ("loss", 1.0)])
-def test_validations_by_step(tmp_path: Path, objective: str, column: float) -> None:
-    found = report_sweep(sweep(tmp_path, (objective,)))
-    (axes,) = axes_of(validations_figure, found)
-    assert axes.get_ylabel() == f"{objective} on validation"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["trial-1"]
-    assert [[*map(list, line.get_data())] for line in axes.lines] == [[[10, 20], [column] * 2]]
-    many = {**found.validations, **{f"trial-{n}": ((1, 0.5, 1.0),) for n in range(1, 13)}}
-    (axes,) = axes_of(validations_figure, replace(found, validations=many))
-    best = [trial.name for trial in found.best[:5]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == best
-    # Each of the best has a colour of its own, above those of all others.
-    colours = {name: line.get_color() for name, line in zip(many, axes.lines, strict=True)}
-    assert len({colours[name] for name in best}) == 5
-    pale = {colours[name] for name in many if name not in best}
-    assert pale == {"#b8b8b8"}
-    assert not pale & {colours[name] for name in best}
-    assert [name for name, line in zip(many, axes.lines, strict=True) if line.zorder == 3] == [
-        trial.name for trial in found.trials if trial.name in best
-    ]
-    (axes,) = axes_of(validations_figure, replace(found, best=[]))
-    assert axes.get_legend() is None
-    assert (parallel := axes_of(parallel_figure, found)[0]).get_xticklabels()
-    assert parallel.collections[0].get_cmap().name == (
-        "viridis" if objective == "loss" else "viridis_r"
-    )
-
-
-def test_parallel_without_a_trial_that_has_all_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As older versions of Optuna draw it: axes alone."""
-    from matplotlib import pyplot
-    from optuna.visualization import matplotlib as drawing
-
-    monkeypatch.setattr(drawing, "plot_parallel_coordinate", lambda *_, **__: pyplot.subplots()[1])
-    found = report_sweep(sweep(tmp_path, ("accuracy",)))
-    assert len(axes_of(parallel_figure, found)) == 1
-
-
-def test_long_keys_and_listed_numbers_in_parallel(tmp_path: Path) -> None:
-    """Every key has another text, and numbers of a list are in their order, not in that of use."""
-    keys = [f"layers.convolution_of_block_{n}.kernel_size" for n in range(3)]
-    search = Search(
-        (*(Dimension(key, values=(3, 5, 10**4000)) for key in keys), Dimension("n", values=(9, 5)))
-    )
-    trials = [
-        Trial(n, {**dict.fromkeys(keys, 3), "n": value}, "complete", (0.5,))
-        for n, value in enumerate((9, 5, 9))
-    ]
-    seen = {each.name: () for each in trials}
-    found = SweepReport(tmp_path, search, trials, trials[:1], {}, seen)
-    first, *others = axes_of(parallel_figure, found)
-    labels = [label.get_text() for label in first.get_xticklabels()]
-    assert len({*labels}) == 5
-    assert max(map(len, labels)) < 20
-    assert labels[1].startswith("1: convolution")
-    assert [label.get_text() for label in others[-1].get_yticklabels()] == ["5", "9"]
 
 
 NAMES = ("$x$_y", "\u6f22" * 40, "a\nb", *(f"a long name that ends with {n}" for n in (1, 2)))

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .golden_pictures import PICTURES
+from .golden_sweeps import SWEEPS
 from .golden_texts import TEXTS
 
 STORED = Path(__file__).parent / "golden"
-GOLDENS: dict[str, Callable[[], str]] = {**PICTURES, **TEXTS}
+GOLDENS: dict[str, Callable[[], str]] = {**PICTURES, **SWEEPS, **TEXTS}
 
 
 def main(names: list[str]) -> None:

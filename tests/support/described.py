@@ -48,6 +48,18 @@ def joined(*texts: str) -> str:
     return "----\n".join(f"{text}\n" for text in texts)
 
 
+def at_widths(of: Callable[[int], str], *widths: int) -> str:
+    """The texts for these widths, and where, from narrow to wide, a text takes another form."""
+    texts, forms = [f"{width} columns\n{of(width)}" for width in widths], []
+    for width in range(16, 130):
+        text = of(width)
+        counts = len(text.splitlines()), len(text.split()), text.count("…")
+        form = "{} lines, {} words, {} cut".format(*counts)
+        if not forms or forms[-1].partition(": ")[2] != form:
+            forms.append(f"from {width}: {form}")
+    return joined(*texts, "\n".join(forms))
+
+
 def figure_text(draw: Callable[[], Figure]) -> str:
     """Every artist of a figure that is drawn in the style of the package."""
     lines: list[str] = []
@@ -61,7 +73,7 @@ def figure_text(draw: Callable[[], Figure]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _said(**values: Any) -> str:
+def said(**values: Any) -> str:
     return " ".join(f"{key}={_value(value)}" for key, value in values.items())
 
 
@@ -76,9 +88,11 @@ def _colour(colour: Any) -> Any:
 
 
 def _figure(figure: Figure) -> Iterator[str]:
-    yield "figure " + _said(
+    from matplotlib import rcParams
+
+    yield "figure " + said(
         inches=figure.get_size_inches(), dpi=figure.dpi, paper=_colour(figure.get_facecolor()),
-        layout=type(figure.get_layout_engine()).__name__,
+        layout=type(figure.get_layout_engine()).__name__, cut=rcParams["savefig.bbox"],
     )  # fmt: skip
     for text in figure.texts:
         yield f"  {_text(text)}"
@@ -95,16 +109,16 @@ def _axes(axes: Axes) -> Iterator[str]:
         rows, columns, first, last = grid.get_geometry()
         ratios = grid.get_gridspec().get_height_ratios()
         at = [rows, columns, first, last, list(ratios) if ratios else None]
-    yield "axes " + _said(
+    yield "axes " + said(
         at=at, facecolor=_colour(axes.get_facecolor()), below=axes.get_axisbelow(),
         shared_x=len(axes.get_shared_x_axes().get_siblings(axes)),
     )  # fmt: skip
     for place in ("left", "center", "right"):
         if axes.get_title(place):
-            yield f"  title {place} " + _said(text=axes.get_title(place))
+            yield f"  title {place} " + said(text=axes.get_title(place))
     seen = [name for name, spine in axes.spines.items() if spine.get_visible()]
     colours = {_colour(spine.get_edgecolor()) for spine in axes.spines.values()}
-    yield "  spines " + _said(seen=sorted(seen), colours=sorted(colours))
+    yield "  spines " + said(seen=sorted(seen), colours=sorted(colours))
     for name, axis, limits in (
         ("x", axes.xaxis, axes.get_xlim()),
         ("y", axes.yaxis, axes.get_ylim()),
@@ -130,12 +144,18 @@ def _axis(name: str, axis: Axis, limits: tuple[float, float]) -> Iterator[str]:
     minor = [float(at) for at in axis.get_minorticklocs() if low <= at <= high]
     small = [text for text in axis.get_minor_formatter().format_ticks(minor) if text]
     lines = [*axis.get_gridlines()][:1]
-    yield f"{name} " + _said(
+    yield f"{name} " + said(
         label=axis.get_label_text(), scale=axis.get_scale(), limits=limits,
         ticks=places, labels=labels, minor=small, label_size=axis.label.get_fontsize(),
         grid=[bool(line.get_visible()) for line in lines],
         grid_colour=[_colour(line.get_color()) for line in lines],
     )  # fmt: skip
+    for text in [*axis.get_ticklabels(which="both")][:1]:
+        if text.get_rotation():
+            yield "  turned " + said(by=text.get_rotation(), align=text.get_ha())
+        if box := text.get_bbox_patch():
+            colours = [_colour(each) for each in (box.get_facecolor(), box.get_edgecolor())]
+            yield "  box " + said(colours=colours, pad=box.get_boxstyle().pad)
 
 
 def _legend(legend: Any) -> Iterator[str]:
@@ -144,7 +164,7 @@ def _legend(legend: Any) -> Iterator[str]:
     if legend.axes is not None:
         box = legend.get_bbox_to_anchor().transformed(legend.axes.transAxes.inverted())
         anchor = [box.x0, box.y0, box.width, box.height]
-    yield "legend " + _said(
+    yield "legend " + said(
         loc=legend._loc, anchor=anchor, columns=legend._ncols,
         frame=legend.get_frame_on(), apart=legend.borderaxespad, outside=legend._outside_loc,
         fontsize=legend._fontsize, texts=[text.get_text() for text in legend.get_texts()],
@@ -167,7 +187,7 @@ def _artist(axes: Axes, artist: Artist) -> Iterator[str]:
             yield f"title {_text(artist)}"
     elif isinstance(artist, Line2D):
         data = artist.get_transform().contains_branch_seperately(axes.transData)
-        yield "line " + _said(
+        yield "line " + said(
             label=artist.get_label(), colour=_colour(artist.get_color()),
             width=artist.get_linewidth(), style=artist.get_linestyle(), marker=artist.get_marker(),
             size=artist.get_markersize(), face=_colour(artist.get_markerfacecolor()),
@@ -176,7 +196,7 @@ def _artist(axes: Axes, artist: Artist) -> Iterator[str]:
         )  # fmt: skip
         yield f"  points {_value(artist.get_xydata())}"
     elif isinstance(artist, Rectangle):
-        yield "bar " + _said(
+        yield "bar " + said(
             face=_colour(artist.get_facecolor()), edge=_colour(artist.get_edgecolor()),
             width=artist.get_linewidth(), alpha=artist.get_alpha(), **common,
         )  # fmt: skip
@@ -184,20 +204,20 @@ def _artist(axes: Axes, artist: Artist) -> Iterator[str]:
         # Of a histogram most are empty.
         yield from [f"  place {_value(place)}"] if place[-1] else []
     elif isinstance(artist, Collection):
-        yield f"{type(artist).__name__} " + _said(
+        yield f"{type(artist).__name__} " + said(
             label=artist.get_label(), faces=[_colour(each) for each in artist.get_facecolor()],
             edges=[_colour(each) for each in artist.get_edgecolor()],
             widths=artist.get_linewidth(), values=artist.get_array(), alpha=artist.get_alpha(),
-            **common,
+            colours=artist.get_cmap().name, **common,
         )  # fmt: skip
         yield f"  points {_value(np.ma.filled(artist.get_offsets(), np.nan))}"
     else:
-        yield f"{type(artist).__name__} " + _said(label=artist.get_label(), **common)
+        yield f"{type(artist).__name__} " + said(label=artist.get_label(), **common)
 
 
 def _text(text: Any) -> str:
     at = [*getattr(text, "xyann", text.get_position())]
-    return "text " + _said(
+    return "text " + said(
         text=text.get_text(), at=at, size=text.get_fontsize(), colour=_colour(text.get_color()),
         align=[text.get_ha(), text.get_va()], turned=text.get_rotation(),
         family=text.get_fontfamily(), math=text.get_parse_math(),
@@ -225,12 +245,12 @@ class _Recorder:
         self._on = f"{picture.mode} {picture.size}"
 
     def text(self, at: Any, text: str, colour: Any, font: Any, anchor: str = "la") -> None:
-        said = _said(text=text, at=at, colour=colour, size=font.size, anchor=anchor)
-        self._lines.append(f"{self._on}: text {said}")
+        told = said(text=text, at=at, colour=colour, size=font.size, anchor=anchor)
+        self._lines.append(f"{self._on}: text {told}")
 
     def rectangle(self, at: Any, fill: Any = None, outline: Any = None) -> None:
         if outline is not None:
-            self._lines.append(f"{self._on}: rectangle {_said(at=at, fill=fill, outline=outline)}")
+            self._lines.append(f"{self._on}: rectangle {said(at=at, fill=fill, outline=outline)}")
         self._draw.rectangle(at, fill, outline)
 
 
@@ -244,7 +264,7 @@ def picture_text(draw: Callable[[], Image]) -> str:
     def recorded(self: Image.Image, what: Any, box: Any = None, mask: Any = None) -> None:
         is_picture = isinstance(what, Image.Image)
         shown = _pixels(what) if is_picture else f"colour={what}"
-        lines.append(f"{self.mode} {self.size}: paste {shown} {_said(at=box)}")
+        lines.append(f"{self.mode} {self.size}: paste {shown} {said(at=box)}")
         paste(self, what, box, mask)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ from .declared import drawn_options
 from .nets_composite import composite, drawn
 
 Options = dict[str, Any]
+Sizes = Callable[[int, int], SearchStrategy[Any]]
 
 
 def sizes(low: int, high: int) -> SearchStrategy[int | tuple[int, int]]:
@@ -25,10 +26,11 @@ def sizes(low: int, high: int) -> SearchStrategy[int | tuple[int, int]]:
 
 
 pictures = st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 8))
+sequences = st.tuples(st.integers(1, 4), st.just(1), st.integers(1, 12))
 
 
 @st.composite
-def conv2d_options(draw: DrawFn, channels: int) -> Options:
+def conv_options(draw: DrawFn, channels: int, sizes: Sizes = sizes) -> Options:
     groups = draw(st.sampled_from([g for g in (1, 2, 3, 4) if channels % g == 0]))
     filters = groups * draw(st.integers(1, 3))
     some = st.sets(st.integers(0, channels - 1), min_size=1).map(tuple)
@@ -47,7 +49,7 @@ def conv2d_options(draw: DrawFn, channels: int) -> Options:
 
 
 @st.composite
-def pool_options(draw: DrawFn) -> Options:
+def pool_options(draw: DrawFn, sizes: Sizes = sizes) -> Options:
     return {
         "pool_size": draw(sizes(1, 4)),
         "stride": draw(st.one_of(st.none(), sizes(1, 3))),
@@ -66,11 +68,20 @@ def _any_shape(draw: DrawFn) -> tuple[int, ...]:
 
 def _conv(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     shape = draw(pictures)
-    return shape, draw(conv2d_options(shape[0]))
+    return shape, draw(conv_options(shape[0]))
 
 
 def _pool(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     return draw(pictures), draw(pool_options())
+
+
+def _conv1d(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    shape = draw(sequences)
+    return shape, draw(conv_options(shape[0], st.integers))
+
+
+def _pool1d(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    return draw(sequences), draw(pool_options(st.integers))
 
 
 def _plain(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
@@ -110,6 +121,10 @@ _SPECIAL: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "max_pool2d": _pool,
     "avg_pool2d": _pool,
     "global_avg_pool2d": lambda draw: (draw(pictures), {}),
+    "conv1d": _conv1d,
+    "max_pool1d": _pool1d,
+    "avg_pool1d": _pool1d,
+    "global_avg_pool1d": lambda draw: (draw(sequences), {}),
     "flatten": lambda draw: (draw(pictures), {}),
     "scale": lambda draw: (_any_shape(draw), {"factor": draw(st.floats(-2.0, 2.0))}),
     "softmax": lambda draw: (_flat(draw), {}),

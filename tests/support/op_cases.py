@@ -197,28 +197,26 @@ def gather_batch(
     height: int = 5,
     width: int = 3,
     floats: bool = False,
-    wide: int = 0,
+    words: int = 0,
 ) -> None:
-    """Samples of bytes or float32; ``wide``: numbers in a row of targets, 0 for a class."""
     n, steps, count = 4, 3, 7
-    pictures = d.rng.integers(0, 256, (count, channels, height, width)).astype(np.uint8)
+    shape = count, channels, height, width
+    pictures = d.rng.integers(0, 256, shape).astype(np.uint8)
     labels = np.arange(count, dtype=np.int32)
-    if wide:
-        labels = d.rng.normal(size=(count, wide)).astype(np.float32)
-    if floats:
-        pictures = d.rng.normal(size=pictures.shape).astype(np.float32)
+    if words:
+        labels = d.rng.standard_normal((count, words)).astype(np.float32)
     order = d.rng.integers(0, count, n * steps).astype(np.int32)
     if missing:
         order[n * (step % steps) + 1] = -1
         order[n * (step % steps) + 3] = -1
     d.graph.add(
         ops.GatherBatch(
-            images=d.given("images", pictures, "data"),
+            images=d.given("images", d.drawn(shape) if floats else pictures, "data"),
             labels=d.given("labels", labels, "data"),
             order=d.given("order", order, "data"),
             step=d.given("step", np.array([step], np.int64), "state"),
             x=d.out("x", n, channels, height, width),
-            target=d.out("target", n, *labels.shape[1:], dtype="float32" if wide else "int32"),
+            target=d.out("target", n, *labels.shape[1:], dtype="float32" if words else "int32"),
             scale=tuple(1 / 255 + 0.01 * c for c in range(channels)),
             shift=tuple(0.5 * c - 0.4 for c in range(channels)),
         )
@@ -233,9 +231,12 @@ for channels in (2, 16, 19):
     # A truth table's columns are channels of one pixel.
     case(f"gather_batch-{channels}x1x1", gather_batch, channels, 1, True, 1, 1)
 case("gather_batch-line", gather_batch, 3, 1, False, 1, 6)
-case("gather_batch-floats", gather_batch, 3, 4, True, 5, 3, True)
-case("gather_batch-numbers", gather_batch, 3, 1, True, 5, 3, False, 1)
-case("gather_batch-rows_of_numbers", gather_batch, 5, 4, True, 1, 1, True, 3)
+for floats in (False, True):
+    for words in (0, 1, 3) if floats else (1, 300):
+        title = f"gather_batch-{'floats' if floats else 'bytes'}-{words}_words"
+        for channels, width in ((1, 4), (1, 3), (3, 4), (16, 1)):
+            sizes = (channels, 1, True, 5 if width > 1 else 1, width)
+            case(f"{title}-{channels}x{width}", gather_batch, *sizes, floats, words)
 
 
 def update(

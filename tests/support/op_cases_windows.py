@@ -114,6 +114,7 @@ POOLS = {
     "1x1": Geometry((2, 3, 4, 4), Window((1, 1), (2, 2))),
     "rest": Geometry((2, 12, 9, 7), Window((2, 1), (4, 3))),
     "global": Geometry((3, 24, 8, 7), Window((8, 7), (8, 7))),
+    "row": Geometry((2, 3, 1, 9), Window((1, 3), (1, 2), (0, 0, 1, 1))),
 }
 
 

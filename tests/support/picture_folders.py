@@ -40,8 +40,10 @@ def hash_of(name: str) -> int:
     return sum(name.encode()) * 100
 
 
-def expected(folder: Path, names: list[str], shape: tuple[int, int, int], raw: bool) -> np.ndarray:
-    how = Preparation(digits=False, raw=raw)
+def expected(
+    folder: Path, names: list[str], shape: tuple[int, int, int], raw: bool, draft: bool = False
+) -> np.ndarray:
+    how = Preparation(digits=False, raw=raw, draft=draft)
     return np.stack([read_picture(folder / name, shape, how).image for name in names])
 
 

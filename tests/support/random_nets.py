@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from dnnstack.common.errors import ShapeError
+from dnnstack.common.targets import Kind
 from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.graph.graph import Shape
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from .declared import drawn_options
+from .formulas import drawn_targets
 
 Layer = str | dict[str, Any]
 # Numbers of a picture, or of its features, that a layer may make of it.
@@ -30,6 +33,7 @@ ACTIVATIONS = (
 # Drawn here by hand, with options for which their declarations are too wide.
 KNOWN = {
     *("batch_norm", "dropout", "scale", "dense", "conv2d", "max_pool2d", "avg_pool2d", "pad2d"),
+    *("conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"),
     *("lrn", "lcn", "scaled_subsampling", "global_avg_pool2d", "flatten", "sequential"),
     *("residual", "concat", "softmax", "rbf", "heaviside"),
     *(name for name in ACTIVATIONS if isinstance(name, str)),
@@ -37,7 +41,7 @@ KNOWN = {
 FURTHER = sorted(set(LAYERS) - KNOWN)
 # Layers that compute an activation behind them in the same call; one is drawn there often, for
 # layers drawn one by one rarely come in this order.
-FUSED = {"conv2d", "dense", "batch_norm", "residual"}
+FUSED = {"conv1d", "conv2d", "dense", "batch_norm", "residual"}
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,24 @@ def _pair(draw: DrawFn, low: int, high: int) -> int | list[int]:
     return draw(st.one_of(one, st.lists(one, min_size=2, max_size=2)))
 
 
-def _padding(draw: DrawFn, most: int) -> Any:
-    return draw(st.sampled_from(["same", "valid"])) if draw(st.booleans()) else _pair(draw, 0, most)
+def _one(draw: DrawFn, low: int, high: int) -> int:
+    return draw(st.integers(low, high))
 
 
-def _conv2d(draw: DrawFn, shape: Shape) -> Layer:
-    channels = shape[0]
+def _padding(draw: DrawFn, most: int, size: Callable[..., Any]) -> Any:
+    return draw(st.sampled_from(["same", "valid"])) if draw(st.booleans()) else size(draw, 0, most)
+
+
+def _conv(draw: DrawFn, kind: str, shape: Shape) -> Layer:
+    channels, size = shape[0], _one if kind.endswith("1d") else _pair
     groups = draw(st.sampled_from([g for g in (1, 1, 2, 3, channels) if channels % g == 0]))
     options = {
         "filters": groups * draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16, 17])),
-        "kernel_size": _pair(draw, 1, 4),
+        "kernel_size": size(draw, 1, 4),
         # Wider than some pictures are: for these the libraries have kernels of their own.
-        "stride": _pair(draw, 1, 4),
-        "padding": _padding(draw, 2),
-        "dilation": _pair(draw, 1, 2),
+        "stride": size(draw, 1, 4),
+        "padding": _padding(draw, 2, size),
+        "dilation": size(draw, 1, 2),
         "groups": groups,
         "use_bias": draw(st.booleans()),
     }
@@ -85,14 +93,15 @@ def _conv2d(draw: DrawFn, shape: Shape) -> Layer:
             options["connections"] = draw(st.lists(seen, min_size=count, max_size=count))
         else:
             options["algorithm"] = way
-    return {"conv2d": options}
+    return {kind: options}
 
 
 def _pool(draw: DrawFn, kind: str) -> Layer:
-    size = _pair(draw, 1, 4)
-    options = {"pool_size": size, "padding": _padding(draw, 1), "ceil_mode": draw(st.booleans())}
+    size = _one if kind.endswith("1d") else _pair
+    options = {"pool_size": size(draw, 1, 4), "padding": _padding(draw, 1, size)}
+    options["ceil_mode"] = draw(st.booleans())
     if draw(st.booleans()):
-        options["stride"] = _pair(draw, 1, 3)
+        options["stride"] = size(draw, 1, 3)
     return {kind: options}
 
 
@@ -148,12 +157,14 @@ def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
     else:
         pictures = ["conv2d", "conv2d", "conv2d", "max_pool2d", "avg_pool2d", "pad2d", "lrn", "lcn"]
         more = ["scaled_subsampling", "global_avg_pool2d", "flatten"]
+        if shape[1] == 1:
+            more += ["conv1d", "conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"]
         kind = draw(st.sampled_from([*kinds, *pictures, *more, *["block"] * 4 * depth]))
     if kind == "activation":
         return draw(st.sampled_from(ACTIVATIONS))
-    if kind == "conv2d":
-        return _conv2d(draw, shape)
-    if kind in ("max_pool2d", "avg_pool2d"):
+    if kind in ("conv1d", "conv2d"):
+        return _conv(draw, kind, shape)
+    if kind in ("max_pool1d", "avg_pool1d", "max_pool2d", "avg_pool2d"):
         return _pool(draw, kind)
     if kind == "batch_norm":
         return _batch_norm(draw)
@@ -163,7 +174,11 @@ def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
         return _block(draw, shape, depth)
     if kind in FURTHER:
         return {kind: drawn_options(LAYERS[kind], draw)}
-    return kind if kind in ("global_avg_pool2d", "flatten") else {kind: _options(draw, kind)}
+    return (
+        kind
+        if kind == "flatten" or kind.startswith("global_avg_pool")
+        else {kind: _options(draw, kind)}
+    )
 
 
 def _options(draw: DrawFn, kind: str) -> dict[str, Any]:
@@ -289,9 +304,14 @@ def trainings(draw: DrawFn) -> Training:
     """A training of a few steps, with a partial last batch of validation."""
     shape = (
         draw(st.sampled_from([1, 1, 2, 3, 3, 4, 8, 16, 17])),
-        *(draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11])) for _ in range(2)),
+        # Often a sequence.
+        draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11])),
+        draw(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 9, 11])),
     )
     loss = _loss(draw)
+    kind = draw(st.sampled_from(LOSSES[loss["type"]].kinds))
+    if kind == "numbers" or (kind == "yes_no" and not LOSSES[loss["type"]].sigmoid):
+        loss.pop("class_weights", None)
     classes = 10 if loss["type"] == "rbf_map" else draw(st.integers(2, 6))
     layers = _some(draw, shape, 2, 6)
     output = shape
@@ -311,7 +331,9 @@ def trainings(draw: DrawFn) -> Training:
     views = ["mirror"] if line else ["mirror", "mirror+translate"]
     optimizer = _optimizer(draw, kinds)
     tta = draw(st.sampled_from(["none"] * 3 + views))
-    some = {"tta_share": 0.4} if tta != "none" and seed >> 11 & 1 else {}
+    some = {"tta_share": 0.4} if tta != "none" and kind == "class" and seed >> 11 & 1 else {}
+    augment = draw(st.lists(st.sampled_from(augmentations), max_size=2))
+    floats = not augment and seed >> 13 & 1 == 1
     config = {
         "name": "drawn",
         "seed": seed,
@@ -321,8 +343,8 @@ def trainings(draw: DrawFn) -> Training:
             "evaluation_batch_size": draw(st.integers(1, 6)),
             "validation": held,
             "normalize": {"mean": 0.4, "std": 0.3},
-            "augment": draw(st.lists(st.sampled_from(augmentations), max_size=2)),
-            "balance": "class_weights" not in loss and seed >> 9 & 3 == 0,
+            "augment": augment,
+            "balance": kind == "class" and "class_weights" not in loss and seed >> 9 & 3 == 0,
         },
         "layers": layers,
         "loss": loss,
@@ -334,7 +356,8 @@ def trainings(draw: DrawFn) -> Training:
         "run": {"fusion": draw(st.sampled_from([True, True, True, False])), "tune": False},
     }
     count = batch * per_epoch + held + draw(st.integers(0, batch - 1))
-    return Training(config, *pictures(shape, classes, count, seed), draw(st.integers(2, 4)), seed)
+    data = pictures(shape, classes, count, seed, kind, floats)
+    return Training(config, *data, draw(st.integers(2, 4)), seed)
 
 
 def _compression(seed: int, optimizer: dict[str, Any]) -> dict[str, Any]:
@@ -366,11 +389,16 @@ def _normalised(layers: list[Layer]) -> bool:
     return "'batch_norm'" in text and ("'scale': True" in text or "'center': True" in text)
 
 
-def pictures(shape: Shape, classes: int, count: int, seed: int) -> tuple[DatasetInfo, ImageSet]:
+def pictures(
+    shape: Shape, classes: int, count: int, seed: int, kind: Kind = "class", floats: bool = False
+) -> tuple[DatasetInfo, ImageSet]:
     """Random pixels: a window of equal ones would let roundings decide which is the largest."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, *shape), np.uint8)
-    labels = rng.integers(0, classes, count).astype(np.int32)
+    if floats:
+        images = rng.random((count, *shape), np.float32)
+    labels = drawn_targets(kind, (count, classes), rng)
     names = tuple(str(label) for label in range(classes))
-    info = DatasetInfo("drawn", (shape[0], shape[1], shape[2]), names, count, None)
-    return info, ImageSet("drawn/train", images, labels, names)
+    facts = ("drawn", (shape[0], shape[1], shape[2]), names, count, None)
+    info = DatasetInfo(*facts, floats=floats, kind=kind)
+    return info, ImageSet("drawn/train", images, labels, names, kind=kind)

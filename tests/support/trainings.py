@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from dnnstack.backends.base import Backend, Executable, Options
 from dnnstack.configs import RunConfig
 from dnnstack.graph.graph import Graph
+from dnnstack.layers.losses import LOSSES
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
@@ -17,6 +19,8 @@ from dnnstack.training.records.formats.checkpoint import Checkpoint, read_checkp
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
+
+from .formulas import drawn_targets
 
 NOWHERE = Path("unused")
 
@@ -53,9 +57,14 @@ def same(one: Checkpoint, other: Checkpoint) -> None:
 
 
 def session_of(config: RunConfig, backend: Backend) -> Session:
+    """On the config's data; where its loss takes no classes, with targets of its own kind."""
     info = describe_data(config)
-    network = build_network(config, info)
     data = load_data(config, "train", NOWHERE)
+    kind = LOSSES[config.loss.type].kinds[0]
+    if kind != "class":
+        targets = drawn_targets(kind, (len(data), len(data.classes)), np.random.default_rng(1))
+        info, data = replace(info, kind=kind), replace(data, labels=targets, kind=kind)
+    network = build_network(config, info)
     plan = make_plan(config, len(data))
     session = Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
     session.initialize()

@@ -25,7 +25,8 @@ Make = Callable[..., RunConfig]
 LAYERS_BEFORE = "\n" + beside(__file__, "every_kind_layers_before.yaml")
 ENDS = {
     "scores": "[flatten, {dense: {units: 10}}]",
-    "means": "[global_avg_pool2d, {dense: {units: 10}}, softmax]",
+    "means": "[{concat: {branches: [[global_avg_pool1d], [global_avg_pool2d]]}}, "
+    "{dense: {units: 10}}, softmax]",
     "rbf": "[flatten, {dense: {units: 84}}, scaled_tanh, rbf]",
     "units": "[flatten, {dense: {units: 10}}, heaviside]",
 }

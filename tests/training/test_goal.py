@@ -167,7 +167,7 @@ def test_a_pass_through_all_samples_is_what_counts(tmp_path, reference):
 
 
 def test_a_goal_says_what_to_reach(tiny):
-    with pytest.raises(ConfigError, match=r"train\.goal: required: accuracy or loss"):
+    with pytest.raises(ConfigError, match=r"train\.goal: required: accuracy or r2 or loss"):
         tiny("train.goal={}")
     with pytest.raises(ConfigError, match=r"train\.goal\.accuracy: expected a number of at most 1"):
         tiny("train.goal={accuracy: 99}")

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Array, Backend, Executable, Options
 from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.reference.losses import counted
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph
+from dnnstack.layers.losses.loss import Loss
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.state import Snapshot
@@ -72,7 +74,7 @@ class Poisoned:
             graph = self._executable.graphs[section]
             if "scores" in graph.results:
                 scores, targets = (self.read(graph[name]) for name in ("scores", "target"))
-                real = targets >= 0
+                real = counted(targets)
                 self.answers[graph.training].append((scores[real], targets[real]))
 
     def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
@@ -159,11 +161,19 @@ def joined(answers: list[tuple[Array, Array]]) -> dict[str, Array]:
     return {"scores": scores, "targets": targets}
 
 
-def undecided(scores: Array, targets: Array, margin: float) -> int:
+def undecided(scores: Array, targets: Array, margin: float, loss: Loss | None = None) -> float:
     """How many samples have a target whose score is that near to the largest of the others.
 
-    scores: (samples, classes), targets: (samples,).
+    scores: (samples, classes), targets: (samples,), or (samples, classes) of the kind of ``loss``:
+    then those whose largest score is that near to the next, or the share of a sample's scores that
+    are that near to the threshold.
     """
+    if loss is not None and loss.target == "yes_no":
+        near = np.abs(scores - (0.0 if loss.sigmoid else 0.5)) <= margin
+        return float(near.mean(1).sum())
+    if targets.ndim == 2:
+        largest = np.sort(scores, 1)
+        return int((largest[:, -1] - largest[:, -2] <= margin).sum())
     own = scores[np.arange(len(targets)), targets]
     others = scores.copy()
     others[np.arange(len(targets)), targets] = -np.inf
@@ -185,7 +195,7 @@ def distance(one: Array, other: Array) -> float:
 
 def assert_alike(training: Training, backend: Any, precision: str) -> None:
     with closing(session_of(training, Compiling(ReferenceBackend(1), precision="fp64"))) as exact:
-        start = start_of(exact, training.seed)
+        start, loss = start_of(exact, training.seed), exact.network.loss
         want = course(exact, start, training.steps)
         assume(all((np.abs(value) < MOST).all() for one in want for value in one.values()))
     with closing(session_of(training, backend)) as session:
@@ -199,10 +209,10 @@ def assert_alike(training: Training, backend: Any, precision: str) -> None:
             return [course(rounded, moved(start, size, seed), training.steps) for seed in seeds]
 
         shaken = courses(FIRST_SEEDS)
-        if difference(want, got, shaken, precision):
+        if difference(want, got, shaken, precision, loss):
             # A training may be steady but for a few directions, which two moves hardly find.
             shaken += courses(FURTHER_SEEDS)
-    found = difference(want, got, shaken, precision)
+    found = difference(want, got, shaken, precision, loss)
     assert not found, found
 
 
@@ -211,6 +221,7 @@ def difference(
     got: list[dict[str, Array]],
     shaken: list[list[dict[str, Array]]],
     precision: str,
+    loss: Loss,
 ) -> str:
     """What is further off than its bound, in words; empty where nothing is."""
     for step, (one, other, *near) in enumerate(zip(want, got, *shaken, strict=True)):
@@ -222,7 +233,8 @@ def difference(
         # the answer to a question that float32 cannot ask.
         margin = 2.0 * bounds["scores"]
         bounds["targets"] = 0.0
-        bounds["right answers"] = undecided(one["scores"], one["targets"], margin)
+        if loss.target != "numbers":
+            bounds["right answers"] = undecided(one["scores"], one["targets"], margin, loss)
         for name, value in one.items():
             error, bound = distance(other[name], value), bounds[name]
             if not error <= bound:

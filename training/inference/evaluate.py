@@ -18,7 +18,8 @@ from ...common.text import shape_text
 from ...configs.suggest import expected
 from ...datasets import Downloads, ImageSet, describe, evaluation_order, load
 from ...datasets.identity import some
-from ..assemble import Load, describe_data, load_data
+from ...datasets.pictures import resized
+from ..assemble import describe_data, load_data
 from ..augmentation import views_of
 from ..own_samples import choose, in_classes, listed_samples
 from ..records.runs import is_in_own_folder
@@ -56,7 +57,7 @@ class Evaluation:
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
     with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME, whose
-    views ``tta_share`` of each batch was seen in.
+    views ``tta_share`` of each batch was seen in. ``size``: (height, width) of the pictures.
     """
 
     checkpoint: Path
@@ -69,6 +70,7 @@ class Evaluation:
     worst: tuple[Mistake, ...]
     tta: str = "none"
     tta_share: float = 1.0
+    size: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -151,6 +153,7 @@ class Evaluation:
             "split": self.part,
             "tta": self.tta,
             "tta_share": self.tta_share,
+            "size": [*self.size],
             "count": self.count,
             "correct": self.correct,
             "accuracy": self.accuracy,
@@ -217,15 +220,17 @@ def load_part(
     dataset: str | None = None,
     downloads: Downloads | None = None,
     notice: Callable[[str], object] = lambda text: None,
-    read: Load = load_data,
+    size: tuple[int, int] | None = None,
+    read: Callable[..., ImageSet] = load_data,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
     Classes are matched by name, and labels are those of the network. dataset: a data set other than
-    that of training, with the same shape and classes. ``train`` and ``validation`` are the parts
-    into which training divided the training set. ``notice`` is told of changes since the training;
+    that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
+    into which training divided the training set. ``notice`` is told of changes since the training.
+    size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files;
     ``read`` loads the own data set.
-    Raises DatasetError, CheckpointError.
+    Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
@@ -238,14 +243,15 @@ def load_part(
     try:
         info = describe_data(config, root) if name == own else describe(name, root=root)
         fits = name == own or len(info.classes) == len(trained.classes)
-        if info.shape != trained.input_shape or not fits:
+        if info.shape[0] != trained.input_shape[0] or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
                 f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
                 f"classes; {trained.path} needs {needed}"
             )
+        trained.at_size(size or info.shape[1:])
         if name == own:
-            images = read(config, split, root, downloads, origin[1].pixel_bits)
+            images = read(config, split, root, downloads, origin[1].pixel_bits, size)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -284,6 +290,22 @@ def load_part(
     return images, validation
 
 
+def fitted(
+    trained: Trained,
+    images: ImageSet,
+    size: tuple[int, int] | None,
+    notice: Callable[[str], object],
+) -> ImageSet:
+    """The pictures, or sequences as a whole, scaled to ``size``, by default as they are."""
+    if size not in (None, images.images.shape[2:]):
+        found = resized(images.images, size, not trained.takes_pictures)
+        images = replace(images, images=found)
+    own, shape = trained.input_shape, images.images.shape[1:]
+    if shape != own:
+        notice(f"pictures are {shape_text(shape)}; in training they were {shape_text(own)}")
+    return images
+
+
 def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
     """Where the pictures that it was trained on, or is tested on, were looked for if they are gone.
 
@@ -316,10 +338,13 @@ def evaluate(
 
     ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views, of
     the config's ``evaluate.tta_share`` of each batch.
+    The pictures may be of another size than in training, see ``Trained.at_size``.
     The last batch is padded with masked samples. ``progress`` is called with the number of
     pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
     and their probabilities (n, K).
     """
+    height, width = images.images.shape[2:]
+    trained = trained.at_size((height, width))
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
@@ -356,4 +381,5 @@ def evaluate(
         worst=tally.worst(images.sources),
         tta=tta,
         tta_share=views.share if tta != "none" else 1.0,
+        size=(height, width),
     )

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import Backend, Executable
-from ...graph.graph import Graph
+from ...graph.graph import Graph, Shape
 from ..augmentation import TEST_TIME, TestTime
 from .trained import Trained
 
 Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
 
-# Batches that stay compiled, each with a copy of the parameters.
+# Batches that stay compiled, of whatever size, each with a copy of the parameters.
 _KEPT = 3
 
 
@@ -24,7 +24,8 @@ class Forward:
     """Computes the probabilities of a trained network on a device, in batches.
 
     A batch of a new size is compiled, unless a compiled one has room for it and is at most half
-    empty then; a size that comes twice in succession gets a batch of its own. Threads may share the
+    empty then; a size that comes twice in succession gets a batch of its own. So are pictures of
+    another height or width. The three that were used last stay compiled. Threads may share the
     object; they take turns. ``tta``: a name of TEST_TIME, over whose views scores are averaged.
     """
 
@@ -33,11 +34,11 @@ class Forward:
         self._backend = backend
         self._views = TEST_TIME[tta]
         self._lock = threading.Lock()
-        self._batches: dict[tuple[int, bool], _Numbers] = {}
-        self._last = 0
-        # In a call of less than a millisecond each look-up counts: the size and type of the batch
+        self._batches: dict[tuple[int, bool, Shape], _Numbers] = {}
+        self._last: Shape = ()
+        # In a call of less than a millisecond each look-up counts: the shape and type of the batch
         # that was used last, if it has no other size, what computes it, and the most of a batch.
-        self._latest: tuple[int, np.dtype[Any], Function] | None = None
+        self._latest: tuple[Shape, np.dtype[Any], Function] | None = None
         self._most = trained.config.data.evaluation_batch_size
 
     def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
@@ -49,7 +50,7 @@ class Forward:
         count, most = len(inputs), self._most
         with self._lock:
             latest = self._latest
-            if latest is not None and latest[0] == count and latest[1] == inputs.dtype:
+            if latest is not None and latest[0] == inputs.shape and latest[1] == inputs.dtype:
                 return latest[2](inputs)
             if 0 < count <= most:
                 return self._part(inputs)
@@ -61,7 +62,7 @@ class Forward:
     def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
         if len(part) == 1 and part.dtype == np.uint8:
             part = self.trained.checkpoint.provenance.preprocessing(part)
-        return self._batch(len(part), part.dtype)(part)
+        return self._batch(part.shape, part.dtype)(part)
 
     def close(self) -> None:
         """Free what was compiled; a later call compiles again."""
@@ -70,22 +71,23 @@ class Forward:
             while self._batches:
                 self._batches.popitem()[1].close()
 
-    def _batch(self, count: int, dtype: np.dtype[Any]) -> _Numbers:
-        """A compiled batch with room for ``count`` pictures."""
-        pixels = dtype == np.uint8
-        sizes = [size for size, of_pixels in self._batches if of_pixels == pixels]
+    def _batch(self, shape: Shape, dtype: np.dtype[Any]) -> _Numbers:
+        """A compiled batch with room for inputs (N, C, H, W)."""
+        count, pixels, picture = shape[0], dtype == np.uint8, shape[1:]
+        sizes = [size for size, *kind in self._batches if kind == [pixels, picture]]
         roomy = [size for size in sizes if 1 < count <= size <= 2 * count]
-        size = count if count == self._last or not roomy else min(roomy)
-        self._last = count
+        size = count if shape == self._last or not roomy else min(roomy)
+        self._last = shape
         # The one that was used last is the last to go.
-        batch = self._batches.pop((size, pixels), None)
+        batch = self._batches.pop((size, pixels, picture), None)
         if batch is None:
             while len(self._batches) >= _KEPT:
                 self._batches.pop(next(iter(self._batches))).close()
             kind = _Pixels if pixels else _Numbers
-            batch = kind(self.trained, self._backend, size, self._views)
-        self._batches[size, pixels] = batch
-        self._latest = (count, dtype, batch.whole) if size == count else None
+            trained = self.trained.at_size((picture[1], picture[2]))
+            batch = kind(trained, self._backend, size, self._views)
+        self._batches[size, pixels, picture] = batch
+        self._latest = (shape, dtype, batch.whole) if size == count else None
         return batch
 
 

@@ -13,6 +13,7 @@ from ...common.errors import DatasetError
 from ...common.files import atomic_write, remove_abandoned
 from ...common.printable import printable
 from ...common.records import dataclass
+from ...common.text import samples_of
 from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ...datasets.centring import FIELD
 from .forward import Forward
@@ -113,15 +114,16 @@ def predict(
     invert: bool | None = None,
     raw: bool = False,
     min_probability: float | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Iterator[Prediction | DatasetError]:
     """Yield for each path a prediction, or the error that explains why there is none.
 
-    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. An answer of
-    less than ``min_probability``, by default 0.5 for digits and 0 for all else, is not sure; nor
-    is that for a digit on its page whose shape is none. Pictures are classified one by one, so a
-    result never depends on other pictures.
+    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``; ``size``:
+    that of ``Trained.at_size``. An answer of less than ``min_probability``, by default 0.5 for
+    digits and 0 for all else, is not sure; nor is that for a digit on its page whose shape is none.
+    Pictures are classified one by one, so a result never depends on other pictures.
     """
-    trained = forward.trained
+    trained = forward.trained.at_size(size)
     how = preparation(trained, invert, raw)
     located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
     least = min_probability
@@ -158,17 +160,19 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
-    table = chosen.type == "table"
-    if table or trained.network.floats or trained.input_shape[0] not in (1, 3):
-        what, own = ("a table", "the rows of the table") if table else ("numbers", "its samples")
+    if not trained.takes_pictures or trained.input_shape[0] not in (1, 3):
+        samples, own = samples_of(chosen.type), ("numbers", "its samples")
+        if samples != "pictures":
+            own = f"a {chosen.type}", f"the {samples} of the {chosen.type}"
         raise DatasetError(
-            f"{trained.path}: was trained on {what}, not on pictures; name another run with --run "
-            f"(dnnstack runs lists them), or see with dnnstack eval how it classifies {own}"
+            f"{trained.path}: was trained on {own[0]}, not on pictures; name another run "
+            "with --run (dnnstack runs lists them), or see with dnnstack eval how it classifies "
+            f"{own[1]}"
         )
     if chosen.type == "image_folder":
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(digits=False, invert=invert, raw=raw or whole, bits=bits)
+        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from ...backends.base import Backend, Executable, Options, Residency
 from ...backends.select import precision_or_fp32
-from ...common.errors import BackendUnavailableError, CheckpointError, Warned
+from ...common.errors import BackendUnavailableError, CheckpointError, ShapeError, Warned
 from ...common.locks import is_locked
 from ...common.printable import printable
 from ...common.records import dataclass
-from ...common.text import shape_text
+from ...common.text import samples_of, shape_text
 from ...configs import RunConfig, parse_config
 from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
@@ -61,9 +62,38 @@ class Trained:
         return self.checkpoint.provenance.classes
 
     @property
+    def takes_pictures(self) -> bool:
+        """Whether its samples are pictures of bytes, not the numbers of a table or of sequences."""
+        named = samples_of(self.config.data.dataset.type) == "pictures"
+        return named and not self.network.floats
+
+    @property
     def input_shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
-        return _picture(self.checkpoint.provenance.input_shape)
+        return _picture(self.network.input_shape)
+
+    def at_size(self, size: tuple[int, int] | None) -> Trained:
+        """The same network for pictures of another (height, width), None for its own.
+
+        Raises ShapeError, which names the layer that fixes the size.
+        """
+        if size in (None, self.input_shape[1:]):
+            return self
+        own, shape = self.network, (self.input_shape[0], *(size or ()))
+        try:
+            network = build_network(self.config, replace(self.data, shape=_picture(shape)))
+        except ShapeError as error:
+            raise ShapeError(f"{error} (for pictures of {shape_text(shape)})") from None
+        for layer, other in zip(own.every_layer(), network.every_layer(), strict=True):
+            if not layer.children and layer.parameters() != other.parameters():
+                given, wanted = map(shape_text, (other.input_shape, layer.input_shape))
+                raise ShapeError(
+                    f"{self.path}: cannot take pictures of {shape_text(shape)}: layer "
+                    f"'{layer.name}' ({layer.kind}) has weights for {wanted} inputs, and would get "
+                    f"{given}; a network with global_avg_pool2d before its dense layers takes any "
+                    "size"
+                )
+        return replace(self, network=network)
 
     def compile(
         self, backend: Backend, graph: Graph, residency: Residency | None = None

@@ -34,5 +34,7 @@ def _takes(op: Op, tensor: Tensor) -> bool:
     if isinstance(op, ops.Scale):
         # Rows are scores, which the loss needs unrounded.
         return len(tensor.shape) == 4
+    if isinstance(op, ops.GatherBatch):
+        return tensor == op.x
     # Vectors, such as the mean and deviation of batch norm, stay in float32.
     return isinstance(op, BF16_OPS) and len(tensor.shape) > 1

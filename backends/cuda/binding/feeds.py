@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ....graph.graph import Graph, Tensor
 from ....graph.ops import GatherBatch
+from ...read_ahead import ReadAhead
 from ..libraries.layout import padded
 from ..libraries.runtime import device, device_errors
 
@@ -105,6 +106,7 @@ class Feed:
         self._free = deque(self._slots)
         self._ahead: deque[tuple[_Slot, Future[None]]] = deque()
         self._next: int | None = None
+        self._read_ahead = ReadAhead()
         use = cuda.use_device
         self._thread = ThreadPoolExecutor(1, "dnnstack-feed", initializer=use)
 
@@ -170,8 +172,10 @@ class Feed:
         rows = order[at * n : (at + 1) * n]
         target.rows[...] = rows
         target.order[...] = np.where(rows < 0, -1, np.arange(n, dtype=np.int32))
+        images = self._held[self.op.images]
+        self._read_ahead(images, order, at * n, n)
         # A masked sample's picture is not looked at; "clip" spares NumPy a copy of the output.
-        np.take(self._held[self.op.images], rows, axis=0, out=target.images, mode="clip")
+        np.take(images, rows, axis=0, out=target.images, mode="clip")
         np.take(self._held[self.op.labels], rows, axis=0, out=target.labels, mode="clip")
 
 
@@ -213,7 +217,7 @@ class Feeds:
     def write(self, tensor: Tensor, array: Host) -> None:
         """Take a data tensor. Samples are referred to, not copied; the caller leaves them be."""
         large = any(tensor == feed.op.images for feed in self._feeds.values())
-        self._held[tensor] = np.ascontiguousarray(array) if large else np.array(array)
+        self._held[tensor] = np.asanyarray(array, order="C") if large else np.array(array)
         for feed in self._feeds.values():
             if tensor in _sources(feed.op):
                 feed.restart()

@@ -143,7 +143,8 @@ def _found(graph: Graph, entropy: ops.SoftmaxCrossEntropy) -> _Tail | None:
         return None
     slope = single(graph.consumers(data.c), ops.ActivationBackward)
     metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, ops.Metrics))
-    if slope is None or slope.value != out.a or len(metrics) > 1:
+    classes = all(op.target == entropy.target for op in metrics)
+    if slope is None or slope.value != out.a or len(metrics) > 1 or not classes:
         return None
     readers = {out.a: (out, weight, slope), entropy.x: (entropy, *metrics), entropy.loss: metrics}
     if not all(_same(graph.consumers(tensor), known) for tensor, known in readers.items()):

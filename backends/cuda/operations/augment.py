@@ -106,14 +106,16 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     ahead = b.zeros(1, "int64")
     acts = b.varying(b.live.add(op, ("keys",)), _acts)
     before = (b.data(op.images), b.data(op.labels), order, keyed)
-    behind = (
+    behind: tuple[Any, ...] = (
         *(x, b.output(op.target), scale, shift, fill, acts, frame, gaussian, scratch),
         *(ahead, b.counter()),
     )
     # A displacement is that of a whole picture, which one block computes.
     parts = 1 if found else blocks_for(height * width, THREADS, ceil_div(GATHER_BLOCKS, n))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
-    name = ("augment.cu", "gather_augmented", x.dtype)
+    wide = op.target.dtype == "float32"
+    behind += (op.target.size // n,) if wide else ()
+    name = ("augment.cu", "gather_augmented_wide" if wide else "gather_augmented", x.dtype)
     grid, shared = (n, parts), 8 * max(count, 1)
     b.kernel(op, name, grid, (*before, op.step, *behind), shown, shared=shared)
     # In a graph of several steps the next batch is gathered beside this step's update.

@@ -23,26 +23,30 @@ GATHER_BLOCKS = 1056
 
 @binds(GatherBatch)
 def gather_batch(b: Binder, op: GatherBatch) -> None:
-    """x: rows of uint8 pictures, scaled and shifted, in the order of this step."""
+    """x: rows of pictures, scaled and shifted, in the order of this step.
+
+    The update takes along the batch of the next step only of bytes and classes.
+    """
     n, channels, height, width = op.x.shape
     order = b.data(op.order)
     layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
-    scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
+    floats, words = op.images.dtype == "float32", op.target.size // n
+    wide = floats or op.target.dtype == "float32"
+    # x - 0 is x, but -0 + 0 is 0.
+    shifts = [each or -0.0 for each in op.shift] if floats else op.shift
+    scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*shifts, dtype="float32")
     ahead = b.zeros(1, "int64")
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
     before = (b.data(op.images), b.data(op.labels), order)
-    behind = (x, b.output(op.target), scale, shift, n, place, ahead, b.counter())
+    behind: tuple[Any, ...] = (x, b.output(op.target), scale, shift, n, place, ahead, b.counter())
+    behind += (words,) if wide else ()
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))
-    kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
-    if op.images.dtype != "uint8" or op.target.dtype != "int32":
-        width = op.target.size // n
-        ends = (*behind[:5], place, width, op.images.dtype != "uint8")
-        b.kernel(op, (kernel[0], "gather_wide", x.dtype), grid, (*before, op.step, *ends))
-        return
+    name = "gather_floats" if floats else "gather_wide" if wide else "gather_batch"
+    kernel, grid = ("elementwise.cu", name, x.dtype), (n, parts)
 
     def alone(binder: Binder) -> None:
         binder.kernel(op, kernel, grid, (*before, op.step, *behind))
@@ -50,6 +54,8 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     alone(b)
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(kernel, grid, (*before, ahead, *behind))
+    if wide:
+        return
     batch = NextBatch(op.step, before, x, behind[1:4], place, n, work, alone)
     b.decisions.batch = b.store.batches[op.step] = batch
 

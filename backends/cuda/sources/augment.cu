@@ -131,12 +131,12 @@ __device__ void displace(const Act& act, const float* gaussian, i64 sample, i64 
 
 // One block a picture, or several along y where nothing is elastic. keyed[i]: the sample that random
 // numbers of place i are keyed by; `fill` is the pixel of cutouts; scratch: four floats a pixel;
-// next: the step after this one.
-KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
-                        const int* keyed, const i64* step, T* x, int* target,
-                        const float* scale, const float* shift, const float* fill,
-                        const Act* acts, const Frame* frame, const float* gaussian,
-                        float* scratch, i64* next, unsigned* come_count) {
+// next: the step after this one; words: of a target.
+INLINE void augmented(const u8* images, const int* labels, const int* order,
+                      const int* keyed, const i64* step, T* x, int* target,
+                      const float* scale, const float* shift, const float* fill,
+                      const Act* acts, const Frame* frame, const float* gaussian,
+                      float* scratch, i64* next, unsigned* come_count, int words) {
     enter();
     extern __shared__ uint2 drawn[];
     __shared__ float plane[6];
@@ -147,7 +147,9 @@ KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
     leave(come_count, come(come_count), next, here + 1);
     const int place = (int)(here % f.placed) * f.n + blockIdx.x;
     const int row = order[place];
-    if (blockIdx.y == 0 && threadIdx.x == 0) target[blockIdx.x] = row < 0 ? -1 : labels[row];
+    if (blockIdx.y == 0)
+        OF_BLOCK(w, words)
+            target[(i64)blockIdx.x * words + w] = row < 0 ? -1 : labels[(i64)row * words + w];
     T* to = x + (i64)blockIdx.x * f.sample;
     const int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
     if (row < 0) {
@@ -228,6 +230,24 @@ KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
             put(to + c * f.channel + p * f.pixel, fmaf(value, scale[c], shift[c]));
         }
     }
+}
+
+KERNEL gather_augmented(const u8* images, const int* labels, const int* order, const int* keyed,
+                        const i64* step, T* x, int* target, const float* scale,
+                        const float* shift, const float* fill, const Act* acts,
+                        const Frame* frame, const float* gaussian, float* scratch, i64* next,
+                        unsigned* come_count) {
+    augmented(images, labels, order, keyed, step, x, target, scale, shift, fill, acts, frame, gaussian,
+              scratch, next, come_count, 1);
+}
+
+KERNEL gather_augmented_wide(const u8* images, const int* labels, const int* order, const int* keyed,
+                             const i64* step, T* x, int* target, const float* scale,
+                             const float* shift, const float* fill, const Act* acts,
+                             const Frame* frame, const float* gaussian, float* scratch, i64* next,
+                             unsigned* come_count, int words) {
+    augmented(images, labels, order, keyed, step, x, target, scale, shift, fill, acts, frame, gaussian,
+              scratch, next, come_count, words);
 }
 
 struct View {

@@ -35,42 +35,43 @@ KERNEL convert_same(const T* x, T* y, i64 size, const Cast* c) { enter(); conver
 KERNEL convert_from_bf16(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 KERNEL convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 
-// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1. One
-// block a sample, or several: no division of long numbers. The step after this one is left in `next`,
-// which may be `step` itself.
-KERNEL gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
-                    T* x, int* target, const float* scale, const float* shift, int n,
-                    const Place* place, i64* next, unsigned* come_count) {
+// x[i] = images[row] * scale + shift, target[i] = labels[row], of so many words; row -1 gives zeros and
+// words of -1. One block a sample, or several: no division of long numbers. The step after this one is
+// left in `next`, which may be `step` itself.
+template <typename P>
+INLINE void gather(const P* images, const int* labels, const int* order, const i64* step, T* x,
+                   int* target, const float* scale, const float* shift, int n, const Place* place,
+                   i64* next, unsigned* come_count, int words) {
     wait();
     const Place p = *place;
     const i64 now = step[0];
     const unsigned turn = come(come_count);
     tell();
     const int sample = blockIdx.x, row = order[(now % p.steps) * n + sample];
-    if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
+    if (blockIdx.y == 0)
+        OF_BLOCK(w, words)
+            target[(i64)sample * words + w] = row < 0 ? -1 : labels[(i64)row * words + w];
     gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p,
                blockIdx.y * blockDim.x + threadIdx.x, gridDim.y * blockDim.x);
     leave(come_count, turn, next, now + 1);
 }
 
-// The same of samples that are uint8 or float32, with `width` words of targets each.
+KERNEL gather_batch(const u8* images, const int* labels, const int* order, const i64* step, T* x,
+                    int* target, const float* scale, const float* shift, int n, const Place* place,
+                    i64* next, unsigned* come_count) {
+    gather(images, labels, order, step, x, target, scale, shift, n, place, next, come_count, 1);
+}
+
 KERNEL gather_wide(const u8* images, const int* labels, const int* order, const i64* step, T* x,
                    int* target, const float* scale, const float* shift, int n, const Place* place,
-                   int width, int floats) {
-    enter();
-    const Place p = *place;
-    const int sample = blockIdx.x, row = order[(step[0] % p.steps) * n + sample];
-    const i64 from = max(row, 0);
-    if (blockIdx.y == 0)
-        for (int k = threadIdx.x; k < width; k += blockDim.x)
-            target[(i64)sample * width + k] = row < 0 ? -1 : labels[from * width + k];
-    const int each = p.channels * p.pixels;
-    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < each; i += gridDim.y * blockDim.x) {
-        const int channel = i / p.pixels, pixel = i % p.pixels;
-        const float value = floats ? ((const float*)images)[from * each + i] : images[from * each + i];
-        put(x + (i64)sample * p.sample + channel * p.channel + pixel * p.pixel,
-            row < 0 ? 0.0f : fmaf(value, scale[channel], shift[channel]));
-    }
+                   i64* next, unsigned* come_count, int words) {
+    gather(images, labels, order, step, x, target, scale, shift, n, place, next, come_count, words);
+}
+
+KERNEL gather_floats(const float* images, const int* labels, const int* order, const i64* step, T* x,
+                     int* target, const float* scale, const float* shift, int n, const Place* place,
+                     i64* next, unsigned* come_count, int words) {
+    gather(images, labels, order, step, x, target, scale, shift, n, place, next, come_count, words);
 }
 
 // out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last: of each tap a matrix is

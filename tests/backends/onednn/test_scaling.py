@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Executable
+from dnnstack.backends.read_ahead import ReadAhead
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import GatherBatch, MatMul, Reshape
 from numpy.typing import NDArray
@@ -110,3 +111,27 @@ def _expected(images: NDArray[np.uint8], scale: float, shift: float) -> NDArray[
     wanted = exact.astype(np.float32)
     wanted[np.array(ORDER) < 0] = 0.0
     return wanted
+
+
+def test_rows_of_a_file_are_asked_for_where_they_lie(onednn, tmp_path, monkeypatch):
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(ReadAhead, "__call__", lambda self, *given: asked.append(given))
+    images = np.arange(256, dtype=np.uint8).reshape(4, 1, 8, 8)
+    np.save(tmp_path / "images.npy", images)
+    file = np.load(tmp_path / "images.npy", mmap_mode="r")
+    graph, executable = _compiled(onednn, images, 0.1, 0.0)
+    order = np.array([*ORDER, 3, 1, 0, 2], np.int32)
+    for name, value in {"images": file, "labels": np.zeros(4, np.int32), "order": order}.items():
+        executable.write(graph[name], value)
+    for step in (0, 1, 2):
+        executable.write(graph["step"], np.array([step], np.int64))
+        executable.run("given")
+        call = asked.pop()
+        assert (call[0] is file, call[1] is order, *call[2:]) == (True, True, 4 * (step % 2), 4)
+        rows = order[4 * (step % 2) :][:4]
+        wanted = np.where((rows < 0)[:, None, None, None], 0, images[rows] * np.float32(0.1))
+        np.testing.assert_array_equal(executable.read(graph["x"]), wanted)
+    # A batch that is run once has nothing behind it.
+    _scaled(executable, graph, images)
+    assert asked == []
+    executable.close()

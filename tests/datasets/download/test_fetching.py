@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import socket
+import ssl
 import threading
+import urllib.error
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -276,3 +280,19 @@ def test_a_folder_that_cannot_be_looked_up(folder, monkeypatch):
     monkeypatch.setattr(Path, "exists", refuse)
     with pytest.raises(DatasetError, match=r"It cannot be downloaded: .*set: Permission denied"):
         fetch(folder, "https://nowhere.invalid/")
+
+
+@pytest.mark.parametrize(
+    ("error", "held", "unreachable"),
+    [
+        (TimeoutError(), None, True),
+        (TimeoutError(), 5, True),
+        (socket.gaierror(), None, True),
+        (type("_", (ssl.SSLCertVerificationError,), {"verify_message": "old"})(), None, True),
+        (urllib.error.URLError(ConnectionRefusedError()), None, True),
+        (ConnectionResetError(), 5, False),
+        (urllib.error.HTTPError("https://a", 404, "Not Found", Message(), None), None, False),
+    ],
+)
+def test_who_is_not_asked_again(error: Exception, held: int | None, unreachable: bool) -> None:
+    assert transfer._explained(error, 1.0, held).unreachable == unreachable

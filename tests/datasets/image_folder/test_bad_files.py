@@ -141,7 +141,8 @@ def test_links_are_followed_but_not_in_circles(root):
     np.testing.assert_array_equal(data.images, clean.images)
 
 
-def test_more_than_fits_into_memory_is_refused_before_it_is_read(root, monkeypatch):
+def test_more_than_fits_anywhere_is_refused_before_it_is_read(root, monkeypatch, cache):
+    cache.write_text("")
     sizes = {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 1000}
     monkeypatch.setattr("dnnstack.common.machine.os.sysconf", sizes.__getitem__)
     forbid_decoding(monkeypatch)

@@ -31,6 +31,14 @@ def test_pictures_are_what_predict_makes_of_them(root, fit, mode):
         np.testing.assert_array_equal(data.labels, [0, 0, 1, 1, 1, 2, 2, 2, 2])
         wanted = expected(root / "flowers", ORDER, info.shape, fit == "resize")
         np.testing.assert_array_equal(data.images, wanted)
+    drafted = load("image_folder", "train", root=root, options={**options, "draft": True})
+    wanted = expected(root / "flowers", ORDER, info.shape, fit == "resize", draft=True)
+    np.testing.assert_array_equal(drafted.images, wanted)
+    # Of these files alone, half the size suffices.
+    other = (drafted.images != data.images).any((1, 2, 3))
+    assert [name for name, each in zip(ORDER, other, strict=True) if each] == [
+        name for name in ORDER if name.endswith(".JPG")
+    ]
     test = load("image_folder", "test", root=root, options=options)
     names = [f"{name}/x.png" for name in info.classes]
     wanted = expected(root / "unseen", names, info.shape, fit == "resize")

@@ -53,16 +53,21 @@ extern "C" void measure_wide(const float* scores, const int* target, const float
         metrics_wide(scores, target, loss, sums, n, mean, answer, threshold);
     });
 }
-extern "C" void gather(const void* images, const int* labels, const int* order, const i64* step, void* x,
-                       int* target, const float* scale, const float* shift, int n, const Place* place,
-                       int width, int floats, int parts) {
+#endif
+extern "C" void batch(const void* images, int floats, const int* labels, const int* order,
+                      const i64* step, void* x, int* target, const float* scale, const float* shift, int n,
+                      const int* place, i64* next, unsigned* count, int words, int parts) {
     of(n, parts);
     emulated::launch(32, 0, [=] {
-        gather_wide((const u8*)images, labels, order, step, (T*)x, target, scale, shift, n, place,
-                    width, floats);
+        const Place* p = (const Place*)place;
+        if (floats)
+            gather_floats((const float*)images, labels, order, step, (T*)x, target, scale, shift, n, p, next,
+                          count, words);
+        else
+            gather_wide((const u8*)images, labels, order, step, (T*)x, target, scale, shift, n, p, next,
+                        count, words);
     });
 }
-#endif
 extern "C" void gradient(const float* log_p, const int* target, float* dx, int n, int classes,
                          float smoothing, int mean) {
     of(2);

@@ -230,7 +230,7 @@ def _prune(folder: Path, newest: int, keep: int, others: set[int]) -> None:
                     wanted.add(step)
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.startswith(".step-") and name.endswith(".tmp"):
+            if re.fullmatch(r"\.step-.*\.tmp", name):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
     if any(step > newest for step in held["json"]):

@@ -70,7 +70,7 @@ def test_what_measures_statistics_for_averages_is_bound(bound, sections, precisi
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
     given = (network, 64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
     step = composed.step_of(*given, augment=AUGMENT)
-    train, _ = step.graphs()
+    train, _ = step.graphs(0)
     renewal = make_renewal(step.plain_graph(RENEW, network), evaluated([train]), "sgd", EPOCH, 1)
     made = {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, renewal.graph)}
     read = {t.name for t in made["renew"].tensors() if t.role in ("parameter", "state")}

@@ -7,6 +7,7 @@ from threading import Event
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.binding.feeds import SLOTS, Feeds, Packed
+from dnnstack.backends.read_ahead import ReadAhead
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Advance, GatherBatch
 from hypothesis import given
@@ -93,6 +94,21 @@ def machine(fake_cuda, request):
 def test_batches_come_in_order_and_start_again(machine):
     for _ in range(3 * 7 + 2):
         machine.check()
+
+
+def test_rows_of_a_file_are_asked_for_where_they_lie(machine, tmp_path, monkeypatch):
+    asked: list[tuple[object, ...]] = []
+    np.save(tmp_path / "images.npy", machine.images)
+    file = np.load(tmp_path / "images.npy", mmap_mode="r")
+    monkeypatch.setattr(ReadAhead, "__call__", lambda self, *given: asked.append(given))
+    machine.write("images", file)
+    for _ in range(8):
+        machine.check()
+    for call in asked:
+        assert call[0] is file
+        np.testing.assert_array_equal(call[1], machine.order)
+        assert call[3] == N
+    assert [each[2] for each in asked[:9]] == [*range(0, 7 * N, N), 0, N]
 
 
 def test_a_new_order_drops_what_was_gathered_ahead(machine):

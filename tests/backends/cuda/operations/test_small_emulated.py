@@ -69,6 +69,38 @@ def test_metrics_count_first_maxima(kernels, n, threads, mean):
     np.testing.assert_allclose(sums, [1 + 0.5 * (count if mean else 1), 2 + right, 3 + count])
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", [name for name in CASES if "words" in name])
+def test_batches_of_floats_and_of_rows_of_numbers(kernels, name, parts):
+    """Where pictures are whole numbers all are exact; a masked one is 0 beside infinities."""
+    op, (images, labels, order, step), _ = of_case(name)
+    n, channels, height, width = op.x.shape
+    pixels, floats = height * width, images.dtype == np.float32
+    if floats:
+        images = np.rint(images * 4)
+        images[0] = np.inf
+        order[1] = -1
+    steps, words = len(order) // n, op.target.size // n
+    scale, shift = np.full(channels, 2, np.float32), np.full(channels, -0.0, np.float32)
+    x, target = stored(np.full(op.x.shape, np.nan), True), np.full((n, words), 7, np.int32)
+    place = np.array([channels, pixels, steps, channels * pixels, pixels, 1], np.int32)
+    following, count = np.zeros(1, np.int64), np.zeros(1, np.uint32)
+    ends = (x, target, scale, shift)
+    kernels.batch(
+        *(pointer(images), int(floats), *map(pointer, (labels, order, step, *ends)), n),
+        *(pointer(place), pointer(following), pointer(count), words, parts),
+    )
+    at = int(step[0]) % steps
+    rows = order[at * n : (at + 1) * n]
+    gone = rows < 0
+    want = np.where(gone[:, None, None, None], 0.0, images[rows] * 2.0)
+    want = loaded(stored(want, True), True, op.x.shape)
+    np.testing.assert_array_equal(loaded(x, True, op.x.shape), want)
+    bits = np.where(gone[:, None], -1, labels.reshape(len(labels), -1)[rows].view(np.int32))
+    np.testing.assert_array_equal(target, bits)
+    assert following[0] == step[0] + 1
+
+
 @pytest.mark.parametrize("mean", [0, 1])
 def test_the_gradient_of_a_loss(kernels, mean):
     rng, n, classes, smoothing = np.random.default_rng(3), 150, 7, 0.2
