@@ -42,8 +42,8 @@ DATASETS: dict[str, Dataset] = {
 
 
 def names() -> tuple[str, ...]:
-    """The registered datasets, in alphabetical order."""
-    return tuple(sorted(DATASETS))
+    """The registered datasets that have samples, in alphabetical order."""
+    return tuple(sorted(DATASETS.keys() - {"arrays"}))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
