@@ -18,6 +18,7 @@ from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
+from .npz import Given, Npz
 from .own_validation import with_validation
 from .series import Series
 from .strokes import Strokes
@@ -27,12 +28,14 @@ _LOG = logging.getLogger("dnnstack.datasets")
 
 Options = Mapping[str, Any]
 DATASETS: dict[str, Dataset] = {
+    "arrays": Given(),
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
     "csv": Csv(),
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
+    "npz": Npz(),
     "series": Series(),
     "strokes": Strokes(),
     "table": Table(),
@@ -41,8 +44,8 @@ DATASETS: dict[str, Dataset] = {
 
 
 def names() -> tuple[str, ...]:
-    """The registered datasets, in alphabetical order."""
-    return tuple(sorted(DATASETS))
+    """The registered datasets that have samples, in alphabetical order."""
+    return tuple(sorted(DATASETS.keys() - {"arrays"}))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
@@ -98,9 +101,9 @@ def data_root(
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
     still there, else ``data.root``, else the cache's own folder.
 
-    pictures: a folder of the user's own pictures, or a file of rows. If ``data.root`` contains it,
-    ``data.root`` comes before the environment, which says where the known data sets are, unless the
-    run was trained with another folder that is still there.
+    pictures: a folder or file of the user's own. If ``data.root`` contains it, ``data.root`` comes
+    before the environment, which says where the known data sets are, unless the run was trained
+    with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
     beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()
