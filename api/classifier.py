@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -19,13 +19,14 @@ from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, as_inputs, as_labels, as_targets
+from .inputs import Pictures, Row, as_inputs, as_labels, as_targets
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
 from .training.inference.predict import Prediction
 from .training.inference.predict import predict as predictions
+from .training.inference.rows import RowAnswers, rows_of
 from .training.inference.trained import Trained, data_root_of, find_trained
 from .wording import in_python, log_notice
 
@@ -185,6 +186,19 @@ class Classifier:
         )
         how: dict[str, Any] = {"invert": invert, "raw": raw, "size": picture_size(size)}
         return predictions(self._forward, files, count, min_probability=min_probability, **how)
+
+    @in_python
+    def predict_rows(self, rows: str | os.PathLike[str] | Sequence[Row]) -> RowAnswers:
+        """The answers to the rows of a file, or to mappings from the names of columns to values.
+
+        For a network that was trained on such a file. Raises DatasetError.
+        """
+        columns = self.trained.checkpoint.provenance.columns
+        if columns is None:
+            raise DatasetError(f"{self.checkpoint}: was not trained on a table in a file")
+        given = Path(rows) if isinstance(rows, (str, os.PathLike)) else rows
+        found = rows_of(given, self.trained.config)
+        return RowAnswers.of(found, columns, self.predict_proba(found))
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:

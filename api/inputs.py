@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,15 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
+from .datasets.csv_file import Rows
 from .training.assemble import describe_data
 from .training.inference.predict import preparation
+from .training.inference.rows import rows_of
 from .training.inference.trained import Trained
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
+Row: TypeAlias = "Mapping[str, Any]"
 Picture: TypeAlias = "str | os.PathLike[str] | PilImage | NDArray[Any]"
-Pictures: TypeAlias = "Picture | Sequence[Picture] | ArrayLike"
+Pictures: TypeAlias = "Picture | Sequence[Picture] | ArrayLike | Rows | Sequence[Row]"
 Inputs: TypeAlias = "NDArray[np.uint8] | NDArray[np.float32]"
 
 
@@ -34,9 +37,16 @@ def as_inputs(
     ``raw``. An array is taken as it is: it has the size of the network's pictures and pixels from 0
     to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C, L)
     for sequences, (N, C H W), or of one picture, without N. A list holds files, pictures and arrays
-    of one picture each, or numbers. Raises DatasetError for what does not fit, TypeError for any
-    other type.
+    of one picture each, or numbers. For a network of a table in a file, a file of rows, or a list
+    of mappings from the names of its columns. Raises DatasetError for what does not fit, TypeError
+    for any other type.
     """
+    if (columns := trained.checkpoint.provenance.columns) is not None:
+        if isinstance(pictures, (str, os.PathLike, Rows)) or _are_rows(pictures):
+            given = os.fspath(pictures) if isinstance(pictures, os.PathLike) else pictures
+            return columns.inputs_of(rows_of(given, trained.config))
+        batch = _of_array(pictures, trained, "").astype(np.float64)
+        return np.asarray(batch - np.array(columns.offsets)[:, None, None], np.float32)
     single = _is_picture(pictures)
     items: Sequence[Any] = [pictures] if single else ()
     if isinstance(pictures, (list, tuple)) and any(map(_is_item, pictures)):
@@ -104,6 +114,11 @@ def _is_picture(given: object) -> bool:
     return pillow is not None and isinstance(given, pillow.Image)
 
 
+def _are_rows(given: object) -> bool:
+    """Whether this is a list of mappings from the names of columns to values."""
+    return isinstance(given, (list, tuple)) and bool(given) and isinstance(given[0], Mapping)
+
+
 def _is_item(given: object) -> bool:
     """Whether this is one of several pictures, not a row of numbers."""
     return _is_picture(given) or isinstance(given, np.ndarray)
@@ -139,6 +154,8 @@ def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
             f"single number {array}"
         )
     batch = _as_batch(array, trained.input_shape, name)
+    if trained.checkpoint.provenance.columns is not None:
+        return np.asarray(batch)
     if not trained.takes_pictures:
         return _normalised(batch, trained)
     return np.ascontiguousarray(_as_bytes(batch, name))

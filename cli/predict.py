@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import completion, console, ensembles, options, plugins
+from . import completion, console, ensembles, options, plugins, predict_rows
 
 if TYPE_CHECKING:
     from ..training.inference.predict import Prediction
@@ -27,6 +27,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
         "dnnstack predict --short scans/",
         "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --json photo.jpg --save-input seen",
+        "dnnstack predict --run prices --csv houses.csv > answers.csv",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
 )
@@ -104,7 +105,7 @@ def predict(
     input, one per line. For digit networks, the digit is located on its page, also on a photograph
     of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
     picture cannot be read, an error names it, the others are still classified, and the exit status
-    is 1.
+    is 1. A network that was trained on a CSV file takes files with the same columns.
     """
     from ..common.errors import DatasetError, UsageError
     from ..common.targets import named
@@ -117,7 +118,9 @@ def predict(
     notes = console.HeldNotes()
     with notes.told_on_error():
         model = ensembles.opened(**network, notice=notes)
-    folder = None if inputs is None else InputFolder(inputs)
+    if model.trained.checkpoint.provenance.columns is not None:
+        return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
+    folder, status = None if inputs is None else InputFolder(inputs), 0
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     kind = model.trained.data.kind
     for name, given in (("--top", top), ("--min-probability", min_probability)):
@@ -130,7 +133,6 @@ def predict(
         write(csv_row(columns(model.classes_, kind)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
-    status = 0
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}
     answers = model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how)
     for answer in answers:

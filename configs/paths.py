@@ -9,7 +9,7 @@ from typing import Any
 from .document import Node
 from .schema.run import RunConfig
 
-_PICTURES = "image_folder"
+_OWN = ("image_folder", "csv")
 
 
 def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfig:
@@ -27,7 +27,7 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
         beside = Path.cwd() if written is not None and written.place.rank else folder
         if beside is not None and (path := _counted(beside, config.data.root)):
             changed["root"] = path
-    elif config.data.dataset.type == _PICTURES:
+    elif config.data.dataset.type in _OWN:
         changed = _with_pictures(config, data, folder)
     if not changed:
         return config
@@ -37,7 +37,7 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
 def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) -> dict[str, Any]:
     dataset = config.data.dataset
     options = data and data.child("dataset")
-    options = options and options.child(_PICTURES)
+    options = options and options.child(dataset.type)
     moved: dict[str, Any] = {}
     for key in ("train", "validation", "test"):
         node, named = options and options.child(key), dataset.options().get(key)
@@ -60,8 +60,8 @@ def _counted(beside: Path, folder: str) -> str:
 
 
 def _there(beside: Path, folder: str) -> str:
-    """The absolute path of a relative one, if that folder exists; else ""."""
-    return _absolute(beside, folder) if os.path.isdir(beside / folder) else ""
+    """The absolute path of a relative one, if it exists; else ""."""
+    return _absolute(beside, folder) if os.path.exists(beside / folder) else ""
 
 
 def _absolute(beside: Path, folder: str) -> str:

@@ -13,6 +13,7 @@ from ..common.errors import DatasetError
 from ..common.files import cache_dir
 from ..common.text import suggested
 from .cifar_files import CIFAR_10, CIFAR_100
+from .csv_set import Csv
 from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
@@ -28,6 +29,7 @@ Options = Mapping[str, Any]
 DATASETS: dict[str, Dataset] = {
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
+    "csv": Csv(),
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
@@ -96,12 +98,12 @@ def data_root(
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
     still there, else ``data.root``, else the cache's own folder.
 
-    pictures: a folder of the user's own pictures. If ``data.root`` contains it, ``data.root`` comes
-    before the environment, which says where the known data sets are, unless the run was trained
-    with another folder that is still there.
+    pictures: a folder of the user's own pictures, or a file of rows. If ``data.root`` contains it,
+    ``data.root`` comes before the environment, which says where the known data sets are, unless the
+    run was trained with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
-    beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
+    beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()
     elsewhere = Path(trained_on).is_dir() and trained_on not in ("", str(own.absolute()))
     if flag is None and beside and not elsewhere:
         _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)

@@ -26,9 +26,7 @@ def beginning(started: Started) -> list[str]:
         f"{plan.steps_per_epoch} per epoch",
     ]
     if started.measured is not None:
-        mean, std = (
-            ", ".join(f"{value:.4g}" for value in each) for each in started.measured.mean_and_std()
-        )
+        mean, std = (", ".join(f"{value:.4g}" for value in each) for each in started.measured)
         lines.append(f"normalize   mean {mean}, deviation {std} (measured)")
     if started.resumed_from is not None:
         epoch = one_epoch(state.step / plan.steps_per_epoch)

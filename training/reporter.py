@@ -47,6 +47,9 @@ class Reporter:
             **({} if ranks == 1 else {"ranks": ranks}),
             versions=versions_of(backend),
         )
+        measured = None
+        if setup.config.data.normalize.measured and setup.data.columns is None:
+            measured = setup.scaling.mean_and_std(1.0 if setup.network.floats else 255.0)
         self._listener.started(
             Started(
                 run=self._saver.run.path,
@@ -54,7 +57,7 @@ class Reporter:
                 plan=plan,
                 state=state,
                 resumed_from=source,
-                measured=setup.scaling if setup.config.data.normalize.measured else None,
+                measured=measured,
             )
         )
         done, train = "", setup.config.train

@@ -131,9 +131,11 @@ class DataConfig(Model):
         bool | None,
         "false: train on the samples in their own order, the same in every epoch; default: true.",
     ] = None
-    normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
-        NormalizeConfig()
-    )
+    normalize: Annotated[
+        Normalize,
+        Field(validate_default=True),
+        "Scaling of the pixels; default: pixel / 255, and measured for csv.",
+    ] = NormalizeConfig()
     augment: Annotated[Augment, "Augmentations of the pictures of a training batch, in order."] = ()
 
     @field_validator("validation", "fold")
@@ -146,6 +148,15 @@ class DataConfig(Model):
                 f"the data set brings its own validation samples ({own}), so none of train are "
                 "held back; leave out one of the two"
             )
+        return value
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _of_columns(cls, value: Any, info: ValidationInfo) -> Any:
+        dataset = info.data.get("dataset")
+        # What is given is a mapping or a word.
+        if isinstance(value, NormalizeConfig) and dataset is not None and dataset.measured:
+            return NormalizeConfig(measured=True)
         return value
 
     @property

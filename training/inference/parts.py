@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...common.errors import DatasetError, Warned
 from ...common.targets import named
-from ...common.text import shape_text
+from ...common.text import samples_of, shape_text
 from ...configs.suggest import expected
 from ...datasets import Downloads, ImageSet, describe, load
 from ...datasets.identity import some
@@ -45,13 +45,13 @@ def load_part(
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
     config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
-    own = config.data.dataset.type
+    own, known = config.data.dataset.type, origin[1].known
     name = own if dataset is None else dataset
     if name == own:
         check_folders(trained.checkpoint, config)
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     try:
-        info = describe_data(config, root) if name == own else describe(name, root=root)
+        info = describe_data(config, root, known) if name == own else describe(name, root=root)
         fits = name == own or len(info.classes) == len(trained.classes)
         if info.shape[0] != trained.input_shape[0] or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
@@ -66,7 +66,7 @@ def load_part(
             )
         trained.at_size(size or info.shape[1:])
         if name == own:
-            images = load_data(config, split, root, downloads, origin[1].pixel_bits, size)
+            images = load_data(config, split, root, downloads, known, size)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:
@@ -84,10 +84,10 @@ def load_part(
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
         listed = listed_samples(origin) if name == own else None
-        known = set() if listed is None else listed.trained_contents()
+        trained_on = set() if listed is None else listed.trained_contents()
         pairs = zip(images.names, images.contents, strict=True)
-        if seen := [sample for sample, content in pairs if content in known]:
-            text = f"{len(seen)} of {len(images)} pictures were trained on: {some(seen)}"
+        if seen := [sample for sample, content in pairs if content in trained_on]:
+            text = f"{len(seen)} of {len(images)} {samples_of(name)} were trained on: {some(seen)}"
             notice(Warned(text))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:

@@ -133,11 +133,14 @@ class Prediction:
             for label, answer in zip(labels, self.top, strict=True)
         )
         figures = (str(best.index), f"{best.probability:.6f}")
-        label, top = (
-            f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
-        )
+        label, top = guarded(labels[0]), guarded(top)
         every = (f"{probability:.6f}" for probability in self.probabilities)
         return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt, *every)
+
+
+def guarded(text: str) -> str:
+    """The text, after an apostrophe if it begins like a formula of a spreadsheet."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def columns(classes: Iterable[str], kind: Kind = "class") -> tuple[str, ...]:
@@ -214,10 +217,10 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
             "with --run (dnnstack runs lists them), or see with dnnstack eval how it classifies "
             f"the {samples_of(chosen.type)} of the {chosen.type}"
         )
-    if chosen.type == "image_folder":
+    if chosen.type in ("image_folder", "csv"):
         whole = chosen.options()["fit"] == "resize"
         bits = trained.checkpoint.provenance.pixel_bits
-        return Preparation(False, invert, raw or whole, bits, chosen.options()["draft"])
+        return Preparation(False, invert, raw or whole, bits, chosen.options().get("draft", False))
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 

@@ -14,13 +14,13 @@ from ...common.errors import BackendUnavailableError, CheckpointError, ShapeErro
 from ...common.locks import is_locked
 from ...common.printable import printable
 from ...common.records import dataclass
-from ...common.text import samples_of, shape_text
+from ...common.text import shape_text
 from ...configs import RunConfig, parse_config
 from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
-from ..assemble import build_network, data_folder
+from ..assemble import build_network, data_folder, is_of_pictures
 from ..network import Network
 from ..records.formats.checkpoint import Checkpoint
 from ..records.formats.dnnz import SUFFIX, is_compressed, read_compressed
@@ -63,7 +63,7 @@ class Trained:
     @property
     def takes_pictures(self) -> bool:
         """Whether its samples are pictures, not the numbers of a table or of sequences."""
-        return samples_of(self.config.data.dataset.type) == "pictures"
+        return is_of_pictures(self.config)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
