@@ -71,6 +71,8 @@ def test_members_are_compared_with_the_first():
 
     first = member("a", (1, 8, 8), "x", "y")
     check_members([first, first, member("b", (1, 8, 8), "x", "y")])
+    with pytest.raises(CheckpointError, match="n: answers with numbers, but a with classes"):
+        check_members([first, member("n", (1, 8, 8), "x", "y")])
     check_members([first, member("b", (1, 8, 8), "y", "x")])
     for other, said in (
         (member("b", (1, 8, 9), "x", "y"), "b: takes pictures 1x8x9, but a takes 1x8x8; "),
