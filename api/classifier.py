@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -15,17 +15,18 @@ from .arguments import machine, path_or_none, path_text, picture_size, views, wh
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError, UsageError
+from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .datasets.arrays import as_targets
-from .given import as_array
-from .inputs import Pictures, as_inputs, as_labels, as_samples
+from .inputs import Pictures, Row, as_inputs, as_labels, as_samples, as_targets
 from .training.inference import evaluate as evaluation
+from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
 from .training.inference.predict import Prediction
 from .training.inference.predict import predict as predictions
+from .training.inference.rows import RowAnswers, rows_of
 from .training.inference.trained import Trained, data_root_of, find_trained
 from .wording import in_python, log_notice
 
@@ -122,22 +123,29 @@ class Classifier:
     @in_python
     def predict(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
-    ) -> NDArray[np.str_]:
+    ) -> NDArray[Any]:
         """The name of the likeliest class of each picture, (N,).
 
+        Of numbers these themselves, (N, K) float32; of questions (N, K) bool, whether the answer is
+        yes, by the config's ``evaluate.threshold``.
         ``invert`` and ``raw`` are those of ``dnnstack predict``, for files and Pillow's pictures.
         ``size``: pixels of a side, or (height, width), to which these are scaled, and which arrays
         have, instead of the network's own. Raises DatasetError, and ShapeError for a size that the
         network cannot take.
         """
         found = self.predict_proba(pictures, invert=invert, raw=raw, size=size)
+        kind = self.trained.data.kind
+        if kind == "numbers":
+            return found
+        if kind == "yes_no":
+            return np.asarray(found > evaluation.threshold_of(self.trained, None))
         return np.asarray(self.classes_[found.argmax(1)])
 
     @in_python
     def predict_proba(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
     ) -> NDArray[np.float32]:
-        """The probability of each class, (N, K); see ``predict``."""
+        """The probability of each class, or of yes, (N, K); numbers themselves; see ``predict``."""
         if (
             type(pictures) is np.ndarray
             and pictures.dtype == np.uint8
@@ -180,8 +188,21 @@ class Classifier:
         return predictions(self._forward, files, count, min_probability=min_probability, **how)
 
     @in_python
+    def predict_rows(self, rows: str | os.PathLike[str] | Sequence[Row]) -> RowAnswers:
+        """The answers to the rows of a file, or to mappings from the names of columns to values.
+
+        For a network that was trained on such a file. Raises DatasetError.
+        """
+        columns = self.trained.checkpoint.provenance.columns
+        if columns is None:
+            raise DatasetError(f"{self.checkpoint}: was not trained on a table in a file")
+        given = Path(rows) if isinstance(rows, (str, os.PathLike)) else rows
+        found = rows_of(given, self.trained.config)
+        return RowAnswers.of(found, columns, self.predict_proba(found))
+
+    @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
-        """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
+        """The share of right answers, 0 to 1, or R2 of numbers; labels: those of ``evaluate``."""
         return self.evaluate(pictures, labels).accuracy
 
     @in_python
@@ -194,15 +215,17 @@ class Classifier:
         dataset: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         tta: str | None = None,
+        threshold: float | None = None,
         offline: bool = False,
         size: HW = None,
     ) -> Evaluation:
-        """Loss, accuracy and confusion, over the pictures and labels given or over a split.
+        """Loss and what fits the targets, over the pictures and labels given or over a split.
 
-        ``labels``: (N,) names or indices of classes. Of a network that was trained on arrays, these
-        are given with a ``split`` of theirs. Without pictures, ``split``, ``dataset``,
-        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``;
-        ``size``: see ``predict``. Raises DatasetError, ShapeError, UsageError.
+        ``labels``: (N,) names or indices of classes, or targets (N, K). Of a network that was
+        trained on arrays, these are given with a ``split`` of theirs. Without pictures, ``split``,
+        ``dataset``, ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` and
+        ``threshold`` are its ``--tta`` and ``--threshold``; ``size``: see ``predict``. Raises
+        DatasetError, ShapeError, UsageError.
         """
         views(tta)
         if pictures is None:
@@ -225,8 +248,8 @@ class Classifier:
             own = self.config.data.dataset
             if split != "test" and own.type == "arrays" and not own.own_validation:
                 read = (Path(), None, None, self._notice, None, lambda *wanted: images)
-                images, index = evaluation.load_part(self.trained, split, *read)
-        return self.evaluate_part(images, index, split, tta=tta)
+                images, index = parts.load_part(self.trained, split, *read)
+        return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
 
     def load_part(
         self,
@@ -239,8 +262,8 @@ class Classifier:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
         root, hw = data_root_of(self.trained, data_dir, self._notice), picture_size(size)
         how = (dataset, downloads, self._notice, hw)
-        images, index = evaluation.load_part(self.trained, part, root, *how)
-        return evaluation.fitted(self.trained, images, hw, self._notice), index
+        images, index = parts.load_part(self.trained, part, root, *how)
+        return parts.fitted(self.trained, images, hw, self._notice), index
 
     def evaluate_part(
         self,
@@ -249,9 +272,12 @@ class Classifier:
         part: Part,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        threshold: float | None = None,
     ) -> Evaluation:
         """See ``training.inference.evaluate.evaluate``."""
-        return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
+        return evaluation.evaluate(
+            self.trained, self.backend, images, index, part, progress, tta, threshold=threshold
+        )
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike, size: HW) -> ImageSet:
         inputs = as_samples(pictures, self._at_size(picture_size(size)))
@@ -262,13 +288,14 @@ class Classifier:
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
-        classes, kind = self.trained.classes, self.trained.data.kind
+        classes = self.trained.classes
         pixels: NDArray[Any] = inputs
-        if kind == "class":
-            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
-        else:
-            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
-        return ImageSet("given", pixels, found, classes, kind=kind)
+        kind = self.trained.data.kind
+        if kind != "class":
+            found: NDArray[Any] = as_targets(labels, classes, len(inputs))
+            return ImageSet("given", pixels, found, classes, kind=kind)
+        found = as_labels(labels, classes, len(inputs))
+        return ImageSet("given", pixels, found, classes)
 
     def close(self) -> None:
         """Free the memory of the device; it is also freed with the object."""
@@ -284,5 +311,5 @@ class Classifier:
         channels, height, width = self.input_shape
         return (
             f"<dnnstack.Classifier {str(self.checkpoint)!r}: {channels}x{height}x{width} -> "
-            f"{len(self.classes_)} classes, on {self.backend.name}>"
+            f"{len(self.classes_)} {named(self.trained.data.kind)}, on {self.backend.name}>"
         )

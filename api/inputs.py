@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,15 +15,18 @@ from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
 from .datasets.arrays import VIEWS, Axes, stored
+from .datasets.csv_file import Rows
 from .training.assemble import describe_data
 from .training.inference.predict import preparation
+from .training.inference.rows import rows_of
 from .training.inference.trained import Trained
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
+Row: TypeAlias = "Mapping[str, Any]"
 Picture: TypeAlias = "str | os.PathLike[str] | PilImage | NDArray[Any]"
-Pictures: TypeAlias = "Picture | Sequence[Picture] | ArrayLike"
+Pictures: TypeAlias = "Picture | Sequence[Picture] | ArrayLike | Rows | Sequence[Row]"
 Inputs: TypeAlias = "NDArray[np.uint8] | NDArray[np.float32]"
 
 
@@ -36,9 +39,16 @@ def as_inputs(
     ``raw``. An array is taken as it is: it has the size of the network's pictures and pixels from 0
     to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C, L)
     for sequences, (N, C H W), or of one picture, without N. A list holds files, pictures and arrays
-    of one picture each, or numbers. Raises DatasetError for what does not fit, TypeError for any
-    other type.
+    of one picture each, or numbers. For a network of a table in a file, a file of rows, or a list
+    of mappings from the names of its columns. Raises DatasetError for what does not fit, TypeError
+    for any other type.
     """
+    if (columns := trained.checkpoint.provenance.columns) is not None:
+        if isinstance(pictures, (str, os.PathLike, Rows)) or _are_rows(pictures):
+            given = os.fspath(pictures) if isinstance(pictures, os.PathLike) else pictures
+            return columns.inputs_of(rows_of(given, trained.config))
+        batch = _of_array(pictures, trained, "").astype(np.float64)
+        return np.asarray(batch - np.array(columns.offsets)[:, None, None], np.float32)
     single = _is_picture(pictures)
     items: Sequence[Any] = [pictures] if single else ()
     if isinstance(pictures, (list, tuple)) and any(map(_is_item, pictures)):
@@ -85,12 +95,30 @@ def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[
     return np.array([numbers[str(name)] for name in given], np.int32)
 
 
+def as_targets(targets: ArrayLike, names: Sequence[str], count: int) -> NDArray[np.float32]:
+    """Targets (N, K) as float32; of a single name also (N,). Raises DatasetError."""
+    found = np.asarray(targets, np.float32)
+    if found.ndim == 1 and len(names) == 1:
+        found = found[:, None]
+    if found.shape != (count, len(names)):
+        raise DatasetError(
+            f"targets have the shape {found.shape}, but ({count}, {len(names)}) is needed: a row "
+            "for each picture"
+        )
+    return np.ascontiguousarray(found)
+
+
 def _is_picture(given: object) -> bool:
     """Whether this is a file or a picture of Pillow's, which is loaded if there is one."""
     if isinstance(given, (str, os.PathLike)):
         return True
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(given, pillow.Image)
+
+
+def _are_rows(given: object) -> bool:
+    """Whether this is a list of mappings from the names of columns to values."""
+    return isinstance(given, (list, tuple)) and bool(given) and isinstance(given[0], Mapping)
 
 
 def _is_item(given: object) -> bool:
@@ -114,6 +142,8 @@ def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDAr
 def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
     """``as_inputs`` of an array, or of numbers in lists."""
     batch = _batch_of(given, trained, name)
+    if trained.checkpoint.provenance.columns is not None:
+        return np.asarray(batch)
     if not trained.takes_pictures:
         return _normalised(batch, trained)
     return np.ascontiguousarray(_as_bytes(batch, name))
@@ -124,7 +154,7 @@ def as_samples(given: Any, trained: Trained) -> Inputs:
 
     Raises as ``as_inputs`` does.
     """
-    if not trained.network.floats:
+    if not trained.network.floats or trained.checkpoint.provenance.columns is not None:
         return as_inputs(given, trained)
     return stored("the array", _batch_of(given, trained, ""))
 

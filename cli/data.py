@@ -46,13 +46,12 @@ def data(
     training, validation and test. Missing files are downloaded first.
     """
     from ..common.errors import DatasetError
-    from ..common.text import samples_of
     from ..configs import load_config, placed
     from ..reports.contact_sheet import ELSEWHERE, check_png
     from ..reports.data_report import report
     from ..reports.data_samples import save_samples
     from ..reports.data_text import as_text
-    from ..training.assemble import data_folder
+    from ..training.assemble import data_folder, is_of_pictures
     from . import downloading
 
     if save is not None and no_sheet:
@@ -66,7 +65,7 @@ def data(
         root = data_folder(config, data_dir, config.data.root)
         found = report(config, root, downloading.policy(offline))
     console.show(found, as_json, lambda: as_text(found, console.width()), indent=1)
-    if no_sheet or (save is None and samples_of(config.data.dataset.type) != "pictures"):
+    if no_sheet or (save is None and not is_of_pictures(config)):
         return 0
     try:
         save_samples(found, config.seed, sheet)

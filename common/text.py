@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from .cells import cells
 from .printable import printable
 
-_SAMPLES = {"table": "rows", "series": "sequences"}
+_SAMPLES = {"table": "rows", "csv": "rows", "series": "sequences"}
 
 
 def shape_text(shape: Sequence[int]) -> str:

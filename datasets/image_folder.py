@@ -42,8 +42,8 @@ from .repeated import doubts
 _LOG = logging.getLogger("dnnstack.datasets")
 
 # To be increased whenever the same file would give other pixels.
-_VERSION = 2
-_CHANNELS = {"rgb": 3, "grey": 1}
+VERSION = 2
+CHANNELS = {"rgb": 3, "grey": 1}
 # More threads wait for each other at the interpreter; each may hold a picture of the largest size
 # that is read, in two forms.
 _MOST_THREADS, _THREAD_BYTES = 32, 1 << 29
@@ -70,7 +70,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
-    draft: bool = False
+    draft: bool | None = None
     bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -93,7 +93,7 @@ class ImageFolder(Dataset):
             classes = tuple(map(str, range(self.classes)))
         else:
             classes = tuple(self.classes)
-        shape = (_CHANNELS[self.mode], height, width)
+        shape = (CHANNELS[self.mode], height, width)
         return DatasetInfo("image_folder", shape, classes, None, None, left_out=left_out)
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
@@ -132,7 +132,7 @@ class ImageFolder(Dataset):
             images = new_pictures(len(pictures), info.shape, str(folder))
             least = info.shape[1:] if self.draft else None
             readings = [Reading(self.bits, least=least) for _ in pictures]
-            decode = partial(_decode, folder, pictures, images, whole, skip, readings)
+            decode = partial(decode_files, folder, pictures, images, whole, skip, readings)
             read = decode(range(len(pictures)))
             read |= decode(of_other_depth(readings))
             kept = [at for at, digest in read.items() if isinstance(digest, str)]
@@ -161,7 +161,7 @@ class ImageFolder(Dataset):
         def recalled(*more: object) -> tuple[dict[str, Any], Callable[[], Arrays]]:
             # Not the labels: those are of the folders as they are called now.
             own = ([p.name, *p.stamp] for p in pictures)
-            stamps = [_VERSION, str(folder.resolve()), skip, self.bits, *own, *more]
+            stamps = [VERSION, str(folder.resolve()), skip, self.bits, *own, *more]
             found, build = read_once(stamps, ("said",), look)
             return json.loads(found["said"]), build
 
@@ -181,7 +181,7 @@ class ImageFolder(Dataset):
         used = [picture for picture in pictures if picture.name not in left_out]
         contents = tuple(said["contents"])
         content = sha256_bytes(f"{[p.label for p in used]} {''.join(contents)}".encode())
-        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {content}"
+        key = f"{VERSION} {PIL.__version__} {info.shape} {whole} {content}"
         key += f" {bits} bits" if told and bits != 16 else ""
         key += f" heic {heic_version()}" if said["heic"] else ""
         key += " draft" if self.draft else ""
@@ -236,7 +236,7 @@ class ImageFolder(Dataset):
         return found
 
 
-def _decode(
+def decode_files(
     folder: Path,
     pictures: Sequence[PictureFile],
     images: Images,

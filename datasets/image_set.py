@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from .download import Downloads
 from .identity import Identity, identify
 from .integer_pixels import Depth
 from .mapped import picked
+
+if TYPE_CHECKING:
+    from .columns import Columns
 
 Split = Literal["train", "validation", "test"]
 
@@ -33,7 +36,8 @@ class ImageSet:
     names, contents: those of ``Identity``, if there are any; key: a text that determines pictures
     and labels, such as the hashes of their files, without which the pictures are hashed. doubts:
     what a person should know before training, such as a picture under two classes. bits: the depth
-    of integer pixels of more than 8 bits in the files, None if there are none. held: (M,), the
+    of integer pixels of more than 8 bits in the files, None if there are none. columns: of a table
+    in a file. held: (M,), the
     samples of a training set that are validation samples of its own; None if it has none.
     """
 
@@ -48,6 +52,7 @@ class ImageSet:
     doubts: tuple[str, ...] = ()
     bits: Depth | None = None
     kind: Kind = "class"
+    columns: Columns | None = None
     held: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from ..common.errors import DatasetError
 from ..common.files import cache_dir
 from ..common.text import suggested
 from .cifar_files import CIFAR_10, CIFAR_100
+from .csv_set import Csv
 from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
@@ -30,6 +31,7 @@ DATASETS: dict[str, Dataset] = {
     "arrays": Given(),
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
+    "csv": Csv(),
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
@@ -99,9 +101,9 @@ def data_root(
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
     still there, else ``data.root``, else the cache's own folder.
 
-    pictures: a folder or file of the user's own. If ``data.root`` contains it, ``data.root`` comes
-    before the environment, which says where the known data sets are, unless the run was trained
-    with another folder that is still there.
+    pictures: a folder of the user's own pictures, or a file of rows. If ``data.root`` contains it,
+    ``data.root`` comes before the environment, which says where the known data sets are, unless the
+    run was trained with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
     beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()

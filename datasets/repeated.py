@@ -82,7 +82,7 @@ def lacking(part: str, names: Sequence[str], samples: str = "pictures") -> list[
     return [f"classes without {samples} in {part} ({len(names):,}): {some(names)}"] if names else []
 
 
-def repeated(parts: Mapping[Split, Sequence[Sample]]) -> tuple[str, ...]:
+def repeated(parts: Mapping[Split, Sequence[Sample]], samples: str = "pictures") -> tuple[str, ...]:
     """What a person should know of pictures that are there twice: a text for each kind."""
     named = _by_content(chain(*parts.values())).values()
     several = [" = ".join(names.values()) for names in named if len(names) > 1]
@@ -100,7 +100,7 @@ def repeated(parts: Mapping[Split, Sequence[Sample]]) -> tuple[str, ...]:
             told.append(
                 f"{text} ({len(both):,}): {some(both)}; remove them from one of the two, {why}"
             )
-    return tuple(f"identical pictures {text}" for text in told)
+    return tuple(f"identical {samples} {text}" for text in told)
 
 
 def _by_content(part: Iterable[Sample]) -> dict[str, dict[int, str]]:

@@ -16,6 +16,7 @@ from ..common.errors import BackendUnavailableError, DnnstackError
 from ..common.machine import available_threads
 from ..configs import LoadedConfig, RunConfig, placed
 from ..datasets import Downloads, ImageSet, Split
+from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
 from ..training import fitting
@@ -44,17 +45,17 @@ class Shelf:
         split: Split,
         root: Path,
         downloads: Downloads | None = None,
-        bits: Depth | None = None,
+        known: Depth | Columns | None = None,
     ) -> ImageSet:
         """Raises DatasetError."""
         chosen = config.data.dataset
-        name = (chosen.type, repr(chosen.options()), split, root.absolute(), bits)
+        name = (chosen.type, repr(chosen.options()), split, root.absolute(), known)
         with self._loading:
             if self._kept is not None and self._kept[0] == name:
                 return self._kept[1]
             # What is kept needs memory that the next one may need.
             self._kept = None
-            found = (self._load or load_data)(config, split, root, downloads, bits)
+            found = (self._load or load_data)(config, split, root, downloads, known)
             # What a person should know of it is told to the first training alone.
             self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found

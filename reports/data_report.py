@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
 from ..datasets.repeated import lacking
 from ..graph.augmentations import Augmentation
-from ..training.assemble import data_files, describe_data, load_data, preprocessing
+from ..training.assemble import (
+    data_files,
+    describe_data,
+    load_data,
+    preprocessing,
+    preprocessing_of,
+)
 from ..training.augmentation import augmentations
 from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
@@ -26,7 +33,8 @@ from ..training.splits import divide, settled
 class DataReport:
     """A data set as training uses it.
 
-    counts: the pictures of each class, for train, validation and test. mean, std: of the training
+    counts: the pictures of each class, for train, validation and test, or how many have yes, or
+    which share; empty for numbers. sizes: of all of a part. mean, std: of the training
     pictures, one for each channel, in units of pixel / 255, or of the values that the bytes stand
     for if ``about`` says so. train: indices of the training pictures in ``images``, ascending.
     source: where the pictures come from, if there are no known files.
@@ -38,7 +46,8 @@ class DataReport:
     source: str
     images: ImageSet
     train: NDArray[np.int32]
-    counts: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, NDArray[Any]]
+    sizes: Mapping[str, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scaling: Preprocessing
@@ -50,7 +59,7 @@ class DataReport:
         told = list(self.images.doubts)
         for part, counts in self.counts.items():
             names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
-            told += lacking(part, names if counts.any() else [], samples_of(self.dataset))
+            told += lacking(part, names if self.sizes[part] else [], samples_of(self.dataset))
         return tuple(dict.fromkeys(told))
 
     @property
@@ -67,7 +76,7 @@ class DataReport:
     def seen(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation, one for each channel, after the config's normalization."""
         channels = self.shape[0]
-        units = self.about.scale or (1 / 255,) * channels
+        units = self.about.scale or (1.0 if self.about.floats else 1 / 255,) * channels
         zeros = self.about.shift or (0.0,) * channels
         bytes_mean = [(m - z) / u for m, z, u in zip(self.mean, zeros, units, strict=True)]
         bytes_std = [s / u for s, u in zip(self.std, units, strict=True)]
@@ -75,6 +84,7 @@ class DataReport:
 
     def to_json(self) -> dict[str, Any]:
         seen_mean, seen_std = self.seen
+        columns = self.images.columns
         return {
             "dataset": self.dataset,
             "root": str(self.root),
@@ -82,9 +92,10 @@ class DataReport:
             "shape": self.shape,
             "classes": self.images.classes,
             "splits": {
-                part: {"count": int(counts.sum()), "class_counts": counts.tolist()}
+                part: {"count": self.sizes[part], "class_counts": counts.tolist()}
                 for part, counts in self.counts.items()
             },
+            **({"columns": [*map(asdict, columns.inputs)]} if columns else {}),
             "mean": self.mean,
             "std": self.std,
             "seen_mean": seen_mean,
@@ -104,11 +115,11 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     images = load_data(config, "train", root, downloads)
     test = load_data(config, "test", root, downloads)
     train, validation = divide(settled(config), images.labels, images.held)
-    classes = len(info.classes)
-    pixels = mean_and_deviation(images.images, train)
-    mean, std = pixels
+    mean, std = mean_and_deviation(images.images, train)
     if info.scale is not None and info.shift is not None:
         mean, std = _scaled(mean, std, [255 * unit for unit in info.scale], info.shift)
+    parts = {"train": (images, train), "validation": (images, validation)}
+    parts["test"] = test, np.arange(len(test), dtype=np.int32)
     return DataReport(
         root=root,
         about=info,
@@ -117,13 +128,13 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
         images=images,
         train=train,
         counts={
-            "train": np.bincount(images.labels[train], minlength=classes),
-            "validation": np.bincount(images.labels[validation], minlength=classes),
-            "test": np.bincount(test.labels, minlength=classes),
+            part: np.array([] if info.kind == "numbers" else own.counts(rows))
+            for part, (own, rows) in parts.items()
         },
+        sizes={part: len(rows) for part, (_, rows) in parts.items()},
         mean=mean,
         std=std,
-        scaling=preprocessing(config, info, pixels),
+        scaling=preprocessing_of(config, info, images, train),
         augment=augment,
     )
 

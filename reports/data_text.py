@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..common.printable import paragraph
+from ..common.targets import Kind, named
 from ..common.text import samples_of, shape_text
+from ..datasets.columns import Columns
 from .data_report import DataReport
 from .tables import table
 
@@ -14,6 +16,12 @@ _STATES = {
     "other": "readable, but not the original: results are not comparable",
     "damaged": "damaged",
     "missing": "missing",
+}
+_TITLES: dict[Kind, str] = {
+    "class": "class",
+    "numbers": "rows",
+    "yes_no": "yes",
+    "distribution": "share",
 }
 
 
@@ -24,7 +32,7 @@ def as_text(report: DataReport, width: int | None = None) -> str:
     """
     classes = report.images.classes
     shape = f"{samples_of(report.dataset)} {shape_text(report.shape)}"
-    lines = [f"data set    {report.dataset}: {shape}, {len(classes)} classes"]
+    lines = [f"data set    {report.dataset}: {shape}, {len(classes)} {named(report.about.kind)}"]
     if report.files:
         lines.append(f"folder      {report.files[0].path.parent}")
     else:
@@ -34,6 +42,8 @@ def as_text(report: DataReport, width: int | None = None) -> str:
         lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
     lines += [f"doubtful    {text}" for text in report.doubts]
     lines += ["", *_table(report, width), ""]
+    if (columns := report.images.columns) is not None:
+        return paragraph(lines + _columns(report, columns, width))
     unit = "pixel / 255" if report.about.scale is None else "value"
     lines += table(
         [
@@ -61,9 +71,25 @@ def _is_standard(report: DataReport) -> bool:
 
 
 def _table(report: DataReport, width: int | None) -> list[str]:
-    counts = [part.tolist() for part in report.counts.values()]
-    rows = zip(report.images.classes, *counts, strict=True)
-    return table([("class", *report.counts), *rows, ("total", *map(sum, counts))], "<>", width)
+    rows = zip(
+        report.images.classes,
+        *(part.tolist() for part in report.counts.values()),
+        strict=report.about.kind != "numbers",
+    )
+    shown = [(name, *(f"{count:.10g}" for count in counts)) for name, *counts in rows]
+    title = _TITLES[report.about.kind]
+    return table([(title, *report.counts), *shown, ("total", *report.sizes.values())], "<>", width)
+
+
+def _columns(report: DataReport, columns: Columns, width: int | None) -> list[str]:
+    """A table of the inputs: their types, mean and deviation over the training rows."""
+    rows, at = [("input", "type", "mean", "standard deviation")], 0
+    for column in columns.inputs:
+        mean, std = report.mean[at] + column.offset, report.std[at]
+        figures = ("", "") if column.categories else (f"{mean:.6g}", f"{std:.6g}")
+        rows.append((column.name, column.about(), *figures))
+        at += column.width
+    return table(rows, "<", width)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
 from ..common.records import dataclass
@@ -354,9 +355,11 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
 def _made_up(info: DatasetInfo, count: int) -> ImageSet:
     """A data set of noise with the right shape."""
     tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
-    images = np.resize(tile, (count, *info.shape))
-    labels = np.arange(count, dtype=np.int32) % len(info.classes)
-    return ImageSet(f"{info.name}/train", images, labels, info.classes)
+    images = np.resize(tile.astype(np.float32) if info.floats else tile, (count, *info.shape))
+    labels: NDArray[Any] = np.arange(count, dtype=np.int32) % len(info.classes)
+    if info.kind != "class":
+        labels = np.eye(len(info.classes), dtype=np.float32)[labels]
+    return ImageSet(f"{info.name}/train", images, labels, info.classes, kind=info.kind)
 
 
 def _total(operations: Sequence[Operation]) -> Total:

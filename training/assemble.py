@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
-from ..common.targets import MEASURES, named
+from ..common.targets import MEASURES, METRICS, named
+from ..common.text import samples_of
 from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
@@ -30,6 +32,7 @@ from ..datasets import (
     files,
     load,
 )
+from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
 from ..graph.graph import Shape, Tensor
 from ..layers.build import LayerSpec, build_layers
@@ -44,6 +47,7 @@ from ..optimizers.muon import Muon, rest_table
 from ..optimizers.pruning import Cut, cuts, settings_of
 from ..optimizers.rules import Rule
 from .network import Network
+from .pixel_statistics import mean_and_deviation
 from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
@@ -58,14 +62,16 @@ def data_folder(
     return data_root(flag, root, trained_on, *config.data.dataset.files.get("train", ())[:1])
 
 
-def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
+def describe_data(
+    config: RunConfig, root: Path | None = None, known: Depth | Columns | None = None
+) -> DatasetInfo:
     """Describe the config's data set without reading it; root: the data folder.
 
-    Raises DatasetError.
+    known: see ``load_data``; without it, the training rows of a table in a file are read. Raises
+    DatasetError.
     """
-    chosen = config.data.dataset
     folder = root or data_folder(config, root=config.data.root)
-    return describe(chosen.type, options=chosen.options(), root=folder)
+    return describe(config.data.dataset.type, options=_options(config, known), root=folder)
 
 
 def load_data(
@@ -73,20 +79,18 @@ def load_data(
     split: Split,
     root: Path,
     downloads: Downloads | None = None,
-    bits: Depth | None = None,
+    known: Depth | Columns | None = None,
     size: tuple[int, int] | None = None,
 ) -> ImageSet:
     """Load a split of the config's data set; root: the data folder, which receives missing files.
 
-    bits, size: of own pictures, the depth of integer pixels, if a checkpoint says it, and the
-    (height, width) to which they are scaled instead of the config's. Raises DatasetError.
+    known: what a checkpoint says of own data: the depth of integer pixels, or the columns of a
+    table. size: of own pictures, (height, width) instead of the config's. Raises DatasetError.
     """
-    chosen = config.data.dataset
-    options = chosen.options()
-    if chosen.type == "image_folder":
-        options |= {"bits": bits, "size": size or options["size"]}
-    found = load(chosen.type, split, root=root, options=options, downloads=downloads)
-    if chosen.type != "npz" or split != "train":
+    options = _options(config, known, size)
+    chosen = config.data.dataset.type
+    found = load(chosen, split, root=root, options=options, downloads=downloads)
+    if chosen != "npz" or split != "train":
         return found
     return replace(found, doubts=range_doubts(config, describe_data(config, root), found))
 
@@ -106,7 +110,28 @@ def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tupl
     )
 
 
-Load: TypeAlias = "Callable[[RunConfig, Split, Path, Downloads | None, Depth | None], ImageSet]"
+def is_of_pictures(config: RunConfig) -> bool:
+    """Whether samples are pictures, not the numbers of a table or of sequences."""
+    chosen = config.data.dataset
+    return samples_of(chosen.type) == "pictures" or bool(chosen.options().get("picture"))
+
+
+def _options(
+    config: RunConfig, known: Depth | Columns | None, size: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    chosen = config.data.dataset
+    options = chosen.options()
+    if chosen.type == "image_folder":
+        return options | {"bits": known, "size": size or options["size"]}
+    if chosen.type == "csv":
+        own = "columns" if options["picture"] is None else "bits"
+        options |= {own: known, "size": size or options["size"] or 0}
+    return options
+
+
+Load: TypeAlias = (
+    "Callable[[RunConfig, Split, Path, Downloads | None, Depth | Columns | None], ImageSet]"
+)
 """Loads a split as ``load_data`` does."""
 
 
@@ -189,6 +214,12 @@ def check_data(config: RunConfig, info: DatasetInfo) -> None:
             f"data.augment: changes pictures of bytes, but the samples of '{info.name}' are "
             "float32; remove it"
         )
+    asked, known = config.checkpoint.best_by, METRICS[info.kind]
+    if asked not in (None, "accuracy", "loss", *known):
+        raise ConfigError(
+            f"checkpoint.best_by: '{asked}' is not measured of {named(info.kind)}; use "
+            f"{', '.join(known)} or loss"
+        )
     measure = MEASURES[info.kind]
     other = "r2" if measure == "accuracy" else "accuracy"
     if goal is not None and getattr(goal, other) is not None:
@@ -261,6 +292,28 @@ def preprocessing(
     units = zip(info.scale, info.shift, spread["mean"], spread["std"], strict=True)
     scaled = [(scale / std, (shift - mean) / std) for scale, shift, mean, std in units]
     return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
+
+
+def preprocessing_of(
+    config: RunConfig, info: DatasetInfo, data: ImageSet, train: NDArray[np.int32]
+) -> Preprocessing:
+    """``preprocessing`` for ``data``, of which ``train``, (N,), are trained on.
+
+    Categories and answers, which are 0 or 1, are not standardised.
+    """
+    columns = data.columns
+    if not config.data.normalize.measured:
+        plain = preprocessing(config, info)
+        if columns is None:
+            return plain
+        each = zip(plain.scale, plain.shift, columns.offsets, strict=True)
+        return Preprocessing(plain.scale, tuple(a * offset + b for a, b, offset in each))
+    mean, std = mean_and_deviation(data.images, train)
+    if columns is not None:
+        own = columns.standardised
+        mean = tuple(value if each else 0.0 for value, each in zip(mean, own, strict=True))
+        std = tuple(value if each else 1.0 for value, each in zip(std, own, strict=True))
+    return preprocessing(config, info, (mean, std))
 
 
 def rule_of(config: RunConfig) -> Rule:

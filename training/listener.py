@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..common.records import dataclass
+from .pixel_statistics import Found
 from .plan import Plan
-from .preprocessing import Preprocessing
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
 
@@ -18,8 +18,8 @@ EndState = Literal["finished", "interrupted"]
 class Started:
     """Before the first step: run, data and length of the training.
 
-    ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` what the
-    pictures' mean and deviation were measured to make, with ``normalize: measured``.
+    ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` the
+    mean and deviation of each channel, with ``normalize: measured``, but for a table in a file.
     """
 
     run: Path
@@ -27,7 +27,7 @@ class Started:
     plan: Plan
     state: State
     resumed_from: Path | None
-    measured: Preprocessing | None = None
+    measured: Found | None = None
 
 
 @dataclass(frozen=True)

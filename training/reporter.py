@@ -47,6 +47,9 @@ class Reporter:
             **({} if ranks == 1 else {"ranks": ranks}),
             versions=versions_of(backend),
         )
+        measured = None
+        if setup.config.data.normalize.measured and setup.data.columns is None:
+            measured = setup.scaling.mean_and_std(1.0 if setup.network.floats else 255.0)
         self._listener.started(
             Started(
                 run=self._saver.run.path,
@@ -54,7 +57,7 @@ class Reporter:
                 plan=plan,
                 state=state,
                 resumed_from=source,
-                measured=setup.scaling if setup.config.data.normalize.measured else None,
+                measured=measured,
             )
         )
         done, train = "", setup.config.train
@@ -99,6 +102,8 @@ class Reporter:
     def validated(self, found: Metrics, better: bool, seconds: float) -> None:
         """A validation has ended after ``seconds``; ``better`` than all before it."""
         self._validation, step = found, self._session.step
+        # Of questions a sample may be right in part.
+        counted = self._session.setup.data.kind != "yes_no"
         self._log.metrics(
             "validation",
             step,
@@ -106,7 +111,7 @@ class Reporter:
             found,
             self._session.rate,
             count=found.count,
-            **({"correct": found.correct} if isinstance(found.correct, int) else {}),
+            **({"correct": found.correct} if counted and isinstance(found.correct, int) else {}),
             seconds=seconds,
             best=better,
         )

@@ -15,13 +15,13 @@ from ..datasets.loader import Index
 def settled(config: RunConfig, begun: RunConfig | None = None) -> RunConfig:
     """The config with ``data.stratified`` as in the run that was ``begun``, unless it contradicts.
 
-    In a new run, own pictures are stratified unless it says otherwise.
+    In a new run, own pictures and rows of a class are stratified unless it says otherwise.
     """
     data, own = config.data, config.data.stratified
     if begun is not None and (own is None or own == (begun.data.stratified or False)):
         own = begun.data.stratified
-    elif begun is None and own is None and data.dataset.type == "image_folder":
-        own = True
+    elif begun is None and own is None and data.dataset.type in ("image_folder", "csv"):
+        own = data.dataset.options().get("kind") in (None, "class") or None
     return config.model_copy(update={"data": data.model_copy(update={"stratified": own})})
 
 

@@ -25,6 +25,7 @@ from .assemble import (
     describe_data,
     load_data,
     preprocessing,
+    preprocessing_of,
 )
 from .augmentation import augmentations
 from .listener import Listener, Summary
@@ -32,7 +33,6 @@ from .loop import Loop
 from .network import Network
 from .network_size import blamed, check_memory
 from .own_samples import Chosen, choose
-from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.formats.checkpoint import Checkpoint
@@ -98,6 +98,8 @@ def train(
             stack.callback(resume.close)
             resume = None if resume.starts else resume
 
+        known = None if checkpoint is None else checkpoint.provenance.known
+
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
             company.check(asked)
             begun = settled(asked) if resume is None else as_begun(resume, asked, heard.notice)
@@ -106,7 +108,7 @@ def train(
                 check_config(checkpoint, config, heard.notice, overrides)
             if resume is None:
                 backend.precision(config.run.precision)
-            info = describe_data(config, data_root)
+            info = describe_data(config, data_root, known)
             if checkpoint is not None:
                 # The samples are matched with the network's classes by name.
                 info = replace(info, classes=checkpoint.provenance.classes)
@@ -120,8 +122,7 @@ def train(
             return config, parts, info, network, start
 
         config, shared_parts, info, network, start = company.do(prepared)
-        bits = None if checkpoint is None else checkpoint.provenance.pixel_bits
-        read = partial(load or load_data, config, "train", data_root, downloads, bits)
+        read = partial(load or load_data, config, "train", data_root, downloads, known)
         data = company.load(lambda: interrupt.interruptible(read, stop_requested))
 
         def compiled(kind: type[Session]) -> Session:
@@ -225,13 +226,11 @@ def _set_up(
     if network.parameters() and not assigned(config, network):
         which = "freeze" if config.freeze else "optimizer.groups"
         heard.notice(f"all parameters are frozen ({which}), so none is trained")
-    if not config.data.normalize.measured:
-        scaling = preprocessing(config, info)
-    elif checkpoint is not None:
+    if checkpoint is not None and config.data.normalize.measured:
         # What it was trained with holds, should the pictures be others by now.
         scaling = checkpoint.provenance.preprocessing
     else:
-        scaling = preprocessing(config, info, mean_and_deviation(data.images, plan.train))
+        scaling = preprocessing_of(config, info, data, plan.train)
     return Setup(config, network, scaling, plan, data, chosen=chosen)
 
 
@@ -260,6 +259,7 @@ def _provenance(
         begun_from=begun,
         overrides=overrides,
         pixel_bits=setup.data.bits or 16,
+        columns=setup.data.columns,
         numerics=NUMERICS,
         samples="" if setup.chosen is None else setup.chosen.samples.mark,
     )

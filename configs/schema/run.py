@@ -131,9 +131,11 @@ class DataConfig(Model):
         bool | None,
         "false: train on the samples in their own order, the same in every epoch; default: true.",
     ] = None
-    normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
-        NormalizeConfig()
-    )
+    normalize: Annotated[
+        Normalize,
+        Field(validate_default=True),
+        "Scaling of the pixels; default: pixel / 255, and measured for csv.",
+    ] = NormalizeConfig()
     augment: Annotated[Augment, "Augmentations of the pictures of a training batch, in order."] = ()
 
     @field_validator("validation", "fold")
@@ -146,6 +148,15 @@ class DataConfig(Model):
                 f"the data set brings its own validation samples ({own}), so none of train are "
                 "held back; leave out one of the two"
             )
+        return value
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _of_columns(cls, value: Any, info: ValidationInfo) -> Any:
+        dataset = info.data.get("dataset")
+        # What is given is a mapping or a word.
+        if isinstance(value, NormalizeConfig) and dataset is not None and dataset.measured:
+            return NormalizeConfig(measured=True)
         return value
 
     @property
@@ -260,9 +271,23 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
-        Literal["accuracy", "loss"] | None,
-        "What is best: the highest accuracy, or R2 of numbers, and then the loss; or the lowest "
-        "loss; default: accuracy.",
+        Literal[
+            "accuracy",
+            "loss",
+            "r2",
+            "rmse",
+            "mae",
+            "precision",
+            "recall",
+            "f1",
+            "roc_auc",
+            "calibration_error",
+            "cross_entropy",
+            "kl_divergence",
+        ]
+        | None,
+        "What is best on the validation samples: the highest accuracy, or R2 of numbers, and then "
+        "the lowest loss; the lowest loss; or another metric of the targets. Default: accuracy.",
     ] = None
     snapshots: Annotated[
         Flag,

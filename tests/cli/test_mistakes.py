@@ -25,8 +25,9 @@ from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
 from ..support.mistakes_in_configs import CONFIGS
 from ..support.mistakes_with_files import FILES
 from ..support.mistakes_with_places import PLACES
+from ..support.mistakes_with_tables import ROWS
 
-MISTAKES = [*CONFIGS, *FILES, *PLACES]
+MISTAKES = [*CONFIGS, *FILES, *PLACES, *ROWS]
 
 
 @pytest.fixture

@@ -18,7 +18,14 @@ from pathlib import Path
 
 import numpy as np
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, Preparation, load, picture_files, read_picture
+from dnnstack.datasets import (
+    Downloads,
+    Preparation,
+    describe,
+    load,
+    picture_files,
+    read_picture,
+)
 from dnnstack.datasets.array_files import array_in
 from dnnstack.datasets.cifar import Part
 from dnnstack.datasets.cifar_files import CIFAR_100
@@ -64,6 +71,39 @@ def _read_idx(data: bytes, folder: Path) -> None:
     assert array.dtype == np.uint8
     assert array.shape[1:] in ((2, 2), ())
     assert len(digest) == 64
+
+
+@cache
+def _tables() -> list[bytes]:
+    text = 'a,"b",y\n1,"x, y",u\n-2.5,z,v\n3,z,u\n,NA,v\n4,z,v\n5,z,u\n'
+    found = [text.encode(), text.replace(",", ";").encode("utf-16")]
+    return [
+        *found,
+        gzip.compress(text.encode(), mtime=0),
+        text.replace(",", "\t").encode("utf-8-sig"),
+    ]
+
+
+@st.composite
+def _drawn_csv(draw: st.DrawFn) -> bytes:
+    sign = draw(st.sampled_from((",", ";", "\t", "|")))
+    cells = st.sampled_from(
+        ("0", "1", "2", "-1e3", "1e99", "1,5", "yes", "", "NA", '"q"', "u", "é")
+    )
+    rows = draw(st.lists(st.lists(cells, min_size=2, max_size=3), max_size=12))
+    lines = [sign.join(row) for row in (["a", "b", "y"], *rows)]
+    return draw(st.sampled_from(("\n", "\r\n", "\r"))).join(lines).encode()
+
+
+def _read_csv(data: bytes, folder: Path) -> None:
+    (folder / "x.csv").write_bytes(data)
+    options = {"train": "x.csv", "targets": ("y",), "missing": "mean", "unknown": "zeros"}
+    info = describe("csv", options=options, root=folder)
+    for split in ("train", "test"):
+        images = load("csv", split, options=options, root=folder)
+        assert images.images.shape == (len(images), *info.shape)
+        assert np.isfinite(images.images).all()
+        assert images.identity.digest
 
 
 _NAMES = ("train.bin", "test.bin")
@@ -319,6 +359,7 @@ _INDEX = {"sha256": "0" * 64, "left_out": "{}"}
 
 DATA_FILES = (
     Target("idx", _read_idx, _drawn_idx() | changed(_idx), _idx),
+    Target("csv", _read_csv, _drawn_csv() | changed(_tables), _tables),
     Target("cifar", _read_cifar, _drawn_records(), _records),
     Target("archive", _read_archive, changed(_archives), _archives),
     Target("picture", _read_picture, _changed_pictures(), _pictures, 64 * MEGABYTE),

@@ -40,10 +40,12 @@ class Forward:
         # that was used last, if it has no other size, what computes it, and the most of a batch.
         self._latest: tuple[Shape, np.dtype[Any], Function] | None = None
         self._most = trained.config.data.evaluation_batch_size
+        self._values = trained.checkpoint.provenance.columns is not None
 
     def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
         """inputs: (N, C, H, W), pixels as uint8 or normalised numbers as float32; result: (N, K).
 
+        Of a table in a file, numbers are those of its columns, which each network normalises.
         A picture alone is computed as a batch of one. In larger batches sums may be added in
         another order, which changes last bits.
         """
@@ -60,7 +62,7 @@ class Forward:
         return found
 
     def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
-        if len(part) == 1 and part.dtype == np.uint8:
+        if self._values or (len(part) == 1 and part.dtype == np.uint8):
             part = self.trained.checkpoint.provenance.preprocessing(part)
         return self._batch(part.shape, part.dtype)(part)
 
@@ -87,7 +89,8 @@ class Forward:
             trained = self.trained.at_size((picture[1], picture[2]))
             batch = kind(trained, self._backend, size, self._views)
         self._batches[size, pixels, picture] = batch
-        self._latest = (shape, dtype, batch.whole) if size == count else None
+        alike = size == count and not self._values
+        self._latest = (shape, dtype, batch.whole) if alike else None
         return batch
 
 

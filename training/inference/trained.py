@@ -15,13 +15,13 @@ from ...common.errors import BackendUnavailableError, CheckpointError, ShapeErro
 from ...common.locks import is_locked
 from ...common.printable import printable
 from ...common.records import dataclass
-from ...common.text import samples_of, shape_text
+from ...common.text import shape_text
 from ...configs import RunConfig, parse_config
 from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
-from ..assemble import build_network, data_folder
+from ..assemble import build_network, data_folder, is_of_pictures
 from ..network import Network
 from ..records.formats.checkpoint import Checkpoint
 from ..records.formats.dnnz import SUFFIX, is_compressed, read_compressed
@@ -64,8 +64,7 @@ class Trained:
     @property
     def takes_pictures(self) -> bool:
         """Whether its samples are pictures of bytes, not the numbers of a table or of sequences."""
-        named = samples_of(self.config.data.dataset.type) == "pictures"
-        return named and not self.network.floats
+        return is_of_pictures(self.config) and not self.network.floats
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

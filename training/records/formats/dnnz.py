@@ -22,7 +22,9 @@ from ....common.errors import CheckpointError
 from ....common.files import atomic_write, open_regular
 from ....common.machine import main_memory
 from ....common.records import dataclass
+from ....common.targets import Kind
 from ....common.typed_json import Count, Name, from_json
+from ....datasets.columns import Columns
 from ....datasets.integer_pixels import Depth
 from ....graph.ops import Quantization
 from ...preprocessing import Preprocessing
@@ -43,6 +45,7 @@ _LONGEST_TEXT, _MOST_ARRAYS, _MOST_AXES = 1 << 24, 1 << 16, 16
 # Bytes of arrays that a byte of a file may stand for: one weight in a thousand takes two bytes.
 MOST_TIMES = 1 << 12
 _LONGEST_REASON = 200
+_OPTIONAL = ("pixel_bits", "kind", "floats", "columns")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class _Described:
         default_factory=dict
     )
     pixel_bits: Depth = 16
+    kind: Kind = "class"
+    floats: bool = False
+    columns: Columns | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,8 @@ def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes
         "classes": origin.classes,
         "preprocessing": vars(origin.preprocessing),
     }
-    if origin.pixel_bits != 16:
-        described["pixel_bits"] = origin.pixel_bits
+    said = origin.to_json()
+    described |= {key: said[key] for key in _OPTIONAL if key in said}
     version, encode = VERSION, encode_array
     if trained.quantization:
         version, encode = QUANTIZED_VERSION, encode_scaled
@@ -217,7 +223,7 @@ def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compre
         preprocessing=scaling,
         tuning=Tuning(""),
         versions={},
-        pixel_bits=said.pixel_bits,
+        **{key: getattr(said, key) for key in _OPTIONAL},
     )
     sha256 = hashlib.sha256(content).hexdigest()
     state = replace(START, step=said.step, window_start=said.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from annotated_types import Interval, Len, MaxLen
@@ -11,6 +12,7 @@ from ....backends.tuning import Tuning
 from ....common.records import dataclass
 from ....common.targets import Kind
 from ....common.typed_json import Count, Name
+from ....datasets.columns import Columns
 from ....datasets.integer_pixels import Depth
 from ...preprocessing import Preprocessing
 
@@ -20,7 +22,7 @@ _MOST_OVERRIDES, _LONGEST_OVERRIDE = 1 << 10, 1 << 16
 # Those that many checkpoints do not have.
 OPTIONAL = (
     *("begun_from", "shared_parts", "overrides", "pixel_bits", "numerics", "samples"),
-    *("kind", "floats"),
+    *("kind", "floats", "columns"),
 )
 Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
@@ -51,6 +53,7 @@ class Provenance:
     ``numerics``: see ``NUMERICS``.
     ``samples``: ``mark`` of those that the run was begun with, if that was recorded. ``kind``: of
     the targets, whose names ``classes`` are. ``floats``: samples are float32.
+    ``columns``: of a table in a file.
     """
 
     steps_per_epoch: Count
@@ -72,6 +75,12 @@ class Provenance:
     samples: Annotated[str, MaxLen(64)] = ""
     kind: Kind = "class"
     floats: bool = False
+    columns: Columns | None = None
+
+    @property
+    def known(self) -> Depth | Columns:
+        """What ``load_data`` reads own data by."""
+        return self.columns or self.pixel_bits
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -80,6 +89,7 @@ class Provenance:
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
             "begun_from": self.begun_from and vars(self.begun_from),
+            "columns": self.columns and asdict(self.columns),
         }
         # Without what there is nothing to say of, as before there was such.
         return {

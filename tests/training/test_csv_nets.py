@@ -1,0 +1,283 @@
+"""Networks that are trained on files of rows: trained, resumed, evaluated, asked."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import dnnstack
+import numpy as np
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.datasets.columns import Columns
+from dnnstack.training.records.formats.dnnz import save_compressed
+from PIL import Image
+
+CONFIG = """\
+name: net
+data:
+  dataset: {{csv: {{train: rows.csv, test: rows.csv, {dataset}}}}}
+  batch_size: 8
+  validation: 8
+layers: [dense: {{units: {units}}}]
+loss: {loss}
+optimizer: {{type: sgd, lr: 0.1}}
+schedule: fixed
+train: {{epochs: 2}}
+"""
+KINDS = {
+    "class": ("targets: k", 3, "cross_entropy"),
+    "numbers": ("kind: numbers, targets: [y, z]", 2, "mse"),
+    "yes_no": ("kind: yes_no, targets: q", 1, "binary_cross_entropy"),
+    "distribution": ("kind: distribution, targets: [s, t]", 2, "cross_entropy"),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[object]]:
+    """A file of rows in the working directory; its rows."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(3)
+    rows: list[list[object]] = []
+    for n in range(48):
+        a = round(float(draw.normal(5, 2)), 3)
+        first = [a, 1_700_000_000 + n, ["red", "blue"][n % 2], "abc"[n % 3]]
+        rows.append([*first, round(2 * a + 1, 4), round(-a, 4), ["no", "yes"][n % 2], 0.25, 0.75])
+    write(rows)
+    return rows
+
+
+def write(rows: list[list[object]], name: str = "rows.csv") -> None:
+    with open(name, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["a", "when", "colour", "k", "y", "z", "q", "s", "t"], *rows])
+
+
+def trained(kind: str, *more: str) -> dnnstack.Classifier:
+    dataset, units, loss = KINDS[kind]
+    text = CONFIG.format(dataset=f"inputs: [a, when, colour], {dataset}", units=units, loss=loss)
+    Path("net.yaml").write_text(text)
+    assert main(["train", "--config", "net.yaml", "--device", "numpy", *more]) == 0
+    return dnnstack.load("net", device="numpy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_target_is_trained_and_answered(table, kind, capsys):
+    model = trained(kind)
+    origin = model.trained.checkpoint.provenance
+    assert (origin.kind, origin.floats) == (kind, True)
+    assert isinstance(origin.columns, Columns)
+    images, index = model.load_part("validation")
+    assert (len(index), images.kind, len(images.labels)) == (8, kind, 48)
+    proba = model.predict_proba("rows.csv")
+    assert proba.shape == (48, len(model.classes_))
+    # By hand: standardised over the samples trained on, but not the colours.
+    weights = {n: v.astype(np.float64) for n, v in model.trained.checkpoint.arrays.items()}
+    x = np.array([[r[0], r[1], r[2] == "blue", r[2] == "red"] for r in table], np.float64)
+    scale, shift = (np.array(v) for v in vars(origin.preprocessing).values())
+    assert (scale[2:].tolist(), shift[2:].tolist()) == ([1, 1], [0, 0])
+    x = (x - origin.columns.offsets) * scale + shift
+    assert abs(x[:, :2].mean(0)).max() < 0.3
+    assert abs(x[:, :2].std(0) - 1).max() < 0.2
+    scores = x @ weights["dense_1.weight"].T + weights["dense_1.bias"]
+    expected = {
+        "numbers": scores,
+        "yes_no": 1 / (1 + np.exp(-scores)),
+    }.get(kind, np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
+    np.testing.assert_allclose(proba, expected, rtol=1e-4, atol=1e-5)
+    # The same from Python's own rows, and of one alone.
+    rows = [{"colour": r[2], "when": r[1], "a": r[0]} for r in table]
+    np.testing.assert_array_equal(model.predict_proba(rows), proba)
+    np.testing.assert_allclose(model.predict_rows(rows[:1]).found, proba[:1], rtol=1e-5)
+    np.testing.assert_allclose(
+        model.predict_proba([[r[0], r[1], r[2] == "blue", r[2] == "red"] for r in table]),
+        proba,
+        rtol=1e-5,
+    )
+    capsys.readouterr()
+    assert main(["predict", "--csv", "--device", "numpy", "rows.csv"]) == 0
+    header, *lines = csv.reader(capsys.readouterr().out.splitlines())
+    assert header[:9] == ["a", "when", "colour", "k", "y", "z", "q", "s", "t"]
+    assert [line[:9] for line in lines] == [[str(cell) for cell in row] for row in table]
+    title = {"class": "probability", "numbers": "predicted", "yes_no": "probability"}
+    names = [f"{title.get(kind, 'share')}:{name}" for name in model.classes_]
+    assert header[-len(names) :] == names
+    np.testing.assert_allclose(
+        np.array([line[-len(names) :] for line in lines], float), proba, rtol=1e-5
+    )
+    if kind == "class":
+        assert header[9:11] == ["label", "probability"]
+        assert [line[9] for line in lines] == [*model.predict("rows.csv")]
+        assert lines[0][10] == f"{proba[0].max():.7g}"
+
+
+def test_answers_are_told_as_json_and_text(table, capsys):
+    model = trained("class")
+    found = model.predict_proba("rows.csv")[0].tolist()
+    capsys.readouterr()
+    assert main(["predict", "--json", "--device", "numpy", "rows.csv"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    best = int(np.argmax(found))
+    assert first == {
+        "path": "rows.csv",
+        "line": 2,
+        "kind": "class",
+        "label": "abc"[best],
+        "index": best,
+        "answers": dict(zip("abc", found, strict=True)),
+    }
+    assert main(["predict", "--top", "1", "--device", "numpy", "rows.csv"]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line == f"rows.csv: line 2: {'abc'[best]} {max(found):.1%}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,when\n1,2\n", "has no column 'colour'; it has a, when"),
+        ("a,when,colour\n1,2,green\n", "line 2, column 'colour': 'green' is not one of the 2"),
+        ("a,when,colour\n1,x,red\n", "line 2, column 'when': 'x' is not a number"),
+        ("a,when,colour\n1,,red\n", "line 2, column 'when': has no value"),
+    ],
+)
+def test_another_table_is_refused_by_its_columns(table, text, said, capsys):
+    model = trained("class")
+    Path("other.csv").write_text(text)
+    with pytest.raises(DatasetError, match=said):
+        model.predict("other.csv")
+    capsys.readouterr()
+    assert main(["predict", "--device", "numpy", "other.csv", "rows.csv"]) == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert len(printed.out.splitlines()) == 48
+
+
+@pytest.mark.parametrize("option", ["--raw", "--no-invert", "--min-probability=0.5"])
+def test_options_of_pictures_are_refused(table, option, capsys):
+    trained("class")
+    assert main(["predict", "--device", "numpy", option, "rows.csv"]) == 2
+    assert "the network takes rows of a table, not pictures" in capsys.readouterr().err
+
+
+def test_no_answer_is_a_formula(table, capsys):
+    trained("class")
+    Path("other.csv").write_text("note,a,when,colour\n=1+1,-3,2,red\n")
+    capsys.readouterr()
+    assert main(["predict", "--csv", "--device", "numpy", "other.csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("'=1+1,-3,2,red,")
+
+
+def test_a_resume_goes_on_with_the_same_rows_alone(table, capsys):
+    whole = trained("class").trained.checkpoint.arrays
+    begin = ["train", "--config", "net.yaml", "--device", "numpy", "--set", "name=again"]
+    assert main([*begin, "--set", "train.epochs=1"]) == 0
+    assert main([*begin, "--resume"]) == 0
+    again = dnnstack.load("again", device="numpy").trained.checkpoint.arrays
+    for name, array in whole.items():
+        np.testing.assert_array_equal(again[name], array)
+    write([[*table[0][:3], "b", *table[0][4:]], *table[1:]])
+    capsys.readouterr()
+    assert main([*begin, "--resume", "--set", "train.epochs=3"]) == 1
+    assert "1 relabelled: line 2" in capsys.readouterr().err
+
+
+def test_rows_of_a_test_file_need_no_training_file(table, capsys):
+    model = trained("class")
+    before = model.evaluate(split="test").loss
+    Path("test.csv").write_bytes(Path("rows.csv").read_bytes())
+    moved = ["--set", "name=moved", "--set", "data.dataset.csv.test=test.csv"]
+    assert main(["train", "--config", "net.yaml", "--device", "numpy", *moved]) == 0
+    Path("rows.csv").unlink()
+    assert dnnstack.load("moved", device="numpy").evaluate(split="test").loss == before
+
+
+def test_an_ensemble_takes_the_same_columns(table, capsys):
+    runs = [trained("class").predict_proba("rows.csv")]
+    assert main(["train", "--config", "net.yaml", "--device", "numpy", "--set", "seed=5"]) == 0
+    runs.append(dnnstack.load("net-2", device="numpy").predict_proba("rows.csv"))
+    both = dnnstack.load_ensemble(["net", "net-2"], device="numpy")
+    np.testing.assert_allclose(both.predict_proba("rows.csv"), np.mean(runs, axis=0), rtol=1e-5)
+    other = ["train", "--config", "net.yaml", "--device", "numpy", "--set", "name=other"]
+    assert main([*other, "--set", "data.dataset.csv.inputs=[y, when, colour]"]) == 0
+    with pytest.raises(CheckpointError, match="was trained on other columns than"):
+        dnnstack.load_ensemble(["net", "other"], device="numpy")
+
+
+def test_a_compressed_network_knows_its_columns(table):
+    model = trained("numbers")
+    found = save_compressed(model.trained.checkpoint, Path("net.dnnz")).checkpoint.provenance
+    kept = model.trained.checkpoint.provenance
+    assert (found.columns, found.kind, found.floats) == (kept.columns, "numbers", True)
+
+
+def test_data_shows_the_columns(table, capsys):
+    trained("class")
+    capsys.readouterr()
+    assert main(["data", "--config", "net.yaml"]) == 0
+    printed = capsys.readouterr().out
+    assert "colour  category: blue, red" in printed
+    assert "when    number               1.7e+09  14.5" in printed
+    assert main(["data", "--config", "net.yaml", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in report["columns"]] == ["a", "when", "colour"]
+    assert report["splits"]["validation"] == {"count": 8, "class_counts": [3, 3, 2]}
+    mean, std = np.array(report["seen_mean"]), np.array(report["seen_std"])
+    np.testing.assert_allclose(mean[:2], 0, atol=1e-6)
+    np.testing.assert_allclose(std[:2], 1, atol=1e-6)
+
+
+PICTURES = """\
+name: seen
+data:
+  dataset: {csv: {train: marks.csv, picture: file, size: 8, mode: grey, KIND}}
+  batch_size: 4
+  validation: 4
+layers: [flatten, dense: {units: UNITS}]
+loss: LOSS
+optimizer: {type: sgd, lr: 0.1}
+schedule: fixed
+train: {epochs: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "units", "loss"),
+    [("targets: mark", 2, "cross_entropy"), ("targets: age, kind: numbers", 1, "mse")],
+)
+def test_a_column_names_the_pictures(tmp_path, monkeypatch, capsys, kind, units, loss):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics").mkdir()
+    rows = []
+    for n in range(20):
+        Image.new("L", (16, 16), 10 * n).save(f"pics/{n}.png")
+        rows.append(f"pics/{n}.png,{'xy'[n % 2]},{n}")
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows]))
+    config = PICTURES.replace("KIND", kind).replace("UNITS", str(units)).replace("LOSS", loss)
+    Path("seen.yaml").write_text(config)
+    assert main(["train", "--config", "seen.yaml", "--device", "numpy"]) == 0
+    model = dnnstack.load("seen", device="numpy")
+    origin = model.trained.checkpoint.provenance
+    assert (origin.columns, origin.floats, origin.input_shape) == (None, False, (1, 8, 8))
+    images, index = model.load_part("train")
+    assert images.images.shape[1:] == (1, 8, 8)
+    for at, source in enumerate(images.sources):
+        n = int(Path(source).stem)
+        assert {*images.images[at].ravel().tolist()} == {10 * n}
+        assert images.labels[at] == (n % 2 if units == 2 else [n])
+    assert len(images) == 16
+    np.testing.assert_allclose(
+        model.predict_proba(images.sources[0]), model.predict_proba(images.images[:1]), rtol=1e-6
+    )
+    capsys.readouterr()
+    assert main(["data", "--config", "seen.yaml", "--no-sheet"]) == 0
+    assert len({*images.contents}) == 16
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows[:3], "pics/none.png,x,1"]))
+    with pytest.raises(DatasetError, match=r"marks\.csv: line 5: there is no picture '.*none\."):
+        dnnstack.load("seen", device="numpy").load_part("train")
+    Path("pics/none.png").write_bytes(b"no picture")
+    with pytest.raises(DatasetError, match=r"marks\.csv: line 5: .*none\.png"):
+        dnnstack.load("seen", device="numpy").load_part("train")
+    Path("marks.csv").write_text("file,mark,age\n,x,1\n" + "\n".join(rows))
+    with pytest.raises(DatasetError, match="line 2, column 'file': has no value"):
+        dnnstack.load("seen", device="numpy").load_part("train")
