@@ -128,6 +128,7 @@ class Told(Listener):
             "step": step,
             "epoch": epoch,
             "val_loss": metrics.loss,
+            **{f"val_{name}": value for name, value in (metrics.others or {}).items()},
             f"val_{metrics.measure}": metrics.accuracy,
             "best": best,
         }

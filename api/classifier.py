@@ -15,11 +15,13 @@ from .arguments import machine, path_or_none, path_text, picture_size, views, wh
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError, UsageError
+from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, Row, as_inputs, as_labels
+from .inputs import Pictures, Row, as_inputs, as_labels, as_targets
 from .training.inference import evaluate as evaluation
+from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
 from .training.inference.predict import Prediction
@@ -121,22 +123,29 @@ class Classifier:
     @in_python
     def predict(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
-    ) -> NDArray[np.str_]:
+    ) -> NDArray[Any]:
         """The name of the likeliest class of each picture, (N,).
 
+        Of numbers these themselves, (N, K) float32; of questions (N, K) bool, whether the answer is
+        yes, by the config's ``evaluate.threshold``.
         ``invert`` and ``raw`` are those of ``dnnstack predict``, for files and Pillow's pictures.
         ``size``: pixels of a side, or (height, width), to which these are scaled, and which arrays
         have, instead of the network's own. Raises DatasetError, and ShapeError for a size that the
         network cannot take.
         """
         found = self.predict_proba(pictures, invert=invert, raw=raw, size=size)
+        kind = self.trained.data.kind
+        if kind == "numbers":
+            return found
+        if kind == "yes_no":
+            return np.asarray(found > evaluation.threshold_of(self.trained, None))
         return np.asarray(self.classes_[found.argmax(1)])
 
     @in_python
     def predict_proba(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
     ) -> NDArray[np.float32]:
-        """The probability of each class, (N, K); see ``predict``."""
+        """The probability of each class, or of yes, (N, K); numbers themselves; see ``predict``."""
         if (
             type(pictures) is np.ndarray
             and pictures.dtype == np.uint8
@@ -193,7 +202,7 @@ class Classifier:
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
-        """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
+        """The share of right answers, 0 to 1, or R2 of numbers; labels: those of ``evaluate``."""
         return self.evaluate(pictures, labels).accuracy
 
     @in_python
@@ -206,14 +215,16 @@ class Classifier:
         dataset: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         tta: str | None = None,
+        threshold: float | None = None,
         offline: bool = False,
         size: HW = None,
     ) -> Evaluation:
-        """Loss, accuracy and confusion, over the pictures and labels given or over a split.
+        """Loss and what fits the targets, over the pictures and labels given or over a split.
 
-        ``labels``: (N,) names or indices of classes. Without pictures, ``split``, ``dataset``,
-        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``;
-        ``size``: see ``predict``. Raises DatasetError, ShapeError, UsageError.
+        ``labels``: (N,) names or indices of classes, or targets (N, K). Without pictures,
+        ``split``, ``dataset``, ``data_dir`` and ``offline`` are those of ``dnnstack eval``;
+        ``tta`` and ``threshold`` are its ``--tta`` and ``--threshold``; ``size``: see ``predict``.
+        Raises DatasetError, ShapeError, UsageError.
         """
         views(tta)
         if pictures is None:
@@ -233,7 +244,7 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels, size)
             index = np.arange(len(images), dtype=np.int32)
-        return self.evaluate_part(images, index, split, tta=tta)
+        return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
 
     def load_part(
         self,
@@ -246,8 +257,8 @@ class Classifier:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
         root, hw = data_root_of(self.trained, data_dir, self._notice), picture_size(size)
         how = (dataset, downloads, self._notice, hw)
-        images, index = evaluation.load_part(self.trained, part, root, *how)
-        return evaluation.fitted(self.trained, images, hw, self._notice), index
+        images, index = parts.load_part(self.trained, part, root, *how)
+        return parts.fitted(self.trained, images, hw, self._notice), index
 
     def evaluate_part(
         self,
@@ -256,9 +267,12 @@ class Classifier:
         part: Part,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        threshold: float | None = None,
     ) -> Evaluation:
         """See ``training.inference.evaluate.evaluate``."""
-        return evaluation.evaluate(self.trained, self.backend, images, index, part, progress, tta)
+        return evaluation.evaluate(
+            self.trained, self.backend, images, index, part, progress, tta, threshold=threshold
+        )
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike, size: HW) -> ImageSet:
         inputs = as_inputs(pictures, self._at_size(picture_size(size)))
@@ -270,8 +284,12 @@ class Classifier:
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
         classes = self.trained.classes
-        found = as_labels(labels, classes, len(inputs))
         pixels: NDArray[Any] = inputs
+        kind = self.trained.data.kind
+        if kind != "class":
+            found: NDArray[Any] = as_targets(labels, classes, len(inputs))
+            return ImageSet("given", pixels, found, classes, kind=kind)
+        found = as_labels(labels, classes, len(inputs))
         return ImageSet("given", pixels, found, classes)
 
     def close(self) -> None:
@@ -288,5 +306,5 @@ class Classifier:
         channels, height, width = self.input_shape
         return (
             f"<dnnstack.Classifier {str(self.checkpoint)!r}: {channels}x{height}x{width} -> "
-            f"{len(self.classes_)} classes, on {self.backend.name}>"
+            f"{len(self.classes_)} {named(self.trained.data.kind)}, on {self.backend.name}>"
         )

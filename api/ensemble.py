@@ -14,6 +14,7 @@ from .arguments import machine, path_text, paths, views, word
 from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .classifier import HW, Classifier
+from .common.errors import UsageError
 from .datasets import Downloads, ImageSet
 from .many.answers import answers
 from .many.ensemble import (
@@ -22,6 +23,7 @@ from .many.ensemble import (
     EnsembleForward,
     Mixture,
     best_weights,
+    check_combine,
     check_preparation,
     evaluate_ensemble,
 )
@@ -75,6 +77,11 @@ class Ensemble(Classifier):
         Raises DatasetError if the networks do not have the same validation samples.
         """
         views(tta)
+        if self.trained.data.kind != "class":
+            raise UsageError(
+                "--weights validation: weighs networks that name a class; give numbers, one for "
+                "each network"
+            )
         images, index = self.load_part("validation", None, data_dir, downloads, size)
         found = [
             answers(each, self.backend, images, index, "validation", progress, tta).probabilities
@@ -106,13 +113,16 @@ class Ensemble(Classifier):
         part: Part,
         progress: Callable[[int], object] = lambda count: None,
         tta: str | None = None,
+        threshold: float | None = None,
     ) -> EnsembleEvaluation:
         """See ``many.ensemble.evaluate_ensemble``."""
         return evaluate_ensemble(
-            self._members, self.backend, images, index, part, self._mixture, progress, tta
-        )
+            self._members, self.backend, images, index, part, self._mixture, progress, tta,
+            threshold,
+        )  # fmt: skip
 
     def _mix(self, mixture: Mixture) -> None:
+        check_combine(self.trained, mixture.combine)
         self._mixture = mixture
         self._forward.close()
         self._forward = EnsembleForward(self._members, self.backend, mixture, self._tta)

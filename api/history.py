@@ -37,7 +37,7 @@ class History:
     def __repr__(self) -> str:
         best = ""
         if self.best is not None:
-            best = f", best {shown(self.best.measure, self.best.accuracy)} on validation"
+            best = f", best {shown(*self.best.figure)} on validation"
         return (
             f"<History of {str(self.run)!r}: {self.state} at step {self.step} (epoch "
             f"{one_epoch(self.epoch)}){best}, {self.seconds:.1f} s>"

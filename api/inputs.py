@@ -93,6 +93,19 @@ def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[
     return np.array([numbers[str(name)] for name in given], np.int32)
 
 
+def as_targets(targets: ArrayLike, names: Sequence[str], count: int) -> NDArray[np.float32]:
+    """Targets (N, K) as float32; of a single name also (N,). Raises DatasetError."""
+    found = np.asarray(targets, np.float32)
+    if found.ndim == 1 and len(names) == 1:
+        found = found[:, None]
+    if found.shape != (count, len(names)):
+        raise DatasetError(
+            f"targets have the shape {found.shape}, but ({count}, {len(names)}) is needed: a row "
+            "for each picture"
+        )
+    return np.ascontiguousarray(found)
+
+
 def _is_picture(given: object) -> bool:
     """Whether this is a file or a picture of Pillow's, which is loaded if there is one."""
     if isinstance(given, (str, os.PathLike)):

@@ -250,7 +250,7 @@ def _show_sensitivity(
     from ..common.printable import printable
     from ..reports import sensitivity_report
     from ..training.compressed.sensitivity import evaluations, measure
-    from ..training.inference.evaluate import load_part
+    from ..training.inference.parts import load_part
     from ..training.records.runs import run_of_checkpoint
     from . import downloading
 

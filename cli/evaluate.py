@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 @options.evaluated("training")
 @options.size
 @click.option(
+    "--threshold",
+    type=options.Share(),
+    metavar="P",
+    help="Of questions: an answer of more than P, as in 0.3 or 30%, is yes; default: the "
+    "config's evaluate.threshold, 0.5.",
+)
+@click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -52,6 +59,7 @@ def evaluate(
     part: Part,
     tta: str | None,
     size: str | None,
+    threshold: float | None,
     plots_dir: Path | None,
     no_plots: bool,
     as_json: bool,
@@ -61,9 +69,11 @@ def evaluate(
 ) -> None:
     """Evaluate a trained network: loss, accuracy, classes, confusion matrix.
 
-    Every picture of the split counts once. Only a checkpoint is needed: without --run and
-    --checkpoint, the best one of the latest run. The confusion matrix and the worst mistakes are
-    also drawn, into the run's folder.
+    Of numbers R2, errors and residuals are shown, and of questions of yes or no precision, recall,
+    F1 and ROC AUC. Every picture of the split counts once. Only a checkpoint is needed: without
+    --run and --checkpoint, the best one of the latest run. The confusion matrix and the worst
+    mistakes are also drawn, into the run's folder; of numbers truth against answer, of questions
+    the ROC curves.
 
     With --ensemble the answers of several networks are combined, and the gain over one of them is
     shown; further names may follow: --ensemble lenet lenet-2 lenet-3.
@@ -81,7 +91,7 @@ def evaluate(
     count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta, size)
     images, index = model.load_part(part, dataset, data_dir, downloads, size)
     with console.bar(len(index) * count, "images") as advance:
-        result = model.evaluate_part(images, index, part, advance, tta)
+        result = model.evaluate_part(images, index, part, advance, tta, threshold)
     console.show(result, as_json, lambda: text_of(result, console.width() or WIDTH))
     if not no_plots:
         # The folder of one of its networks is not that of an ensemble.

@@ -13,6 +13,7 @@ from ..many.outcome import Outcome, outcome
 from ..reports.drawings import Drawings
 from ..reports.training_text import duration, summary
 from ..training.listener import Summary
+from ..training.records.formats.state import shown
 from ..training.records.group import read_group
 from . import console, progress
 from .screen import Shown, standing
@@ -91,6 +92,9 @@ class GroupScreen(Shown):
 
 
 def _line(name: str, found: Outcome) -> str:
-    accuracy = "" if found.accuracy is None else f" accuracy {found.accuracy:.2%} on validation,"
+    accuracy = ""
+    if found.accuracy is not None:
+        word = " accuracy" if found.measure == "accuracy" else ""
+        accuracy = f"{word} {shown(found.measure, found.accuracy)} on validation,"
     spent = duration(found.seconds)
     return f"{printable(name)}: finished,{accuracy} step {found.step}, {spent} of training"

@@ -99,13 +99,16 @@ def predict(
 ) -> int:
     """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP, PPM or HEIC of any size.
 
+    A network of numbers answers with these, one of questions with yes or no to each.
+
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
     input, one per line. For digit networks, the digit is located on its page, also on a photograph
     of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1. A network that was trained on a CSV file takes files with the same columns.
     """
-    from ..common.errors import DatasetError
+    from ..common.errors import DatasetError, UsageError
+    from ..common.targets import named
     from ..datasets import find_pictures
     from ..reports.predict_text import csv_row, wanted
     from ..training.inference.predict import InputFolder, columns
@@ -119,11 +122,15 @@ def predict(
         return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
     folder, status = None if inputs is None else InputFolder(inputs), 0
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
+    kind = model.trained.data.kind
+    for name, given in (("--top", top), ("--min-probability", min_probability)):
+        if given is not None and kind in ("numbers", "yes_no"):
+            raise UsageError(f"{name}: is for classes, but the network answers {named(kind)}")
     best_first = top is not None or count < len(model.classes_)
     # In a file or pipe, CSV has the bytes of every path, as JSON does.
     write = console.write if as_csv else console.say
     if as_csv:
-        write(csv_row(columns(model.classes_)))
+        write(csv_row(columns(model.classes_, kind)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}

@@ -122,9 +122,8 @@ def sides(
 
     def read(value: Any) -> Any:
         if isinstance(value, str) and value in words:
-            if value != "valid":
-                return value
-            value = 0
+            zero = 0 if single else (0, 0)
+            return zero if value == "valid" else value
         both = value if isinstance(value, (list, tuple)) and not single else [value, value]
         if len(both) != 2 or not all(is_whole(s) and minimum <= s for s in both):
             raise OptionError(expected, words=words)

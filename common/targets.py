@@ -25,6 +25,19 @@ MEASURES: dict[Kind, str] = {
 }
 """What a validation is judged by beside the loss; the higher, the better."""
 
+METRICS: dict[Kind, tuple[str, ...]] = {
+    "class": ("accuracy", "precision", "recall", "f1", "calibration_error"),
+    "numbers": ("r2", "rmse", "mae"),
+    "yes_no": ("accuracy", "precision", "recall", "f1", "roc_auc"),
+    "distribution": ("accuracy", "cross_entropy", "kl_divergence"),
+}
+"""What is measured of the answers to a whole set; see ``training.metrics``."""
+
+EVERY_METRIC = tuple(dict.fromkeys(name for each in METRICS.values() for name in each))
+LOWER_IS_BETTER = frozenset(
+    ("loss", "rmse", "mae", "calibration_error", "cross_entropy", "kl_divergence")
+)
+
 _NAMED: dict[Kind, str] = {
     "class": "classes",
     "numbers": "numbers",

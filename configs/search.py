@@ -161,6 +161,10 @@ def load_search(
         ends = (e.ends() for e in search.dimensions if e.key == "data.validation")
         if data.fold is None and 0 in chain.from_iterable(ends):
             reader.note(node, "keys.data.validation", "0 leaves no validation to measure")
+    by = loaded.config.checkpoint.best_by
+    for name in search.objective if clean else ():
+        if name not in ("accuracy", "r2", "loss", "seconds", by):
+            reader.note(node, "objective", f"{name} needs checkpoint.best_by: {name}")
     if reader.problems:
         raise_problems(str(loaded.path), reader.problems)
     return loaded, search

@@ -70,7 +70,7 @@ class ImageFolder(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
-    draft: bool = False
+    draft: bool | None = None
     bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:

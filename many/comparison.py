@@ -6,15 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..common.targets import MEASURES
 from ..training.inference.evaluate import Evaluation
-from ..training.inference.intervals import mcnemar, paired, probability_text
+from ..training.inference.intervals import mcnemar, normal, paired, probability_text, sign_flip
+from ..training.records.formats.state import shown
 from .answers import Answers
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """How often which of two networks is right. ``only_first``: the second one is wrong there."""
+    """How often which of two networks is right. ``only_first``: the second one is wrong there.
+
+    Of questions every answer counts. Of numbers, ``only_first`` are the samples where the first one
+    is nearer, ``both`` those where both are as near; ``gains``: by how much R2 of the first one is
+    greater for each sample (N,).
+    """
 
     first: Evaluation
     second: Evaluation
@@ -22,22 +30,33 @@ class Comparison:
     only_first: int
     only_second: int
     neither: int
+    gains: NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         first, second = self.first, self.second
         low, high = self.interval
+        name, form = MEASURES[first.kind], "+.2%" if self.gains is None else "+.4f"
+        of = "answers" if first.kind == "yes_no" else "samples"
         return (
-            f"<Comparison on {first.dataset} ({first.part}), {self.count} samples: "
-            f"{first.accuracy:.2%} and {second.accuracy:.2%}, difference {self.difference:+.2%} "
-            f"(95%: {low:+.2%} to {high:+.2%}), p {probability_text(self.p)}>"
+            f"<Comparison on {first.dataset} ({first.part}), {self.count} {of}: "
+            f"{shown(name, first.accuracy)} and {shown(name, second.accuracy)}, difference "
+            f"{self.difference:{form}} (95%: {low:{form}} to {high:{form}}), "
+            f"p {probability_text(self.p)}>"
         )
 
     @classmethod
     def of(cls, first: Answers, second: Answers) -> Comparison:
         """The comparison of two networks' answers to the same pictures."""
+        if first.evaluation.kind == "numbers":
+            gains = first.good - second.good
+            won, lost = (int(np.count_nonzero(each > 0)) for each in (gains, -gains))
+            alike = len(gains) - won - lost
+            return cls(first.evaluation, second.evaluation, alike, won, lost, 0, gains)
         a, b = first.right, second.right
-        counts = (int(np.count_nonzero(each)) for each in (a & b, a & ~b, ~a & b, ~a & ~b))
-        return cls(first.evaluation, second.evaluation, *counts)
+        both, won, lost, neither = (
+            int(np.count_nonzero(each)) for each in (a & b, a & ~b, ~a & b, ~a & ~b)
+        )
+        return cls(first.evaluation, second.evaluation, both, won, lost, neither)
 
     @property
     def count(self) -> int:
@@ -52,18 +71,25 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The accuracy of the first network minus that of the second."""
+        """The accuracy, or R2, of the first network minus that of the second."""
+        if self.gains is not None:
+            return float(self.gains.mean())
         return (self.only_first - self.only_second) / self.count
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% confidence interval of the difference, see ``paired``."""
+        """The 95% confidence interval of the difference, see ``paired`` and ``normal``."""
+        if self.gains is not None:
+            return normal(self.gains)
         each = (self.only_first, self.only_second, self.both + self.neither)
         return paired(np.repeat([1.0, -1.0, 0.0], each))
 
     @property
     def p(self) -> float:
-        """The probability of a difference at least as large between equals, see ``mcnemar``."""
+        """The probability of a difference at least as large between equals: see ``mcnemar``, and of
+        numbers ``sign_flip``."""
+        if self.gains is not None:
+            return sign_flip(self.gains)
         return mcnemar(self.only_first, self.only_second)
 
     def to_json(self) -> dict[str, Any]:
@@ -73,15 +99,13 @@ class Comparison:
                 "checkpoint": str(each.checkpoint),
                 "tta": each.tta,
                 "tta_share": each.tta_share,
-                "correct": each.correct,
-                "accuracy": each.accuracy,
-                "accuracy_interval": [*each.interval],
-                "loss": each.loss,
+                **each.right_json(),
             }
             for each in (self.first, self.second)
         ]
         return {
             "dataset": self.first.dataset,
+            "kind": self.first.kind,
             "split": self.first.part,
             "count": self.count,
             "networks": networks,
@@ -91,5 +115,5 @@ class Comparison:
             "neither": self.neither,
             "difference": self.difference,
             "difference_interval": [*self.interval],
-            "mcnemar_p": self.p,
+            "mcnemar_p" if self.gains is None else "sign_flip_p": self.p,
         }

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from ..backends.base import Backend
 from ..common.errors import CheckpointError, UsageError
+from ..common.targets import MEASURES, named
 from ..common.text import nfc, shape_text
 from ..datasets import ImageSet, Preparation
 from ..datasets.identity import matched_classes
 from ..training.inference.evaluate import Evaluation, Part, Tally
 from ..training.inference.forward import Forward
-from ..training.inference.intervals import paired
+from ..training.inference.intervals import normal, paired
 from ..training.inference.predict import preparation
 from ..training.inference.trained import Trained
+from ..training.metrics import errors, goodness, right_of
 from .answers import answers
 
 Combine = Literal["probabilities", "logits", "votes"]
@@ -34,7 +36,8 @@ _MOST_ROUNDS = 20_000
 
 @dataclass(frozen=True)
 class Gain:
-    """A difference of accuracies with its 95% confidence interval, see ``paired``."""
+    """A difference of accuracies, or of R2, with its 95% confidence interval, see ``paired`` and
+    ``normal``."""
 
     difference: float
     low: float
@@ -47,7 +50,7 @@ class Gain:
 @dataclass(frozen=True, repr=False)
 class EnsembleEvaluation(Evaluation):
     """The results of an ensemble. ``loss``: the mean of -log of the probability of the true class;
-    nan for votes, which have none.
+    nan for votes, numbers and questions, which have none.
 
     ``members``: each alone, on the same pictures; ``over_best``, ``over_mean``: by how much more
     pictures are right than with the best member on these pictures, and than with a member on
@@ -64,7 +67,7 @@ class EnsembleEvaluation(Evaluation):
     def __repr__(self) -> str:
         return (
             f"<EnsembleEvaluation of {len(self.members)} networks on {self.dataset} ({self.part}): "
-            f"{self.correct} of {self.count} right, {self.accuracy:.2%}>"
+            f"{self._told()}>"
         )
 
     @property
@@ -73,8 +76,8 @@ class EnsembleEvaluation(Evaluation):
 
     @property
     def best(self) -> int:
-        """The index of the member with the most right answers; of equal ones the first."""
-        return int(np.argmax([member.correct for member in self.members]))
+        """The index of the member with the highest accuracy, or R2; of equal ones the first."""
+        return int(np.argmax([member.accuracy for member in self.members]))
 
     def to_json(self) -> dict[str, Any]:
         """The keys of an evaluation, with ``ensemble`` in place of ``checkpoint``."""
@@ -85,10 +88,7 @@ class EnsembleEvaluation(Evaluation):
             {
                 "checkpoint": str(member.checkpoint),
                 "weight": weight,
-                "correct": member.correct,
-                "accuracy": member.accuracy,
-                "accuracy_interval": [*member.interval],
-                "loss": member.loss,
+                **member.right_json(),
             }
             for member, weight in zip(self.members, self.weights, strict=True)
         ]
@@ -97,7 +97,9 @@ class EnsembleEvaluation(Evaluation):
             "weighted": self.weighted,
             "members": members,
             "best": self.best,
-            "mean_accuracy": float(np.mean([member.accuracy for member in self.members])),
+            f"mean_{MEASURES[self.kind]}": float(
+                np.mean([member.accuracy for member in self.members])
+            ),
             "gain_over_best": self.over_best.to_json(),
             "gain_over_mean": self.over_mean.to_json(),
         }
@@ -179,6 +181,12 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: was trained on other columns than {first.path}; networks that are "
                 "combined or compared take the same columns, with the same categories"
             )
+        kinds = [named(each.data.kind) for each in (other, first)]
+        if kinds[0] != kinds[1]:
+            raise CheckpointError(
+                f"{other.path}: answers with {kinds[0]}, but {first.path} with {kinds[1]}; "
+                "networks that are combined or compared have the same kind of targets"
+            )
         bits = [each.checkpoint.provenance.pixel_bits for each in (other, first)]
         if bits[0] != bits[1]:
             raise CheckpointError(
@@ -222,6 +230,7 @@ def evaluate_ensemble(
     mixture: Mixture,
     progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
+    threshold: float | None = None,
 ) -> EnsembleEvaluation:
     """Run every picture of ``index`` through each member once, and combine their answers.
 
@@ -229,33 +238,37 @@ def evaluate_ensemble(
     averaged over the views first. ``progress`` is called with the pictures of each batch of each
     member.
     """
-    found = [answers(member, backend, images, index, part, progress, tta) for member in members]
+    found = [
+        answers(member, backend, images, index, part, progress, tta, threshold)
+        for member in members
+    ]
     alone = [each.evaluation for each in found]
     first = alone[0]
     labels = images.labels[index]
     scores, probabilities = combined(
         [each.probabilities for each in found], mixture.combine, mixture.weights
     )
-    tally = Tally(len(first.classes))
+    tally = Tally(len(first.classes), images.kind, first.threshold)
     tally.add(index, labels, scores, probabilities)
     loss = float("nan")
-    if mixture.combine != "votes":
+    if images.kind == "distribution" and mixture.combine != "votes":
+        loss = float(errors(images.kind, labels, probabilities).mean())
+    elif images.kind == "class" and mixture.combine != "votes":
         own = probabilities[np.arange(len(labels)), labels]
         loss = float(-np.log(np.maximum(own, _TINY)).mean())
     views = {(member.tta, member.tta_share) for member in alone}
     tta, share = (first.tta, first.tta_share) if len(views) == 1 else (MIXED, 1.0)
-    right = (scores.argmax(1) == labels).astype(np.float64)
-    each = np.stack([member.right for member in found]).astype(np.float64)
-    best = each[int(np.argmax(each.sum(1)))]
+    each = np.stack([member.good for member in found])
+    best = each[int(np.argmax([member.accuracy for member in alone]))]
+    right = right_of(images.kind, labels, scores, first.threshold)
+    good = goodness(images.kind, labels, right, probabilities)
+    interval = normal if images.kind == "numbers" else paired
     return EnsembleEvaluation(
         checkpoint=first.checkpoint,
         dataset=first.dataset,
         part=first.part,
         classes=first.classes,
         loss=loss,
-        confusion=tally.confusion,
-        top_k=tally.top_k(),
-        worst=tally.worst(images.sources),
         tta=tta,
         tta_share=share,
         size=first.size,
@@ -263,13 +276,20 @@ def evaluate_ensemble(
         combine=mixture.combine,
         weights=mixture.weights,
         weighted=mixture.weighted,
-        over_best=_gain(right - best),
-        over_mean=_gain(right - each.mean(0)),
+        over_best=Gain(float((good - best).mean()), *interval(good - best)),
+        over_mean=Gain(float((good - each.mean(0)).mean()), *interval(good - each.mean(0))),
+        **tally.fields(images.sources),
     )
 
 
-def _gain(differences: NDArray[np.float64]) -> Gain:
-    return Gain(float(differences.mean()), *paired(differences))
+def check_combine(trained: Trained, combine: Combine) -> None:
+    """Raise UsageError for a way of combining that needs classes if there are none."""
+    kind = trained.data.kind
+    if combine != "probabilities" and kind in ("numbers", "yes_no"):
+        raise UsageError(
+            f"--combine {combine}: needs classes, but the targets are {named(kind)}; leave it out, "
+            "and the answers are averaged"
+        )
 
 
 class EnsembleForward(Forward):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,20 @@ class Outcome:
     epochs: float = 0.0
     validations: tuple[tuple[int, float, float], ...] = ()
     """Step, accuracy and loss of each."""
+    others: tuple[Mapping[str, float], ...] = ()
+    """What else each has measured, by the names of ``common.targets.METRICS``."""
+    measure: str = "accuracy"
+
+    def reports(self, name: str) -> list[tuple[int, float]]:
+        """Of each validation that has measured it, the step and the value of a metric or loss."""
+        own = ({self.measure: accuracy, "loss": loss} for _, accuracy, loss in self.validations)
+        every = zip(self.validations, own, self.others, strict=True)
+        found = ((each[0], {**others, **known}.get(name)) for each, known, others in every)
+        return [(step, value) for step, value in found if value is not None]
 
     def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "validations"}
+        left_out = ("validations", "others")
+        return {key: value for key, value in vars(self).items() if key not in left_out}
 
 
 def outcome(run: Path) -> Outcome:
@@ -45,6 +57,7 @@ def outcome(run: Path) -> Outcome:
     ended: Line | None = None
     step, epochs, seconds, spent = 0, 0.0, 0.0, 0.0
     validations: dict[int, tuple[int, float, float]] = {}
+    others: dict[int, Mapping[str, float]] = {}
     for line in filter(None, log_lines(run / LOG, Line)):
         step = line.step
         epochs = epochs if line.epoch is None else line.epoch
@@ -56,6 +69,7 @@ def outcome(run: Path) -> Outcome:
             last, best = line, line if line.best else best
             if line.measured is not None and line.loss is not None:
                 validations[step] = (step, line.measured, line.loss)
+                others[step] = line.others()
         elif line.event == "end":
             ended = line
             spent = spent if line.training_seconds is None else line.training_seconds
@@ -71,4 +85,6 @@ def outcome(run: Path) -> Outcome:
         seconds=seconds + spent,
         epochs=epochs,
         validations=tuple(validations.values()),
+        others=tuple(others.values()),
+        measure=last.measure,
     )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..common.errors import DnnstackError
 from ..common.random import key as stream
 from ..common.records import dataclass
+from ..common.targets import LOWER_IS_BETTER
+from ..configs.schema.search import OBJECTIVES
 from ..configs.search import Dimension, Search
 
 if TYPE_CHECKING:
@@ -20,9 +22,8 @@ if TYPE_CHECKING:
 INSTALL = "python3 -m pip install 'dnnstack[sweep]'"
 _Direction = Literal["maximize", "minimize"]
 _DIRECTIONS: dict[str, _Direction] = {
-    "accuracy": "maximize",
-    "loss": "minimize",
-    "seconds": "minimize",
+    name: "minimize" if name == "seconds" or name in LOWER_IS_BETTER else "maximize"
+    for name in OBJECTIVES
 }
 ENOUGH = 10
 """Complete trials below which the importance of keys is left unsaid."""

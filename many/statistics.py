@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..training.inference.intervals import wilson
+from ..training.records.formats.state import figure
 from ..training.records.group import Kind, read_group
 from .group import runs_of
 from .journal import Journal
@@ -41,7 +42,7 @@ class GroupReport:
 
     ``spreads``: of each of ``COLUMNS`` that all finished runs have. ``together``: of folds that
     have all finished, the samples that were validated and those that were right in the last
-    validation; None for other groups.
+    validation, of questions the share of right answers to each; None for other groups and numbers.
     """
 
     path: Path
@@ -49,28 +50,40 @@ class GroupReport:
     planned: int
     runs: dict[str, Outcome]
     spreads: dict[str, Spread]
-    together: tuple[int, int] | None
+    together: tuple[float, int] | None
 
     def __repr__(self) -> str:
         found = f"{self.finished} of {self.planned} {self.kind} finished"
         if spread := self.spreads.get("accuracy"):
-            deviation = "" if spread.deviation is None else f", deviation {spread.deviation:.2%}"
+            best, median, mean = (
+                figure(self.measure, each) for each in (spread.maximum, spread.median, spread.mean)
+            )
+            deviation = "" if spread.deviation is None else ", deviation "
+            deviation += figure(self.measure, spread.deviation) if deviation else ""
+            name = "R2" if self.measure == "r2" else self.measure
             if self.kind == "sweep":
-                found += f", accuracy {spread.maximum:.2%} at best, median {spread.median:.2%}"
+                found += f", {name} {best} at best, median {median}"
             else:
-                found += f", accuracy {spread.mean:.2%} on average{deviation}"
+                found += f", {name} {mean} on average{deviation}"
         return f"<GroupReport of {str(self.path)!r}: {found}>"
+
+    @property
+    def measure(self) -> str:
+        """What the accuracies are: "r2" where targets are numbers."""
+        return "r2" if any(run.measure == "r2" for run in self.runs.values()) else "accuracy"
 
     @property
     def finished(self) -> int:
         return sum(run.finished for run in self.runs.values())
 
     def to_json(self) -> dict[str, Any]:
-        together = None
+        together: dict[str, Any] | None = None
         if self.together is not None:
             right, count = self.together
-            share = {"correct": right, "count": count, "accuracy": right / count}
-            together = {**share, "accuracy_interval": [*wilson(right, count)]}
+            together = {"count": count, "accuracy": right / count}
+            if isinstance(right, int):
+                interval = [*wilson(right, count)]
+                together = {"correct": right, **together, "accuracy_interval": interval}
         return {
             "group": self.path.name,
             "path": str(self.path),
@@ -94,10 +107,19 @@ def report_group(path: Path) -> GroupReport:
         if values and None not in values:
             spreads[name] = Spread.of(values)
     together = None
-    counted = [(run.correct, run.count) for run in done if run.correct is not None and run.count]
+    counted: list[tuple[float, int]] = [
+        (run.correct, run.count) for run in done if run.correct is not None and run.count
+    ]
+    if not counted:
+        # To questions the answers are counted, not the samples.
+        counted = [
+            (run.accuracy * run.count, run.count)
+            for run in done
+            if run.accuracy is not None and run.count and run.measure == "accuracy"
+        ]
     if group.kind == "folds" and len(counted) == len(group.members):
         right, count = (sum(each) for each in zip(*counted, strict=True))
-        together = right, count
+        together = right, int(count)
     planned = len(group.members) or len(runs)
     if group.kind == "sweep":
         # One that was interrupted before its first step has no folder, and is still to be trained.

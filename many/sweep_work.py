@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
-from ..common.errors import CheckpointError
+from ..common.errors import CheckpointError, DatasetError
 from ..common.files import atomic_write
 from ..common.machine import available_threads
 from ..configs import RunConfig, effective_yaml
 from ..configs.search import Search
 from ..configs.validate import safe_name
+from ..training.assemble import describe_data
 from ..training.listener import Summary
 from ..training.records.resume import Resume
 from .journal import Trial
@@ -26,6 +27,7 @@ from .sweeping import (
     Pruning,
     Sweep,
     best_trials,
+    check_objective,
     open_sweep,
     values_of,
 )
@@ -50,6 +52,8 @@ def run_sweep(trainings: Trainings, search: Search) -> Path:
     Returns its folder once its budget is used up or it was stopped. Raises DnnstackError.
     """
     backend = trainings.prepared()
+    with suppress(DatasetError):
+        check_objective(search, describe_data(trainings.base.config).kind)
     path = open_sweep(trainings.base.config, search, trainings.resume)
     sweep = Sweep(path, search, trainings.stop)
     trainings.screen.opening(path, backend, trainings.count, trainings.threads)

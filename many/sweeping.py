@@ -20,6 +20,7 @@ from ..common.errors import (
 )
 from ..common.locks import Lock
 from ..common.records import dataclass
+from ..common.targets import LOWER_IS_BETTER, METRICS, Kind, named
 from ..common.typed_json import from_json
 from ..configs import RunConfig
 from ..configs.sampler import OPTIONS
@@ -36,7 +37,6 @@ from .planned import open_group
 from .sampling import ends_early, front, sample
 
 BEST = "best.yaml"
-_MEASURES = {"accuracy": 1, "loss": 2}
 _WAIT = 0.5
 
 
@@ -274,20 +274,19 @@ class Sweep:
         return self._result(trial, found, "pruned", "worse than the median") if pruned else None
 
     def _reports(self, found: Outcome) -> tuple[tuple[int, float], ...]:
-        """What pruning compares: of each validation the step, and accuracy or loss."""
-        at = _MEASURES.get(self.search.objective[0])
-        return () if at is None else tuple((each[0], each[at]) for each in found.validations)
+        """What pruning compares: of each validation the step, and the first objective."""
+        return tuple(found.reports(self.search.objective[0]))
 
     def _complete(self, trial: Trial, found: Outcome) -> Trial:
         if "seconds" in self.search.objective and found.goal is False:
             return self._result(trial, found, "pruned", "the goal was not reached")
-        least = min((loss for _, _, loss in found.validations), default=math.nan)
-        known = {"accuracy": found.best_accuracy, "loss": least, "seconds": found.seconds}
-        values = tuple(known[name] for name in self.search.objective)
-        if any(value is None or math.isnan(value) for value in values):
-            return self._result(trial, found, "failed", "there was no validation")
-        done = self._result(trial, found, "complete", "")
-        return replace(done, values=values)  # type: ignore[arg-type]
+        values = tuple(_best(found, name) for name in self.search.objective)
+        if any(math.isnan(value) for value in values):
+            why = "there was no validation"
+            if found.validations:
+                why = f"no validation has measured {' and '.join(self.search.objective)}"
+            return self._result(trial, found, "failed", why)
+        return replace(self._result(trial, found, "complete", ""), values=values)
 
     def _result(self, trial: Trial, found: Outcome, state: State, why: str) -> Trial:
         return replace(
@@ -298,6 +297,27 @@ class Sweep:
             epochs=found.epochs,
             why=why,
         )
+
+
+def _best(found: Outcome, name: str) -> float:
+    """The value of an objective; nan if no validation has it."""
+    if name == "seconds":
+        return found.seconds
+    if name == found.measure:
+        return math.nan if found.best_accuracy is None else found.best_accuracy
+    pick = min if name in LOWER_IS_BETTER else max
+    return pick((value for _, value in found.reports(name)), default=math.nan)
+
+
+def check_objective(search: Search, kind: Kind) -> None:
+    """Raise ConfigError for an objective that is not measured of targets of this kind."""
+    known = (*METRICS[kind], "loss", "seconds")
+    for name in search.objective:
+        if name not in known:
+            raise ConfigError(
+                f"search.objective: '{name}' is not measured of {named(kind)}; use one of "
+                f"{', '.join(known)}"
+            )
 
 
 def _useful(trials: Sequence[Trial]) -> list[Trial]:

@@ -6,7 +6,7 @@ from ..common.printable import paragraph
 from ..common.text import samples_of
 from ..many.comparison import Comparison
 from ..training.inference.intervals import probability_text
-from .ensemble_text import figures_of, name_of
+from .ensemble_text import figures_of, heads_of, name_of
 from .evaluate_text import WIDTH
 from .tables import fitted
 
@@ -17,18 +17,22 @@ _LOSS = 3
 
 
 def as_text(result: Comparison, width: int = WIDTH) -> str:
-    """Both accuracies, the pictures that only one network gets right, and McNemar's test."""
+    """Both accuracies, the pictures that only one network gets right, and McNemar's test; of
+    numbers, R2, the pictures where one network is nearer, and the sign-flip test."""
     same = result.is_of_one
     shown = (result.first,) if same else (result.first, result.second)
     rows = [
-        ("network", "accuracy", "95% interval", "loss"),
+        ("network", *heads_of(result.first)),
         *((name_of(each), *figures_of(each)) for each in shown),
     ]
-    low, high = (100 * end for end in result.interval)
+    numbers = result.gains is not None
+    unit, scale, digits = ("R2", 1, 4) if numbers else ("points of accuracy", 100, 2)
+    low, high = (scale * end for end in result.interval)
     sure = "chance alone rarely does that" if result.p < _LEVEL else "chance alone may do that"
     dataset = result.first.dataset
+    of = "answers" if result.first.kind == "yes_no" else samples_of(dataset)
     lines = [
-        f"on {dataset}, split {result.first.part}: {result.count} {samples_of(dataset)}",
+        f"on {dataset}, split {result.first.part}: {result.count} {of}",
         "",
         *fitted(rows, "<>", min(width, WIDTH), (_LOSS,)),
         "",
@@ -37,14 +41,24 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
         return paragraph(
             [*lines, "both are the same checkpoint, so there is no difference to test"]
         )
+    if numbers:
+        lines += [
+            f"the first is nearer  {result.only_first}",
+            f"the second is nearer {result.only_second}",
+            f"both as near         {result.both}",
+        ]
+    else:
+        lines += [
+            f"both right           {result.both}",
+            f"only the first       {result.only_first}",
+            f"only the second      {result.only_second}",
+            f"both wrong           {result.neither}",
+        ]
+    test = "sign-flip test" if numbers else "McNemar's test"
     lines += [
-        f"both right           {result.both}",
-        f"only the first       {result.only_first}",
-        f"only the second      {result.only_second}",
-        f"both wrong           {result.neither}",
         "",
-        f"difference           {100 * result.difference:+.2f} points of accuracy",
-        f"                     {low:+.2f} to {high:+.2f}  (95% confidence interval)",
-        f"McNemar's test       p {probability_text(result.p)}: {sure}",
+        f"difference           {scale * result.difference:+.{digits}f} {unit}",
+        f"                     {low:+.{digits}f} to {high:+.{digits}f}  (95% confidence interval)",
+        f"{test:<21}p {probability_text(result.p)}: {sure}",
     ]
     return paragraph(lines)

@@ -179,7 +179,7 @@ def _shared_bits(cost: Cost) -> int:
 
 
 def _measured(found: Sequence[Measured]) -> dict[str, Any]:
-    return {each.part: {"accuracy": each.accuracy, "loss": each.loss} for each in found}
+    return {each.part: {each.measure: each.accuracy, "loss": each.loss} for each in found}
 
 
 def measured_json(record: Record) -> dict[str, Any]:
@@ -200,8 +200,13 @@ def stages_text(record: Record) -> list[str]:
     if record.file:
         every.append(("the file", kept, record.after))
     parts = dict.fromkeys(each.part for _, _, found in every for each in found)
-    rows: list[Sequence[object]] = [("stage", "kept", *(f"{part} error" for part in parts))]
+    numbers = any(each.measure == "r2" for each in record.before)
+    what = "R2" if numbers else "error"
+    rows: list[Sequence[object]] = [("stage", "kept", *(f"{part} {what}" for part in parts))]
     for name, share, found in every:
-        errors = {each.part: f"{1 - each.accuracy:.2%}" for each in found}
+        errors = {
+            each.part: f"{each.accuracy:.4f}" if numbers else f"{1 - each.accuracy:.2%}"
+            for each in found
+        }
         rows.append((name, f"{share:.1%}", *(errors.get(part, "-") for part in parts)))
     return table(rows, "<>")

@@ -11,6 +11,7 @@ from ..common.errors import CheckpointError
 from ..common.records import dataclass
 from ..training.compressed.place import Measured, Record, list_compressions, read_record
 from ..training.records.formats.checkpoint import read_manifest
+from ..training.records.formats.state import shown
 from ..training.records.formats.store import FOLDER
 
 
@@ -60,7 +61,7 @@ class CompressedRun:
         else:
             parts.append(f"{self.bytes:,} bytes")
             parts += [] if self.times is None else [f"{self.times:.1f} times smaller"]
-        parts += [f"{each.accuracy:.2%} on {each.part}" for each in self.measured]
+        parts += [f"{shown(each.measure, each.accuracy)} on {each.part}" for each in self.measured]
         return ", ".join(parts)
 
 

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from ..common.printable import paragraph
+from ..common.targets import MEASURES
 from ..many.ensemble import MIXED, EnsembleEvaluation, Gain
 from ..training.inference.evaluate import Evaluation
+from ..training.records.formats.state import figure, shown
 from ..training.records.formats.store import FOLDER
-from .evaluate_text import WIDTH, as_text
+from .evaluate_text import NAMES, WIDTH, as_text
 from .tables import table
 from .units import span_text
 
+_FIGURES = {"numbers": ("r2", "rmse"), "yes_no": ("accuracy", "roc_auc")}
 _HOW = {
     "probabilities": "the average of the probabilities",
     "logits": "the average of the logits",
@@ -36,18 +39,30 @@ def _of_several(result: EnsembleEvaluation, width: int = WIDTH) -> str:
 
 
 def _members(result: EnsembleEvaluation, width: int) -> list[str]:
-    rows: list[Sequence[object]] = [("network", "weight", "accuracy", "95% interval", "loss")]
+    rows: list[Sequence[object]] = [("network", "weight", *heads_of(result))]
     for member, weight in zip(result.members, result.weights, strict=True):
         rows.append((name_of(member), f"{weight:.3f}", *figures_of(member)))
     weighted = "; with the weights above" if result.weighted else ""
-    lines = [*table(rows, "<>", width), "", f"combined  {_HOW[result.combine]}{weighted}"]
+    how = _HOW[result.combine] if result.kind != "numbers" else "the average of the answers"
+    lines = [*table(rows, "<>", width), "", f"combined  {how}{weighted}"]
     if result.tta == MIXED:
         lines.append("tta       the views of each network's own config")
     return lines
 
 
+def heads_of(member: Evaluation) -> tuple[str, str, str]:
+    """What ``figures_of`` gives."""
+    if member.counts:
+        return "accuracy", "95% interval", "loss"
+    first, second = _FIGURES[member.kind]
+    return NAMES[first], NAMES[second], "loss"
+
+
 def figures_of(member: Evaluation) -> tuple[str, str, str]:
-    """Accuracy, its interval and loss, for a row of a table."""
+    """Accuracy, its interval and loss, or what there is of other targets, for a row of a table."""
+    if not member.counts:
+        first, second = (figure(key, member.measured.overall[key]) for key in _FIGURES[member.kind])
+        return first, second, f"{member.loss:.4f}"
     return f"{member.accuracy:.2%}", span_text(member.interval), f"{member.loss:.4f}"
 
 
@@ -60,13 +75,18 @@ def name_of(member: Evaluation) -> str:
 
 
 def _gains(result: EnsembleEvaluation) -> list[str]:
-    best = result.members[result.best]
+    best = shown(MEASURES[result.kind], result.members[result.best].accuracy)
+    unit = "R2" if result.kind == "numbers" else "points of accuracy"
     return [
-        f"gain      {_gain(result.over_mean)} over a network on average",
-        f"          {_gain(result.over_best)} over the best network here, {best.accuracy:.2%}",
-        "          (points of accuracy, with 95% confidence intervals over the pictures)",
+        f"gain      {_gain(result.over_mean, unit)} over a network on average",
+        f"          {_gain(result.over_best, unit)} over the best network here, {best}",
+        f"          ({unit}, with 95% confidence intervals over the pictures)",
     ]
 
 
-def _gain(gain: Gain) -> str:
-    return f"{100 * gain.difference:+.2f} ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})"
+def _gain(gain: Gain, unit: str) -> str:
+    found = (gain.difference, gain.low, gain.high)
+    difference, low, high = (
+        f"{each:+.4f}" if unit == "R2" else f"{100 * each:+.2f}" for each in found
+    )
+    return f"{difference} ({low} to {high})"

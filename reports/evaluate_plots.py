@@ -18,6 +18,7 @@ from ..datasets import ImageSet, as_image
 from ..training.inference.evaluate import Evaluation
 from . import fonts, style
 from .contact_sheet import write_png
+from .targets_plots import draw_targets
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -43,14 +44,18 @@ _PICTURE, _LARGEST_PICTURE = 112, 200
 
 
 def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]:
-    """Write both pictures into the folder, creating it; without mistakes, write only the first.
+    """Write both pictures into the folder, creating it; without mistakes, write only the first;
+    of numbers and questions those of ``targets_plots``.
 
     images: the data set that was evaluated. Raises OSError or DatasetError if that fails.
     """
+    if not result.counts:
+        return draw_targets(result, folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / CONFUSION]
     write_png(confusion_picture(result), written[0])
-    if result.worst:
+    # Samples of float32 are no pictures.
+    if result.worst and images.images.dtype == np.uint8:
         written.append(folder / ERRORS)
         write_png(errors_picture(result, images), written[1])
     else:

@@ -12,6 +12,7 @@ from ..common.text import cut, samples_of
 from ..training.augmentation import TEST_TIME
 from ..training.inference.evaluate import Evaluation
 from ..training.inference.intervals import wilson
+from ..training.records.formats.state import figure
 from .tables import fitted, table
 from .units import span_text
 
@@ -20,6 +21,20 @@ _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
 _NAMED = 10
+# Of a sample's numbers in a row.
+_SHOWN = 4
+_PARTS = ("mean", "min", "p25", "median", "p75", "max")
+NAMES = {
+    "r2": "R2",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "roc_auc": "ROC AUC",
+}
+"""Of figures, as people read them."""
 # The column of the intervals, and without it those of F1 and of precision.
 _SPAN = 5
 _SPARED = (5, 3)
@@ -38,26 +53,80 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
         result.title,
         f"on {result.dataset}, split {result.part}: {result.count} {samples_of(result.dataset)}",
         "",
+    ]
+    if not result.counts:
+        return paragraph([*lines, *_tta(result), *_targets(result, width)])
+    lines += [
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
         f"          {span_text(result.interval)}  (95% confidence interval)",
     ]
-    if result.tta in TEST_TIME and result.tta != "none":
-        count = len(TEST_TIME[result.tta].views)
-        of = "each picture"
-        if result.tta_share < 1:
-            of = f"the {100 * result.tta_share:.3g}% of each batch with the closest scores"
-        lines.append(f"tta       {result.tta}: scores averaged over {count} views of {of}")
+    lines += _tta(result)
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
         lines.append(f"          {', '.join(spans)}")
-    # Votes have no loss.
-    loss = [f"loss      {result.loss:.4f}"] if result.loss == result.loss else []
-    lines += [*loss, "", *_classes(result, width)]
+    error, divergence = (
+        result.measured.overall.get(key) for key in ("calibration_error", "kl_divergence")
+    )
+    if error is not None:
+        lines.append(f"ECE       {error:.2%}  (expected calibration error, of the probabilities)")
+    if divergence is not None:
+        lines.append(f"KL        {divergence:.4f}  (divergence from the shares of the targets)")
+    lines += [*_loss(result), "", *_classes(result, width)]
     matrix = _matrix(result, width)
     if matrix is None:
         lines += ["", "(--json has the confusion matrix)"]
     return paragraph([*lines, *_confused(result), *_named(result, width), *(matrix or [])])
+
+
+def _tta(result: Evaluation) -> list[str]:
+    if result.tta not in TEST_TIME or result.tta == "none":
+        return []
+    count = len(TEST_TIME[result.tta].views)
+    of = "each picture"
+    if result.tta_share < 1:
+        of = f"the {100 * result.tta_share:.3g}% of each batch with the closest scores"
+    return [f"tta       {result.tta}: scores averaged over {count} views of {of}"]
+
+
+def _loss(result: Evaluation) -> list[str]:
+    # Votes have none.
+    return [f"loss      {result.loss:.4f}"] if result.loss == result.loss else []
+
+
+def _targets(result: Evaluation, width: int) -> list[str]:
+    """Numbers or questions: the figures of all, of each, and the worst samples."""
+    overall = result.measured.overall
+    lines = [f"{NAMES[key]:<10}{figure(key, value)}" for key, value in overall.items()]
+    if result.kind == "yes_no":
+        lines.append(f"{'threshold':<10}{result.threshold:g}  (an answer above it is yes)")
+    keys = [*overall, *(("residuals",) if result.kind == "numbers" else ("yes",))]
+    rows: list[Sequence[object]] = []
+    for label, found in zip(result.classes, result.measured.outputs, strict=True):
+        cells_of = []
+        for key in keys:
+            each = found[key]
+            if key == "residuals":
+                cells_of += [f"{each[part]:.4g}" for part in _PARTS]
+            else:
+                cells_of.append(str(each) if key == "yes" else figure(key, each))
+        rows.append((cut(label, _LONG_NAME), *cells_of))
+    heads = [*(NAMES[key] for key in overall), *(_PARTS if result.kind == "numbers" else ("yes",))]
+    what = "number" if result.kind == "numbers" else "question"
+    lines += [*_loss(result), "", *table([(what, *heads), *rows], "<>", width)]
+    if result.kind == "numbers":
+        lines.append("(the last six: the residuals, answer minus truth)")
+    worst = [
+        (f"  {miss.index}", _row(miss.targets), _row(miss.answers), _from_here(miss.source))
+        for miss in result.misses[:_NAMED]
+    ]
+    heading = ("worst samples", "truth", "answer", "")
+    return [*lines, "", *table([heading, *worst], "<<", width, {3: 1})]
+
+
+def _row(values: Sequence[float]) -> str:
+    shown = [f"{value:.4g}" for value in values[:_SHOWN]]
+    return ", ".join([*shown, "..."] if len(values) > _SHOWN else shown)
 
 
 def _classes(result: Evaluation, width: int) -> list[str]:

@@ -8,21 +8,26 @@ from ..common.printable import paragraph, printable
 from ..many.outcome import Outcome
 from ..many.statistics import COLUMNS, GroupReport, Spread
 from ..training.inference.intervals import wilson
+from ..training.records.formats.state import figure
 from .tables import table
 
 WIDTH = 80
-_HEADS = ("run", "accuracy", "best", "loss", "seconds", "steps")
+_HEADS = ("best", "loss", "seconds", "steps")
 
 
 def as_text(report: GroupReport, width: int = WIDTH) -> str:
     """Each run's last validation, its best one, and its time; then their statistics."""
-    rows: list[Sequence[object]] = [_HEADS]
+    measure = report.measure
+    heads = ("run", "R2" if measure == "r2" else measure, *_HEADS)
+    rows: list[Sequence[object]] = [heads]
     for name, run in report.runs.items():
-        rows.append((name, *_cells(run), run.step if run.finished else f"{run.step} so far"))
+        rows.append(
+            (name, *_cells(run, measure), run.step if run.finished else f"{run.step} so far")
+        )
     if report.finished > 1:
         spreads = report.spreads
         for word in ("mean", "deviation", "minimum", "maximum"):
-            cells = (_cell(name, _value(spreads.get(name), word)) for name in COLUMNS)
+            cells = (_cell(name, _value(spreads.get(name), word), measure) for name in COLUMNS)
             rows.append((word, *cells, ""))
     lines = [
         f"{printable(report.path)}: {report.finished} of {report.planned} {_word(report)} finished",
@@ -31,12 +36,12 @@ def as_text(report: GroupReport, width: int = WIDTH) -> str:
     ]
     if report.together is not None:
         right, count = report.together
-        low, high = wilson(right, count)
-        lines += [
-            "",
-            f"together  {right / count:.2%}  ({right} of {count} samples, each validated once)",
-            f"          {low:.2%} to {high:.2%}  (95% confidence interval)",
-        ]
+        whole = isinstance(right, int)
+        of = f"{right} of {count} samples" if whole else f"the answers to {count} samples"
+        lines += ["", f"together  {right / count:.2%}  ({of}, each validated once)"]
+        if isinstance(right, int):
+            low, high = wilson(right, count)
+            lines.append(f"          {low:.2%} to {high:.2%}  (95% confidence interval)")
     return paragraph(lines)
 
 
@@ -55,7 +60,7 @@ def groups_text(
         alike = None if each.kind == "sweep" else spread
         found = (_value(spread, "median"), _value(alike, "mean"), _value(alike, "deviation"))
         state = states[place] if states else "-"
-        shown = (_cell("accuracy", value) for value in (best, *found))
+        shown = (figure(each.measure, value) for value in (best, *found))
         rows.append((each.path.name, each.kind, state, f"{each.finished}/{each.planned}", *shown))
     return paragraph(table(rows, "<<<>", width))
 
@@ -64,15 +69,15 @@ def _word(report: GroupReport) -> str:
     return "trials" if report.kind == "sweep" else report.kind
 
 
-def _cells(run: Outcome) -> list[str]:
-    return [_cell(name, getattr(run, name)) for name in COLUMNS]
+def _cells(run: Outcome, measure: str) -> list[str]:
+    return [_cell(name, getattr(run, name), measure) for name in COLUMNS]
 
 
-def _cell(name: str, value: float | None) -> str:
+def _cell(name: str, value: float | None, measure: str) -> str:
     if value is None:
         return "-"
     if name in ("accuracy", "best_accuracy"):
-        return f"{value:.2%}"
+        return figure(measure, value)
     return f"{value:.4f}" if name == "loss" else f"{value:.1f}"
 
 

@@ -43,6 +43,7 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": _LINE,
+    "svg.hashsalt": "dnnstack",
 }
 
 Points = dict[str, list[float]]
@@ -147,8 +148,8 @@ def _png(points: Splits, run: Path) -> bytes:
     return drawn(lambda: figure_of(points, run.name, rates))
 
 
-def drawn(draw: Callable[[], Figure]) -> bytes:
-    """A figure as PNG, in the style of this package."""
+def drawn(draw: Callable[[], Figure], form: str = "png") -> bytes:
+    """A figure as PNG or as SVG, in the style of this package."""
     # If the home folder is not writable, matplotlib warns about its font cache.
     log = logging.getLogger("matplotlib")
     with _DRAWING:
@@ -163,7 +164,8 @@ def drawn(draw: Callable[[], Figure]) -> bytes:
                 matplotlib.rcParams.update(_STYLE)
                 buffer = io.BytesIO()
                 # Without date and version, so that equal runs draw equal files.
-                draw().savefig(buffer, format="png", metadata={"Software": None})
+                said = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+                draw().savefig(buffer, format=form, metadata=said)
                 return buffer.getvalue()
         finally:
             log.setLevel(level)

@@ -41,7 +41,9 @@ def wanted(classes: int, top: int | None) -> int:
 
 
 def headline(prediction: Prediction, name: str) -> str:
-    """The likeliest class of a picture and its probability, in a line."""
+    """The likeliest class of a picture and its probability, or all answers, in a line."""
+    if prediction.open:
+        return f"{name}: {prediction.said()}"
     best = prediction.best
     found = f"{best.label}  {best.probability:.1%}"
     if prediction.doubt:
@@ -94,7 +96,9 @@ def _rows(
     room = min(width, WIDTH) - taken - len(_GAP)
     below = room < _LEAST
     room = min(width, WIDTH) if below else room
-    right = [*_chart(answers, prediction.best, room, plain), "", *textwrap.wrap(steps, room)]
+    best = None if prediction.open else prediction.best
+    chart = [] if prediction.kind == "numbers" else [*_chart(answers, best, room, plain), ""]
+    right = [*chart, *textwrap.wrap(steps, room)]
     if below:
         return [*((row, "") for row in left), *(("", text) for text in ("", *right))]
     left = [*left, *[" " * taken] * (len(right) - len(left))]
@@ -161,7 +165,7 @@ def _reduced(image: NDArray[np.uint8], most: int) -> PilImage:
     return picture.resize((most, height), Image.Resampling.BOX)
 
 
-def _chart(answers: Sequence[Answer], best: Answer, width: int, plain: bool) -> list[str]:
+def _chart(answers: Sequence[Answer], best: Answer | None, width: int, plain: bool) -> list[str]:
     """A line for each answer: label, probability, bar; an arrow at the best."""
     free = width - len("  100.0%  ")
     labels = [cut(answer.label, max(min(_LABEL, free - _LEAST_BAR), 1)) for answer in answers]

@@ -15,6 +15,7 @@ from ..common.locks import is_locked
 from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..training.records.formats.run_log import LOG, Line, RunState, log_lines
+from ..training.records.formats.state import shown
 from ..training.records.formats.store import FOLDER, checkpoint_steps
 from ..training.records.runs import CONFIG, LOCK, LONGEST_CONFIG, config_name, list_runs
 from .compressed_runs import CompressedRun, compressed_runs, of_run
@@ -28,10 +29,11 @@ _NEVER = 3.6e8
 class RunReport:
     """One run. ``state`` died: its process ended without a message, for example by SIGKILL.
 
-    ``seconds``: training time over all its processes, without validation; ``started``: seconds
-    since 1970. ``early``: finished by patience or at its goal. ``error``: that of a failed run.
-    ``compressed``: networks that ``compress`` made of it, in the same folder. ``versions``: of what
-    it was trained with last; None if its log does not say.
+    ``best_accuracy``: of numbers their R2, as ``measure`` says. ``seconds``: training time over all
+    its processes, without validation; ``started``: seconds since 1970. ``early``: finished by
+    patience or at its goal. ``error``: that of a failed run. ``compressed``: networks that
+    ``compress`` made of it, in the same folder. ``versions``: of what it was trained with last;
+    None if its log does not say.
     """
 
     run: str
@@ -48,6 +50,7 @@ class RunReport:
     error: str | None
     compressed: tuple[CompressedRun, ...] = ()
     versions: Mapping[str, str] | None = None
+    measure: str = "accuracy"
 
     def to_json(self) -> dict[str, Any]:
         small = [each.to_json() for each in self.compressed]
@@ -136,6 +139,7 @@ def _report(path: Path) -> RunReport:
         early=not locked and ended is not None and ended.early,
         step=step,
         total_steps=total,
+        measure=best.measure if best else "accuracy",
         best_accuracy=best.measured if best else None,
         best_step=best.step if best else None,
         seconds=seconds + spent,
@@ -161,7 +165,7 @@ def _row(one: RunReport) -> tuple[str, ...]:
     return (
         one.run,
         one.state,
-        f"{one.best_accuracy:.2%}" if one.best_accuracy is not None else "-",
+        shown(one.measure, one.best_accuracy),
         f"{one.step}/{one.total_steps}" if one.total_steps is not None else str(one.step),
         _clock(one.seconds),
         one.config or "-",

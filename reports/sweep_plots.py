@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.files import atomic_write, make_folder
 from ..common.options import is_number
 from ..common.printable import printable
+from ..common.targets import METRICS
 from ..common.text import cut
 from ..configs.write import flow
 from ..many.sampling import Ended, study
@@ -68,7 +69,8 @@ def trials_figure(report: SweepReport) -> Figure:
 def validations_figure(report: SweepReport) -> Figure:
     """The validations of each trial by step, those of the best ones in colour."""
     figure, axes = _by_optuna("intermediate_values", report)
-    name = "loss" if report.search.objective[0] == "loss" else "accuracy"
+    asked = report.search.objective[0]
+    name = "loss" if asked == "loss" else "R2" if asked in METRICS["numbers"] else "accuracy"
     axes.set_xlabel("step")
     axes.set_ylabel(f"{name} on validation")
     _whole(axes.xaxis)

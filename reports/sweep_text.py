@@ -13,6 +13,7 @@ from ..configs.write import flow
 from ..many.journal import Trial
 from ..many.sampling import ENOUGH
 from ..many.sweeping import best_trials
+from ..training.records.formats.state import figure
 from .sweep_report import SweepReport
 from .tables import table
 
@@ -152,6 +153,4 @@ def _short(value: Any) -> str:
 
 def value_text(name: str, value: float) -> str:
     """A value of an objective, as people read it."""
-    if name == "accuracy":
-        return f"{value:.2%}"
-    return f"{value:.4f}" if name == "loss" else f"{value:.2f}"
+    return f"{value:.2f}" if name == "seconds" else figure(name, value)

@@ -34,8 +34,7 @@ def beginning(started: Started) -> list[str]:
         lines.append(f"resumed     at step {state.step} (epoch {epoch}), from {source}")
         if (best := state.best) is not None:
             lines.append(
-                f"best        {shown(best.measure, best.accuracy)} on validation so far, at step "
-                f"{best.step}"
+                f"best        {shown(*best.figure)} on validation so far, at step {best.step}"
             )
         if state.rate_factor != 1.0:
             lines.append(
@@ -79,7 +78,7 @@ def summary(done: Summary) -> str:
     if done.validation is not None:
         lines.append(f"validation  {_metrics(done.validation, ', ')}")
     if done.best is not None and done.best.step != done.step:
-        best = _measured(done.best.measure, done.best.accuracy)
+        best = _measured(*done.best.figure)
         lines.append(f"best        {best} at step {done.best.step}")
     if done.checkpoint is not None:
         lines.append(f"saved       {done.checkpoint}")
@@ -110,11 +109,12 @@ def short_figures(progress: Progress, wide: bool) -> str:
 
 
 def _metrics(metrics: Metrics, gap: str) -> str:
-    return f"loss {metrics.loss:.4f}{gap}{_measured(metrics.measure, metrics.accuracy)}"
+    by = f"{gap}{shown(metrics.by, metrics.value)}" if metrics.by else ""
+    return f"loss {metrics.loss:.4f}{gap}{_measured(metrics.measure, metrics.accuracy)}{by}"
 
 
-def _measured(measure: str, value: float) -> str:
-    return f"{'' if measure == 'r2' else 'accuracy '}{shown(measure, value)}"
+def _measured(measure: str, value: float | None) -> str:
+    return f"{'accuracy ' if measure == 'accuracy' else ''}{shown(measure, value)}"
 
 
 def epochs(count: float) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
-from ..common.targets import MEASURES, named
+from ..common.targets import MEASURES, METRICS, named
 from ..common.text import samples_of
 from ..configs import RunConfig
 from ..configs.places import layer_place
@@ -191,6 +191,12 @@ def check_data(config: RunConfig, info: DatasetInfo) -> None:
         raise ConfigError(
             f"data.augment: changes pictures of bytes, but the samples of '{info.name}' are "
             "float32; remove it"
+        )
+    asked, known = config.checkpoint.best_by, METRICS[info.kind]
+    if asked not in (None, "accuracy", "loss", *known):
+        raise ConfigError(
+            f"checkpoint.best_by: '{asked}' is not measured of {named(info.kind)}; use "
+            f"{', '.join(known)} or loss"
         )
     measure = MEASURES[info.kind]
     other = "r2" if measure == "accuracy" else "accuracy"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError, DatasetError, Warned
 from ..common.records import dataclass
+from ..common.targets import named
 from ..common.text import nfc
 from ..configs import RunConfig, parse_config
 from ..datasets import ImageSet
@@ -114,10 +115,7 @@ def _of_run(
     if (listed := listed_samples(run)) is not None:
         return _among(listed, images, str(path), accept, notice)
     own = in_classes(images, origin.classes, str(path), notice, strict=not accept)
-    rows = np.arange(len(images), dtype=np.int32)
-    if images.kind == "class":
-        places = matched_classes(origin.classes, images.classes)[images.labels]
-        rows = np.flatnonzero(places >= 0).astype(np.int32)
+    rows = _known(images, matched_classes(origin.classes, images.classes))
     parts = divide(config, own.labels, own.held)
     samples = Samples.of(own.identity, parts[1])
     if origin.samples not in ("", samples.mark):
@@ -150,10 +148,7 @@ def _among(listed: Samples, images: ImageSet, begun: str, accept: bool, notice: 
     )
     if not len(held) and VALIDATED in listed.parts:
         raise CheckpointError(f"{begun}: none of the samples that it validates on is left")
-    labels = images.labels[rows]
-    if images.kind == "class":
-        labels = places[labels]
-    taken = images.taken(rows, labels, listed.classes)
+    taken = images.taken(rows, _relabelled(images, rows, places, begun), listed.classes)
     return Chosen(listed, taken, rows, train, held, listed=True)
 
 
@@ -169,16 +164,37 @@ def in_classes(
         return images
     places = matched_classes(classes, images.classes)
     new, lost = unknown(classes, images.classes), unknown(images.classes, classes)
-    rows = np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
+    rows = _known(images, places)
     if new or lost:
         told = [f"it does not know {some(new)}"] * bool(new)
         told += [f"here is no {some(lost)}"] * bool(lost)
         text = f"{images.name} has other classes than {whose}: {'; '.join(told)}"
-        if strict or not len(rows):
+        if strict or images.kind != "class" or not len(rows):
             raise DatasetError(f"{text}; if they were renamed, give them their names again")
         left = len(images) - len(rows)
         notice(Warned(f"{text}; {left:,} samples of unknown classes are left out"))
-    return images.taken(rows, places[images.labels[rows]], classes)
+    return images.taken(rows, _relabelled(images, rows, places, whose), classes)
+
+
+def _known(images: ImageSet, places: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The samples whose class has a place; of other targets all."""
+    if images.kind != "class":
+        return np.arange(len(images), dtype=np.int32)
+    return np.flatnonzero(places[images.labels] >= 0).astype(np.int32)
+
+
+def _relabelled(
+    images: ImageSet, rows: NDArray[np.int32], places: NDArray[np.int32], whose: str
+) -> NDArray[Any]:
+    """The targets of these samples where each class, or each column, has its new place."""
+    if images.kind == "class":
+        return np.asarray(places[images.labels[rows]])
+    if (places < 0).any():
+        names = ", ".join(images.classes)
+        raise DatasetError(
+            f"{images.name}: its {named(images.kind)} are {names}, which are not those of {whose}"
+        )
+    return np.ascontiguousarray(images.labels[rows][:, np.argsort(places)])
 
 
 def listed_samples(run: Origin) -> Samples | None:

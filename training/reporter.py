@@ -102,6 +102,8 @@ class Reporter:
     def validated(self, found: Metrics, better: bool, seconds: float) -> None:
         """A validation has ended after ``seconds``; ``better`` than all before it."""
         self._validation, step = found, self._session.step
+        # Of questions a sample may be right in part.
+        counted = self._session.setup.data.kind != "yes_no"
         self._log.metrics(
             "validation",
             step,
@@ -109,7 +111,7 @@ class Reporter:
             found,
             self._session.rate,
             count=found.count,
-            **({"correct": found.correct} if isinstance(found.correct, int) else {}),
+            **({"correct": found.correct} if counted and isinstance(found.correct, int) else {}),
             seconds=seconds,
             best=better,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from ..common.errors import CheckpointError
 from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape, Tensor
+from .metrics import measure
 from .orders import EpochOrders
 from .pace import next_chunk
 from .preprocessing import Prepared
@@ -62,6 +63,9 @@ class Session:
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self.evaluation_steps = len(self._evaluation_order) // batch
+        asked = setup.config.checkpoint.best_by
+        # What the sums do not say, but the answers to all samples do; or "".
+        self.by = asked if asked and asked not in ("accuracy", "r2", "loss") else ""
         sections = setup.sections(backend.pieces)
         # As this rank has them: of a layer that ranks have split, its share of the rows.
         shared = {t.name: t for graph in sections.graphs().values() for t in shared_by_all(graph)}
@@ -144,20 +148,36 @@ class Session:
         if self._evaluate is None:
             raise ValueError("there are no validation samples")
         self._start_evaluation(self.executable, 0)
+        answers: list[NDArray[np.float64]] = []
         done, chunk = 0, 1
         while done < self.evaluation_steps:
             if stop_requested():
                 return None
-            steps = min(chunk, self.evaluation_steps - done)
+            steps = 1 if self.by else min(chunk, self.evaluation_steps - done)
             began = perf_counter()
             self.executable.run("evaluate", steps)
+            answers += [self._answers()] if self.by else []
             chunk = next_chunk(steps, perf_counter() - began)
             done += steps
-        return self.validation_metrics(self.executable.read(self._evaluate["sums"]))
+        return self.validation_metrics(self.executable.read(self._evaluate["sums"]), answers)
 
-    def validation_metrics(self, sums: NDArray[np.float64]) -> Metrics:
-        """What the sums of a whole validation mean."""
-        return Metrics.from_sums(sums, self.setup.spread(self.plan.validation))
+    def validation_metrics(
+        self, sums: NDArray[np.float64], answers: Sequence[NDArray[np.float64]]
+    ) -> Metrics:
+        """What the sums of a whole validation mean; answers: of each batch, flat, if ``by`` needs
+        them."""
+        found = Metrics.from_sums(sums, self.setup.spread(self.plan.validation))
+        if not self.by:
+            return found
+        data, rows = self.setup.data, self._evaluation_order
+        every = np.concatenate(answers).reshape(len(rows), -1)[rows >= 0]
+        bound = self.setup.config.evaluate.yes_above
+        others = measure(data.kind, data.labels[rows[rows >= 0]], every, bound).overall
+        return replace(found, by=self.by, others=others)
+
+    def _answers(self) -> NDArray[np.float64]:
+        """Those to the last batch, flat."""
+        return self.executable.read(self.graph("evaluate")["probabilities"]).reshape(-1)
 
     def training_metrics(self) -> Metrics:
         """What the running sums mean."""
@@ -199,15 +219,17 @@ class Session:
         if self._evaluate is None:
             return None
         for batch in range(self.evaluation_steps):
-            if not np.isfinite(self.evaluated_batch(batch)).all():
+            if not np.isfinite(self.evaluated_batch(batch)[:3]).all():
                 return batch
         return None
 
     def evaluated_batch(self, batch: int) -> NDArray[np.float64]:
-        """(loss, right answers, samples) of one batch of the validation: (3,) float64."""
+        """(loss, right answers, samples) of one batch of the validation, float64; and the answers,
+        if ``by`` needs them."""
         self._start_evaluation(self.executable, batch)
         self.executable.run("evaluate")
-        return self.executable.read(self.graph("evaluate")["sums"])
+        sums = self.executable.read(self.graph("evaluate")["sums"])
+        return np.concatenate([sums, self._answers()]) if self.by else sums
 
     def sums(self) -> NDArray[np.float64]:
         """The running (loss, right answers, samples): (3,) float64."""

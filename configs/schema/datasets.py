@@ -17,7 +17,7 @@ from pydantic import (
 from ...common.options import Count, is_whole
 from ...common.targets import Kind
 from ...common.text import nfc
-from .base import Named, NamedModel, Pair, numbers, problem, tupled
+from .base import Flag, Named, NamedModel, Pair, numbers, problem, tupled
 from .declared import config_models
 from .one_of import Models, already, one_of
 
@@ -362,10 +362,10 @@ class ImageFolderConfig(DatasetConfig):
         "What to do if a picture cannot be read: stop, or skip it with a warning.",
     ] = "stop"
     draft: Annotated[
-        bool,
+        Flag,
         "Decode JPEGs that are at least twice as large as size at 1/2, 1/4 or 1/8 of their own: "
         "faster, with slightly other pixels.",
-    ] = False
+    ] = None
 
 
 _MODELS: Models[DatasetConfig] = already(

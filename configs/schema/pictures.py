@@ -131,6 +131,17 @@ class EvaluateConfig(Model):
         "are the closest. Of the others the picture alone is seen. Default: all.",
     ] = None
 
+    threshold: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None,
+        "Of questions of yes or no: an answer above it is yes; default: 0.5, which a training's "
+        "own accuracy always takes.",
+    ] = None
+
+    @property
+    def yes_above(self) -> float:
+        """The threshold."""
+        return 0.5 if self.threshold is None else self.threshold
+
     @field_validator("tta_share")
     @classmethod
     def _has_views(cls, share: float | None, info: ValidationInfo) -> float | None:

@@ -271,9 +271,23 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
-        Literal["accuracy", "loss"] | None,
-        "What is best: the highest accuracy, or R2 of numbers, and then the loss; or the lowest "
-        "loss; default: accuracy.",
+        Literal[
+            "accuracy",
+            "loss",
+            "r2",
+            "rmse",
+            "mae",
+            "precision",
+            "recall",
+            "f1",
+            "roc_auc",
+            "calibration_error",
+            "cross_entropy",
+            "kl_divergence",
+        ]
+        | None,
+        "What is best on the validation samples: the highest accuracy, or R2 of numbers, and then "
+        "the lowest loss; the lowest loss; or another metric of the targets. Default: accuracy.",
     ] = None
     snapshots: Annotated[
         Flag,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...common.targets import EVERY_METRIC
 from .base import mapping
 
 Json = dict[str, Any]
@@ -36,7 +37,8 @@ RANGE = mapping(
     when=_WHEN,
 )
 VALUES = mapping(["values"], values=_LIST, when=_WHEN)
-OBJECTIVE = {"enum": ["accuracy", "loss", "seconds"]}
+OBJECTIVES = ("accuracy", "loss", "seconds", *(n for n in EVERY_METRIC if n != "accuracy"))
+OBJECTIVE = {"enum": [*OBJECTIVES]}
 PRUNE = {
     "after_trials": _whole("Complete trials before which none is ended early.", 1),
     "after_validations": _whole("Validations of a trial before which it is not ended early.", 0),
@@ -65,8 +67,8 @@ SEARCH_SCHEMA = mapping(
         "additionalProperties": {"anyOf": [_LIST, RANGE, VALUES]},
     },
     objective={
-        "description": "What is best: accuracy or loss on validation, seconds of training, or "
-        "two of them.",
+        "description": "What is best: accuracy, or r2 of numbers, or loss on validation, seconds "
+        "of training, the metric that checkpoint.best_by names, or two of them.",
         "anyOf": [
             OBJECTIVE,
             {

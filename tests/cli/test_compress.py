@@ -22,7 +22,8 @@ from dnnstack.datasets import data_root
 from dnnstack.optimizers.pruning import magnitude_mask
 from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.compressed.place import name_of
-from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.records.formats.dnnz import read_compressed
 from numpy.typing import NDArray

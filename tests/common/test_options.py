@@ -56,6 +56,15 @@ def test_a_number_stands_for_both_sides(minimum: int) -> None:
             form.read(wrong)
 
 
+def test_of_a_sequence_it_is_one_number() -> None:
+    form = sides(1, ("same", "valid"), single=True)
+    assert form.read is not None
+    assert [form.read(each) for each in (1, LARGEST, "same", "valid")] == [1, LARGEST, "same", 0]
+    for wrong in (0, [1, 1], LARGEST + 1, 1.5, "full"):
+        with pytest.raises(OptionError):
+            form.read(wrong)
+
+
 def test_a_border_is_on_one_side_at_least() -> None:
     form = sides(0, some=True)
     assert form.read is not None

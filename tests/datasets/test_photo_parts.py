@@ -71,12 +71,6 @@ def test_resizing_takes_means_to_smaller_sizes_alone(plane):
     )
 
 
-def test_the_weight_of_what_differs():
-    departure = np.array([[-9, 2, 3], [4, 5, 10]], np.float32)
-    assert photo._weight(departure, 3.0) == 1 + 2 + 7
-    assert photo._weight(-departure, 3.0) == 6
-
-
 def page(height: int, width: int) -> Plane:
     """Grey paper, darker to one side, with the grain of a camera; numbers of NumPy alone."""
     y, x = np.mgrid[0:height, 0:width]

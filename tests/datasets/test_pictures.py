@@ -70,13 +70,6 @@ def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path, ink, paper):
     assert found.steps[-3:] == ("crop_to_ink", "scale_to_20x20", "centre_of_mass")
 
 
-def test_a_wide_digit_keeps_its_proportions(tmp_path):
-    picture = bar((200, 200), (20, 90, 179, 129))
-    image = read_picture(save(picture, tmp_path / "a.png"), DIGIT).image[0]
-    rows, columns = np.nonzero(image > 127)
-    assert (columns.max() - columns.min() + 1, rows.max() - rows.min() + 1) == (20, 5)
-
-
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
 def test_every_mode_gives_the_same_digit(tmp_path, mode):
     expected = read_picture(save(bar(), tmp_path / "grey.png"), DIGIT).image

@@ -64,7 +64,10 @@ def test_votes_and_what_decides_a_tie():
 
 def test_members_are_compared_with_the_first():
     def member(name: str, shape: tuple[int, ...], *classes: str) -> Any:
-        return SimpleNamespace(path=name, input_shape=shape, classes=classes, checkpoint=DEEP)
+        kind = SimpleNamespace(kind="numbers" if name == "n" else "class")
+        return SimpleNamespace(
+            path=name, input_shape=shape, classes=classes, checkpoint=DEEP, data=kind
+        )
 
     first = member("a", (1, 8, 8), "x", "y")
     check_members([first, first, member("b", (1, 8, 8), "x", "y")])
@@ -84,7 +87,7 @@ def test_files_of_pictures_are_prepared_alike_for_all():
         dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit, "draft": fit == "draft"})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
         named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
-        return SimpleNamespace(config=config, **named)
+        return SimpleNamespace(config=config, takes_pictures=kind != "table", **named)
 
     digits = tuple("0123456789")
     pairs = [

@@ -1,13 +1,17 @@
-"""How many processes train what is asked for."""
+"""How many processes train what is asked for, and how a trial has ended."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.many import sweep_work
+from dnnstack.many.journal import Trial
+from dnnstack.many.outcome import Outcome
 from dnnstack.many.planned import Planned
+from dnnstack.many.sweeping import Sweep
 
 GRID = Search((Dimension("seed", values=(1, 2, 3)),), sampler="grid")
 MANY, FEW = Search((), trials=100), Search((), trials=2)
@@ -38,3 +42,21 @@ def test_count_of_workers(monkeypatch, tmp_path, wanted, device, threads, what, 
     assert sweep_work.count_of_workers(wanted, config, what) == count
     monkeypatch.setattr(sweep_work, "NVIDIA_DRIVER", tmp_path)
     assert sweep_work.count_of_workers(wanted, config, what) == (1 if device == "auto" else count)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said", "values"),
+    [
+        ("accuracy", {}, (0.75,)),
+        ("loss", {}, (0.5,)),
+        ("seconds", {"goal": True}, (9.0,)),
+        ("seconds", {"goal": False}, "the goal was not reached"),
+        ("accuracy", {"best_accuracy": None}, "there was no validation"),
+        ("loss", {"validations": ()}, "there was no validation"),
+    ],
+)
+def test_how_a_trial_has_ended(tmp_path, objective, said, values):
+    seen = {"validations": ((1, 0.5, 0.5), (2, 0.75, 1.0)), "best_accuracy": 0.75, "seconds": 9.0}
+    sweep = Sweep(tmp_path, Search((), (objective,)), lambda: False)
+    done = sweep._complete(Trial(0, {}), replace(Outcome(True, 2), **{**seen, **said}))
+    assert (done.values or done.why) == values

@@ -19,7 +19,7 @@ from dnnstack.layers.build import LAYERS
 from dnnstack.plugins.loading import load_plugin, read_plugin
 from dnnstack.reports.explain import explain
 from dnnstack.training.augmentation import gather
-from dnnstack.training.inference.evaluate import load_part
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import find_trained
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.resume import open_resume

@@ -68,6 +68,7 @@ def test_how_it_ended(tmp_path, state):
         "error": "Oops: x",
         "compressed": [],
         "versions": None,
+        "measure": "accuracy",
     }
 
 

@@ -18,8 +18,8 @@ from dnnstack.datasets import ImageSet
 from dnnstack.datasets.integer_pixels import Depth
 from dnnstack.many.ensemble import check_members
 from dnnstack.training.assemble import load_data
-from dnnstack.training.inference.evaluate import load_part
 from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.predict import Prediction, predict, preparation
 from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.records.formats.dnnz import read_compressed, save_compressed

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from dnnstack.backends.base import Array, Backend
 from dnnstack.configs import RunConfig
-from dnnstack.training.inference.evaluate import evaluate, load_part
+from dnnstack.training.inference.evaluate import evaluate
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import Trained
 from dnnstack.training.trainer import train
 

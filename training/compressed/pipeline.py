@@ -20,7 +20,8 @@ from ...configs import RunConfig, effective_yaml
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
 from ..assemble import build_network
-from ..inference.evaluate import Part, evaluate, load_part
+from ..inference.evaluate import Part, evaluate
+from ..inference.parts import load_part
 from ..inference.trained import Trained
 from ..listener import Listener
 from ..records.formats.checkpoint import Checkpoint

@@ -15,6 +15,7 @@ from annotated_types import Len, MaxLen
 from ...common.errors import CheckpointError
 from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
+from ...common.targets import MEASURES
 from ...common.typed_json import Count, Finite, Name, from_json
 from ..records.runs import AUTO, COMPRESSION, GROUP, LOCK, run_of_checkpoint
 from ..records.starting import deciding
@@ -35,10 +36,13 @@ class Measured:
     accuracy: Finite
     loss: Finite
     count: Count
+    measure: str = "accuracy"
+    """What the accuracy is: "r2" of numbers."""
 
     @classmethod
     def of(cls, found: Evaluation) -> Measured:
-        return cls(found.part, found.accuracy, found.loss, found.count)
+        measure = MEASURES[found.kind]
+        return cls(found.part, found.accuracy, found.loss, found.count, measure)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
+from ...common.errors import UsageError
 from ...common.records import dataclass
 from ...common.typed_json import Count, Finite, Name, from_json
 from ...datasets import ImageSet, evaluation_order
@@ -106,7 +107,13 @@ def measure(
     """Prune each matrix and each set of filters to every share, and cut it to every number of bits.
 
     ``index``: the validation samples, at least one. ``progress`` is called after each evaluation.
+    Raises UsageError if the targets are numbers.
     """
+    if trained.data.kind == "numbers":
+        raise UsageError(
+            f"--sensitivity: measures the accuracy that a network loses, but the targets of "
+            f"{trained.path} are numbers, which have none; leave it out"
+        )
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     scaling = trained.checkpoint.provenance.preprocessing

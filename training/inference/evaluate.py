@@ -1,31 +1,35 @@
-"""Loss, accuracy and confusion of a trained network over a whole set of pictures."""
+"""The loss of a trained network over a whole set of samples, and what fits their targets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
-from ...common.errors import DatasetError, Warned
+from ...common.errors import ConfigError
 from ...common.records import dataclass
-from ...common.text import samples_of, shape_text
-from ...configs.suggest import expected
-from ...datasets import Downloads, ImageSet, describe, evaluation_order, load
-from ...datasets.identity import some
-from ...datasets.pictures import resized
-from ..assemble import describe_data, load_data
+from ...common.targets import MEASURES, Kind, named
+from ...datasets import ImageSet, evaluation_order
 from ..augmentation import views_of
-from ..own_samples import choose, in_classes, listed_samples
-from ..records.runs import is_in_own_folder
-from ..splits import divide
+from ..metrics import (
+    Calibration,
+    Measured,
+    class_figures,
+    errors,
+    macro,
+    measure,
+    rates,
+    worst_first,
+)
+from ..records.formats.state import shown
 from .intervals import wilson
-from .trained import Trained, check_folders
+from .trained import Trained
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -51,9 +55,25 @@ class Mistake:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class Miss:
+    """A sample of numbers or questions with one of the greatest ``errors``, and its answers."""
+
+    index: int
+    error: float
+    targets: tuple[float, ...]
+    answers: tuple[float, ...]
+    source: str = ""
+
+
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """The results. confusion: (K, K) int64, rows are the true classes, columns the answers.
+
+    ``kind``: of the targets; a distribution counts by its largest share, and numbers and questions
+    have no confusion, but ``misses`` in place of ``worst``. ``measured``: the figures of the kind;
+    ``pairs``: all targets and answers (N, K), of classes none; ``threshold``: above which an answer
+    is yes.
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
     with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME, whose
@@ -71,12 +91,26 @@ class Evaluation:
     tta: str = "none"
     tta_share: float = 1.0
     size: tuple[int, ...] = ()
+    kind: Kind = "class"
+    measured: Measured = field(default=Measured({}))
+    misses: tuple[Miss, ...] = ()
+    pairs: tuple[NDArray[Any], NDArray[Any]] | None = None
+    threshold: float = 0.5
 
     def __repr__(self) -> str:
         return (
-            f"<Evaluation of {str(self.checkpoint)!r} on {self.dataset} ({self.part}): "
-            f"{self.correct} of {self.count} right, {self.accuracy:.2%}, loss {self.loss:.4f}>"
+            f"<{type(self).__name__} of {self._whose} on {self.dataset} ({self.part}): "
+            f"{self._told()}, loss {self.loss:.4f}>"
         )
+
+    @property
+    def _whose(self) -> str:
+        return repr(str(self.checkpoint))
+
+    def _told(self) -> str:
+        if self.counts:
+            return f"{self.correct} of {self.count} right, {self.accuracy:.2%}"
+        return f"{self.count} samples, {shown(MEASURES[self.kind], self.accuracy)}"
 
     @property
     def title(self) -> str:
@@ -84,8 +118,13 @@ class Evaluation:
         return str(self.checkpoint)
 
     @property
+    def counts(self) -> bool:
+        """Whether a sample is right or wrong: one of classes, or of shares of them."""
+        return self.kind in ("class", "distribution")
+
+    @property
     def count(self) -> int:
-        return int(self.confusion.sum())
+        return int(self.confusion.sum()) if self.pairs is None else len(self.pairs[0])
 
     @property
     def correct(self) -> int:
@@ -93,7 +132,11 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        return self.correct / self.count
+        """The share of right answers; of numbers R2, as in training."""
+        if self.counts:
+            return self.correct / self.count
+        found = self.measured.overall[MEASURES[self.kind]]
+        return float("nan") if found is None else found
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -112,6 +155,7 @@ class Evaluation:
         counts, given = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
         for index, right in enumerate(np.diag(self.confusion).tolist()):
             count = counts[index]
+            precision, recall, f1 = rates(right, count, given[index])
             found.append(
                 {
                     "label": self.classes[index],
@@ -119,24 +163,17 @@ class Evaluation:
                     "count": count,
                     "correct": right,
                     "accuracy": right / count if count else None,
-                    "precision": right / max(given[index], 1),
-                    "recall": right / max(count, 1),
+                    "precision": precision,
+                    "recall": recall,
                     "recall_interval": [*wilson(right, count)] if count else None,
-                    "f1": 2 * right / max(count + given[index], 1),
+                    "f1": f1,
                 }
             )
         return found
 
     def means(self) -> tuple[float, float, float]:
         """The means of precision, recall and F1 over the classes that have pictures or answers."""
-        there = (self.confusion.sum(0) + self.confusion.sum(1)).tolist()
-        kept = [
-            entry for entry, any_of_it in zip(self.per_class(), there, strict=True) if any_of_it
-        ]
-        precision, recall, f1 = (
-            sum(entry[key] for entry in kept) / len(kept) for key in ("precision", "recall", "f1")
-        )
-        return precision, recall, f1
+        return macro(self.confusion)
 
     def confused(self, most: int) -> list[tuple[int, int, int]]:
         """The most common mistakes, at most ``most``: (true class, answer, pictures)."""
@@ -147,18 +184,32 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
-        return {
+        own = {
             "checkpoint": str(self.checkpoint),
             "dataset": self.dataset,
             "split": self.part,
+            "kind": self.kind,
             "tta": self.tta,
             "tta_share": self.tta_share,
             "size": [*self.size],
             "count": self.count,
-            "correct": self.correct,
-            "accuracy": self.accuracy,
-            "accuracy_interval": [*self.interval],
-            "loss": self.loss,
+        }
+        if not self.counts:
+            outputs = zip(self.classes, self.measured.outputs, strict=True)
+            return {
+                **own,
+                "loss": self.loss,
+                **({"threshold": self.threshold} if self.kind == "yes_no" else {}),
+                **self.measured.overall,
+                "outputs": [{"label": label, **each} for label, each in outputs],
+                "worst": [asdict(miss) for miss in self.misses],
+            }
+        keys = ("calibration_error", "cross_entropy", "kl_divergence")
+        overall = self.measured.overall
+        return {
+            **own,
+            **self.right_json(),
+            **{key: overall[key] for key in keys if key in overall},
             "per_class": self.per_class(),
             "mean": dict(zip(("precision", "recall", "f1"), self.means(), strict=True)),
             "confusion_matrix": self.confusion.tolist(),
@@ -169,20 +220,43 @@ class Evaluation:
             "worst": [asdict(mistake) for mistake in self.worst],
         }
 
+    def right_json(self) -> dict[str, Any]:
+        """What a table of several networks shows of this one."""
+        if not self.counts:
+            return {**self.measured.overall, "loss": self.loss}
+        return {
+            "correct": self.correct,
+            "accuracy": self.accuracy,
+            "accuracy_interval": [*self.interval],
+            "loss": self.loss,
+        }
+
 
 class Tally:
-    """Accumulates confusion, ranks and mistakes over batches."""
+    """Accumulates confusion, ranks and mistakes over batches; of numbers and questions, all."""
 
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
+    def __init__(self, classes: int, kind: Kind = "class", threshold: float = 0.5) -> None:
+        self._classes, self._kind, self._threshold = classes, kind, threshold
         self._cells = np.zeros(classes * classes, np.int64)
         self._ranks = np.zeros(classes, np.int64)
         self._wrong: list[Mistake] = []
+        self._calibration = Calibration()
+        self._kept: list[tuple[NDArray[Any], NDArray[Any], Scores]] = []
 
     def add(
+        self, index: NDArray[Any], targets: NDArray[Any], scores: Scores, probabilities: Scores
+    ) -> None:
+        """index: (n,); targets: (n,) or (n, K); scores, probabilities: (n, K), of each sample."""
+        if self._kind != "class":
+            self._kept.append((index, targets, probabilities))
+        if self._kind in ("class", "distribution"):
+            self._count(
+                index, targets if targets.ndim == 1 else targets.argmax(1), scores, probabilities
+            )
+
+    def _count(
         self, index: NDArray[Any], labels: NDArray[Any], scores: Scores, probabilities: Scores
     ) -> None:
-        """index, labels: (n,); scores, probabilities: (n, K), in the same order."""
         rows = np.arange(len(labels))
         answers = scores.argmax(1)
         self._cells += np.bincount(labels * self._classes + answers, minlength=len(self._cells))
@@ -191,6 +265,7 @@ class Tally:
         before = np.arange(self._classes) < labels[:, None]
         ranks = ((scores > own) | ((scores == own) & before)).sum(1)
         self._ranks += np.bincount(ranks, minlength=self._classes)
+        self._calibration.add(probabilities[rows, answers], answers == labels)
         for row in np.flatnonzero(answers != labels).tolist():
             label, answer = int(labels[row]), int(answers[row])
             p = probabilities[row]
@@ -209,117 +284,40 @@ class Tally:
     def worst(self, sources: Sequence[str] = ()) -> tuple[Mistake, ...]:
         """The mistakes with the lowest probability of the true class; sources: of the data set."""
         order = sorted(self._wrong, key=lambda m: (m.true_probability, -m.probability, m.index))
-        named = order[:_WORST]
-        return tuple(replace(m, source=sources[m.index] if sources else "") for m in named)
+        taken = order[:_WORST]
+        return tuple(replace(m, source=sources[m.index] if sources else "") for m in taken)
 
-
-def load_part(
-    trained: Trained,
-    part: Part,
-    root: Path,
-    dataset: str | None = None,
-    downloads: Downloads | None = None,
-    notice: Callable[[str], object] = lambda text: None,
-    size: tuple[int, int] | None = None,
-) -> tuple[ImageSet, NDArray[np.int32]]:
-    """The pictures of a split and the indices that belong to it.
-
-    Classes are matched by name, and labels are those of the network. dataset: a data set other than
-    that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
-    into which training divided the training set. ``notice`` is told of changes since the training.
-    size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files.
-    Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
-    """
-    if part not in get_args(Part):
-        raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
-    config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
-    own, known = config.data.dataset.type, origin[1].known
-    name = own if dataset is None else dataset
-    if name == own:
-        check_folders(trained.checkpoint, config)
-    split: Literal["train", "test"] = "test" if part == "test" else "train"
-    try:
-        info = describe_data(config, root, known) if name == own else describe(name, root=root)
-        fits = name == own or len(info.classes) == len(trained.classes)
-        if info.shape[0] != trained.input_shape[0] or not fits:
-            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
-            raise DatasetError(
-                f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
-                f"classes; {trained.path} needs {needed}"
+    def fields(self, sources: Sequence[str] = ()) -> dict[str, Any]:
+        """Those of an Evaluation that say what was found."""
+        found: dict[str, Any] = {
+            "kind": self._kind,
+            "threshold": self._threshold,
+            "confusion": self.confusion,
+            "top_k": self.top_k(),
+            "worst": self.worst(sources),
+        }
+        if not self._kept:
+            return found | {
+                "measured": Measured(class_figures(self.confusion, self._calibration.error))
+            }
+        index, targets, answers = map(np.concatenate, zip(*self._kept, strict=True))
+        measured = measure(self._kind, targets, answers, self._threshold)
+        found |= {"measured": measured, "pairs": (targets, answers)}
+        if self._kind == "distribution":
+            return found
+        error = errors(self._kind, targets, answers)
+        rows = worst_first(error, _WORST)
+        misses = [
+            Miss(
+                int(index[row]),
+                float(error[row]),
+                tuple(targets[row].tolist()),
+                tuple(answers[row].tolist()),
+                sources[index[row]] if sources else "",
             )
-        trained.at_size(size or info.shape[1:])
-        if name == own:
-            images = load_data(config, split, root, downloads, known, size)
-        else:
-            images = load(name, split, root=root, downloads=downloads)
-    except DatasetError:
-        gone = _missing_folders(trained, root) if name == own else ()
-        if not gone:
-            raise
-        first, *others = map(str, gone)
-        nor = f" and no {others[0]} either" if others else ""
-        raise DatasetError(
-            f"{first}: cannot be read, as there is no such folder{nor}; the network was trained on "
-            "its pictures. If it was renamed, give it its name again, or make a link of that name "
-            "to it; if it is in another folder now, name that one with --data-dir"
-        ) from None
-    if part == "test" or name != own:
-        images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
-    if part == "test":
-        listed = listed_samples(origin) if name == own else None
-        trained_on = set() if listed is None else listed.trained_contents()
-        pairs = zip(images.names, images.contents, strict=True)
-        if seen := [sample for sample, content in pairs if content in trained_on]:
-            text = f"{len(seen)} of {len(images)} {samples_of(name)} were trained on: {some(seen)}"
-            notice(Warned(text))
-        return images, np.arange(len(images), dtype=np.int32)
-    if name == own:
-        taken = choose(config, images, origin, None, False, True, notice)
-        images, train, validation = taken.images, taken.train, taken.validation
-    else:
-        train, validation = divide(config, images.labels, images.held)
-    if part == "train":
-        return images, train
-    if len(validation) == 0:
-        raise DatasetError(
-            f"{trained.path}: was trained without validation samples (data.validation: 0); "
-            "use --split train or --split test"
-        )
-    return images, validation
-
-
-def fitted(
-    trained: Trained,
-    images: ImageSet,
-    size: tuple[int, int] | None,
-    notice: Callable[[str], object],
-) -> ImageSet:
-    """The pictures, or sequences as a whole, scaled to ``size``, by default as they are."""
-    if size not in (None, images.images.shape[2:]):
-        found = resized(images.images, size, not trained.takes_pictures)
-        images = replace(images, images=found)
-    own, shape = trained.input_shape, images.images.shape[1:]
-    if shape != own:
-        notice(f"pictures are {shape_text(shape)}; in training they were {shape_text(own)}")
-    return images
-
-
-def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
-    """Where the pictures that it was trained on, or is tested on, were looked for if they are gone.
-
-    First where the config of the run has them.
-    """
-    chosen = trained.config.data.dataset
-    own = trained.config.data.root if is_in_own_folder(trained.path) else None
-    if chosen.type == "image_folder":
-        options = chosen.options()
-        for name in filter(None, (options["train"], options["validation"], options["test"])):
-            above = [root] if own is None else [Path(own), root]
-            found = [folder / Path(name).expanduser() for folder in above]
-            missing = [folder for folder in found if not folder.exists()]
-            if found[-1] in missing:
-                return tuple(dict.fromkeys(missing))
-    return ()
+            for row in rows
+        ]
+        return found | {"misses": tuple(misses), "top_k": {}}
 
 
 def evaluate(
@@ -331,6 +329,7 @@ def evaluate(
     progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
     hear: Callable[[NDArray[np.int32], Scores, Scores], object] = lambda *batch: None,
+    threshold: float | None = None,
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
 
@@ -339,8 +338,10 @@ def evaluate(
     The pictures may be of another size than in training, see ``Trained.at_size``.
     The last batch is padded with masked samples. ``progress`` is called with the number of
     pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
-    and their probabilities (n, K).
+    and their probabilities (n, K). ``threshold``: an answer above it is yes, by default the
+    config's. Raises ConfigError for a threshold of other targets.
     """
+    threshold = threshold_of(trained, threshold)
     height, width = images.images.shape[2:]
     trained = trained.at_size((height, width))
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
@@ -357,7 +358,7 @@ def evaluate(
         executable.write(graph["order"], order.reshape(-1))
         executable.write(graph["step"], np.zeros(1, np.int64))
         executable.write(graph["sums"], np.zeros(3))
-        tally = Tally(len(trained.classes))
+        tally = Tally(len(trained.classes), trained.data.kind, threshold)
         for batch in order:
             executable.run(graph.name)
             real = batch >= 0
@@ -374,10 +375,19 @@ def evaluate(
         part=part,
         classes=trained.classes,
         loss=float(sums[0] / sums[2]),
-        confusion=tally.confusion,
-        top_k=tally.top_k(),
-        worst=tally.worst(images.sources),
         tta=tta,
         tta_share=views.share if tta != "none" else 1.0,
         size=(height, width),
+        **tally.fields(images.sources),
     )
+
+
+def threshold_of(trained: Trained, given: float | None) -> float:
+    """Above which an answer is yes: this one, else the config's. Raises ConfigError."""
+    kind = trained.data.kind
+    if given is not None and kind != "yes_no":
+        raise ConfigError(
+            f"threshold: decides between yes and no, but the targets of {trained.path} are "
+            f"{named(kind)}; leave it out"
+        )
+    return trained.config.evaluate.yes_above if given is None else given

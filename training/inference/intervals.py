@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import comb, erfc, sqrt
+from math import comb, erfc, inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 _Z = 1.959963984540054
 # Up to this number of pairs the binomial distribution is summed.
 _EXACT = 1000
+# Up to this number of differences all their signs are tried.
+_SIGNED = 16
 # Not far below, floating-point numbers become 0.
 _SMALLEST = 1e-300
 
@@ -46,6 +48,33 @@ def paired(differences: NDArray[np.float64]) -> tuple[float, float]:
     variance = (float((differences**2).sum()) + 2) / count - mean * mean
     half = _Z * sqrt(variance / count)
     return max(mean - half, -1.0), min(mean + half, 1.0)
+
+
+def normal(differences: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95% confidence interval of a mean of differences of any size, m +- z s / sqrt(n)."""
+    count, mean = len(differences), float(differences.mean())
+    half = _Z * float(differences.std(ddof=1)) / sqrt(count) if count > 1 else inf
+    return mean - half, mean + half
+
+
+def sign_flip(differences: NDArray[np.float64]) -> float:
+    """The probability of a mean at least as far from 0 between two equally good networks.
+
+    If they are, each difference has either sign alike. Up to 16 that are not 0, the two-sided test
+    counts all ways to sign them, exactly; beyond, the sum of the signed ones is nearly normal, with
+    the variance sum d^2. Source: Fisher 1935, "The Design of Experiments", section 21.
+    """
+    found = differences[differences != 0]
+    if not len(found):
+        return 1.0
+    total = abs(float(found.sum()))
+    if len(found) > _SIGNED:
+        return erfc(total / sqrt(2 * float((found**2).sum())))
+    sums = np.zeros(1)
+    for each in found:
+        sums = np.concatenate([sums + each, sums - each])
+    # What differs by rounding alone is as far.
+    return float(np.mean(np.abs(sums) >= total * (1 - 1e-12)))
 
 
 def mcnemar(first: int, second: int) -> float:

@@ -13,6 +13,7 @@ from ...common.errors import DatasetError
 from ...common.files import atomic_write, remove_abandoned
 from ...common.printable import printable
 from ...common.records import dataclass
+from ...common.targets import Kind
 from ...common.text import samples_of
 from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ...datasets.centring import FIELD
@@ -42,6 +43,8 @@ class Prediction:
     """The likeliest classes of one picture, best first, and what the network saw of it.
 
     ``doubt``: why the answer is not sure, or "". ``probabilities``: of every class, in their order.
+    ``kind``: of the targets; of numbers and questions ``top`` has all of them in their own order,
+    with the number, or the probability of yes. ``threshold``: above which that is yes.
     """
 
     path: Path
@@ -49,8 +52,12 @@ class Prediction:
     picture: Picture
     doubt: str = ""
     probabilities: tuple[float, ...] = ()
+    kind: Kind = "class"
+    threshold: float = 0.5
 
     def __repr__(self) -> str:
+        if self.open:
+            return f"<Prediction of {str(self.path)!r}: {self.said()}>"
         answer = f"{self.best.label!r} with {self.best.probability:.2%}"
         doubt = f" (not sure: {self.doubt})" if self.doubt else ""
         return f"<Prediction of {str(self.path)!r}: {answer}{doubt}>"
@@ -58,6 +65,23 @@ class Prediction:
     @property
     def best(self) -> Answer:
         return self.top[0]
+
+    @property
+    def open(self) -> bool:
+        """Whether there is no best answer: to numbers and questions."""
+        return self.kind in ("numbers", "yes_no")
+
+    def said(self) -> str:
+        """Each number, or question with its answer and the probability of yes, in a line."""
+        if self.kind == "numbers":
+            return ", ".join(f"{each.label} {each.probability:.6g}" for each in self.top)
+        return ", ".join(
+            f"{each.label} {self.word(each)} ({each.probability:.1%})" for each in self.top
+        )
+
+    def word(self, answer: Answer) -> str:
+        """The answer to a question."""
+        return "yes" if answer.probability > self.threshold else "no"
 
     @property
     def sure(self) -> bool:
@@ -70,6 +94,17 @@ class Prediction:
         return self.picture.steps
 
     def to_json(self) -> dict[str, Any]:
+        rest = {"preprocessing": list(self.preprocessing)}
+        if self.kind == "numbers":
+            numbers = {each.label: each.probability for each in self.top}
+            return {"path": str(self.path), "numbers": numbers, **rest}
+        if self.kind == "yes_no":
+            answers = [
+                {"label": e.label, "answer": self.word(e), "probability": e.probability}
+                for e in self.top
+            ]
+            found = {"path": str(self.path), "threshold": self.threshold, "answers": answers}
+            return {**found, **rest}
         return {
             "path": str(self.path),
             **vars(self.best),
@@ -85,9 +120,13 @@ class Prediction:
         No cell begins like a formula of a spreadsheet: such a path gets ``./`` before it, such a
         label an apostrophe (OWASP, CSV Injection). Labels are printable.
         """
-        best = self.best
         path = str(self.path)
         path = f"./{path}" if path.startswith(_FORMULA) else path
+        if self.open:
+            words = [] if self.kind == "numbers" else [self.word(each) for each in self.top]
+            numbers = (f"{each.probability:.9g}" for each in self.top)
+            return (path, " ".join(self.preprocessing), *words, *numbers)
+        best = self.best
         labels = [printable(answer.label) for answer in self.top]
         top = " ".join(
             f"{label}={answer.probability:.6f}"
@@ -104,8 +143,13 @@ def guarded(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def columns(classes: Iterable[str]) -> tuple[str, ...]:
-    """The header of rows of CSV: ``COLUMNS``, then the probability of each class."""
+def columns(classes: Iterable[str], kind: Kind = "class") -> tuple[str, ...]:
+    """The header of rows of CSV: ``COLUMNS``, then the probability of each class; of questions the
+    answers, then the probability of each yes, of numbers these."""
+    if kind in ("numbers", "yes_no"):
+        names = [printable(name) for name in classes]
+        kinds = ("number",) if kind == "numbers" else ("answer", "probability")
+        return ("path", "preprocessing", *(f"{one}:{name}" for one in kinds for name in names))
     return (*COLUMNS, *(f"probability:{printable(name)}" for name in classes))
 
 
@@ -127,7 +171,7 @@ def predict(
     Pictures are classified one by one, so a result never depends on other pictures.
     """
     trained = forward.trained.at_size(size)
-    how = preparation(trained, invert, raw)
+    how, kind = preparation(trained, invert, raw), trained.data.kind
     located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
     least = min_probability
     if least is None:
@@ -143,11 +187,15 @@ def predict(
             continue
         probabilities = forward(picture.image[None])[0].astype(np.float64)
         best = np.argsort(-probabilities, kind="stable")[:top]
+        every = kind in ("numbers", "yes_no")
+        if every:
+            best = np.arange(len(probabilities))
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
         doubt = _doubt(picture) if located else ""
-        if not doubt and float(probabilities[best[0]]) < least:
+        if not (doubt or every) and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
-        yield Prediction(path, answers, picture, doubt, tuple(probabilities.tolist()))
+        shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.yes_above
+        yield Prediction(path, answers, picture, doubt, shares, kind, bound)
 
 
 def _doubt(picture: Picture) -> str:

@@ -105,6 +105,7 @@ class Leader(Leading):
 
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
         """Batches are dealt out; their sums are added in order, as if one rank had done all."""
+        rows: list[NDArray[np.float64]] = []
         total, done, chunk = np.zeros(3), 0, 1
         while done < self.evaluation_steps:
             if stop_requested():
@@ -112,11 +113,12 @@ class Leader(Leading):
             count = min(chunk * self.team.size, self.evaluation_steps - done)
             began = perf_counter()
             with self._told("validate", first=done, count=count):
-                for sums in dealt_out(self, self.team, done, count):
-                    total += sums
+                for row in dealt_out(self, self.team, done, count):
+                    total += row[:3]
+                    rows.append(row[3:])
             chunk = next_chunk(-(-count // self.team.size), perf_counter() - began)
             done += count
-        return self.validation_metrics(total)
+        return self.validation_metrics(total, rows)
 
     def renew_part(self, first: int, count: int) -> None:
         """Every rank measures all batches, so that all have the same bits."""
@@ -142,8 +144,8 @@ class Leader(Leading):
             count = min(self.team.size, self.evaluation_steps - first)
             with self._told("validate", first=first, count=count):
                 every = list(dealt_out(self, self.team, first, count))
-            for number, sums in enumerate(every):
-                if not np.isfinite(sums).all():
+            for number, row in enumerate(every):
+                if not np.isfinite(row[:3]).all():
                     return first + number
         return None
 
@@ -186,8 +188,10 @@ def put(session: Session, team: Team, snapshot: Snapshot, then: Callable[[Snapsh
 def dealt_out(
     session: Session, team: Team, first: int, count: int
 ) -> Iterator[NDArray[np.float64]]:
-    """The sums of the evaluation's batches from ``first`` on, in order."""
-    own = np.zeros((-(-count // team.size), 3))
+    """The sums, and answers, of the evaluation's batches from ``first`` on, in order; see
+    ``evaluated_batch``."""
+    answers = session.graph("evaluate")["probabilities"].size if session.by else 0
+    own = np.zeros((-(-count // team.size), 3 + answers))
     for row in range(len(own)):
         batch = first + row * team.size + team.rank
         # A rank that shares out a layer with others computes as many batches as they.

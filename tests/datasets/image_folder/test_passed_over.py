@@ -43,7 +43,7 @@ def test_pictures_are_found_by_their_content(root, caplog):
         sorted(image.tobytes() for image in before.images),
     )
     assert caplog.messages == []
-    assert survey(root / "flowers", 0.2).counts == (2, 3, 4)
+    assert survey(root / "flowers", 0.2).counts["train"] == (2, 3, 4)
 
 
 def test_files_are_looked_into_once(root, monkeypatch):
@@ -121,11 +121,11 @@ def test_a_class_without_pictures_to_test_on(root, caplog):
     test = load("image_folder", "test", root=root, options=OPTIONS)
     assert test.labels.tolist() == [0, 2]
     assert caplog.messages == [f"{root / 'unseen'}: passed over: folder rose without pictures: 1"]
-    assert survey(root, 0.2).test_counts is None
+    assert [*survey(root, 0.2).counts] == ["train"]
     for name in ("unseen", "flowers"):
         shutil.move(root / name, root / {"unseen": "test", "flowers": "train"}[name])
     found = survey(root, 0.2)
-    assert found.test_counts == (1, 0, 1)
+    assert found.counts["test"] == (1, 0, 1)
     assert found.others == {"folder rose without pictures": 1}
 
 
@@ -169,14 +169,14 @@ def test_a_survey_counts_no_thumbnails(root, without_extra):
             paint(path.parent / "@eaDir" / path.name / f"SYNOPHOTO_THUMB_{size}.jpg", 3)
     (folder / "rose" / "IMG_1.HEIC").write_bytes(HEIC)
     found = survey(folder, 0.2)
-    assert (found.counts, found.examined) == ((2, 3, 4), 9)
+    assert (found.counts["train"], found.examined) == ((2, 3, 4), 9)
     assert found.others["folders @eaDir"] == 3
     # An archive that was unpacked on a Mac.
     outer = root / "outer"
     outer.mkdir()
     shutil.move(folder, outer / "flowers")
     paint(outer / "__MACOSX" / "flowers" / "._x.png", 1)
-    assert survey(outer, 0.2).train == outer / "flowers"
+    assert survey(outer, 0.2).folders["train"] == outer / "flowers"
     (outer / "flowers" / "loose").write_bytes(b"")
     Image.new("RGB", (9, 9)).save(outer / "loose.jfif", "JPEG")
     with pytest.raises(DatasetError, match="has 1 pictures, but no folders"):

@@ -17,8 +17,8 @@ from dnnstack.datasets.registry import DATASETS
 from dnnstack.datasets.strokes import Strokes
 from dnnstack.ensemble import Ensemble
 from dnnstack.many.ensemble import Mixture
-from dnnstack.training.inference.evaluate import load_part
 from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image

@@ -17,8 +17,9 @@ from dnnstack.common.locks import lock
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.reports.evaluate_text import as_text
-from dnnstack.training.inference.evaluate import Part, evaluate, load_part
+from dnnstack.training.inference.evaluate import Part, evaluate
 from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.predict import Prediction, predict
 from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.records.formats.store import write_checkpoint

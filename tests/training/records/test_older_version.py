@@ -24,7 +24,8 @@ from dnnstack.backends.base import Backend
 from dnnstack.backends.select import open_backend
 from dnnstack.configs import effective_yaml, load_config, parse_config
 from dnnstack.training import pace
-from dnnstack.training.inference.evaluate import Evaluation, Part, evaluate, load_part
+from dnnstack.training.inference.evaluate import Evaluation, Part, evaluate
+from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import Trained
 from dnnstack.training.records.formats.checkpoint import Checkpoint, encode, read_checkpoint
 from dnnstack.training.records.formats.run_log import CSV, LOG

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from ....common.errors import CheckpointError
 from ....common.files import append, atomic_write, open_regular, regular_lines
 from ....common.records import dataclass
+from ....common.targets import EVERY_METRIC
 from ....common.typed_json import Count, Finite, Name, from_json
 from .record import NO_RECORD
 from .state import Metrics
@@ -78,7 +79,9 @@ class RunLog:
     ) -> None:
         """Loss and accuracy (R2) in both files; ``fields`` (times and counts) only in the log."""
         values = {"loss": metrics.loss, metrics.measure: metrics.accuracy, "learning_rate": rate}
-        self.event(split, step, epoch=epoch, **values, **fields)
+        # What the sums say comes first, as where there are no others.
+        others = {**values, **(metrics.others or {}), **values}
+        self.event(split, step, epoch=epoch, **others, **fields)
         row = ",".join(repr(value) for value in values.values())
         self._append(CSV, f"{step},{epoch!r},{split},{row}\n")
 
@@ -176,6 +179,15 @@ class Line:
     accuracy: Finite | None = None
     r2: Finite | None = None
     loss: Finite | None = None
+    rmse: Finite | None = None
+    mae: Finite | None = None
+    precision: Finite | None = None
+    recall: Finite | None = None
+    f1: Finite | None = None
+    roc_auc: Finite | None = None
+    calibration_error: Finite | None = None
+    cross_entropy: Finite | None = None
+    kl_divergence: Finite | None = None
     correct: Count | None = None
     count: Count | None = None
     state: RunState | None = None
@@ -188,6 +200,16 @@ class Line:
     def measured(self) -> float | None:
         """The accuracy, or R2."""
         return self.accuracy if self.r2 is None else self.r2
+
+    @property
+    def measure(self) -> str:
+        """What that is."""
+        return "accuracy" if self.r2 is None else "r2"
+
+    def others(self) -> dict[str, float]:
+        """What else a validation has measured, by name."""
+        found = {name: getattr(self, name) for name in EVERY_METRIC}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def log_lines(log: Path, kind: type[T]) -> Iterator[T | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....common.records import dataclass
+from ....common.targets import LOWER_IS_BETTER
 from ....common.typed_json import Count, Finite
 
 if TYPE_CHECKING:
@@ -31,13 +32,16 @@ class Metrics:
     """Mean loss, right answers and samples; ``accuracy`` is their ratio, 0 to 1.
 
     If the targets are numbers, ``spread`` is their variance, ``correct`` the sum of squared errors,
-    and R2 takes the place of the accuracy: 1 - correct / count / spread.
+    and R2 takes the place of the accuracy: 1 - correct / count / spread. ``others``: of all answers
+    to the validation samples, see ``training.metrics``, of which ``by`` says what is best.
     """
 
     loss: float
     correct: float
     count: int
     spread: float | None = None
+    by: str = ""
+    others: Mapping[str, float | None] | None = None
 
     @classmethod
     def from_sums(
@@ -64,25 +68,55 @@ class Metrics:
         # Of targets that are all equal no variance can be explained.
         return 1.0 - share / self.spread if self.spread else float(share == 0.0)
 
+    @property
+    def value(self) -> float | None:
+        """That of ``by``."""
+        return (self.others or {}).get(self.by)
 
-def shown(measure: str, value: float) -> str:
-    """A measure as a person reads it: "97.12%", "R2 0.4312"."""
-    return f"R2 {value:.4f}" if measure == "r2" else f"{value:.2%}"
+
+def shown(measure: str, value: float | None) -> str:
+    """A measure as a person reads it: "97.12%", "R2 0.4312", "rmse 0.5213"."""
+    name = {"accuracy": "", "r2": "R2 "}.get(measure, f"{measure} ")
+    return f"{name}{figure(measure, value)}"
+
+
+def figure(name: str, value: float | None) -> str:
+    """A value of a metric without its name: "97.12%", "0.4312", "-" of one that is not defined."""
+    if value is None:
+        return "-"
+    return (
+        f"{value:.2%}"
+        if name in _PERCENT
+        else f"{value:.4g}"
+        if abs(value) >= 10
+        else f"{value:.4f}"
+    )
+
+
+_PERCENT = frozenset(("accuracy", "precision", "recall", "f1", "calibration_error"))
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation so far: highest accuracy, then lowest loss, or by the loss alone."""
+    """The best validation so far: highest accuracy, then lowest loss, or by the loss alone; or by
+    the ``value`` of another metric, ``by``."""
 
     step: Count
     accuracy: Finite
     loss: Finite
     measure: str = "accuracy"
+    by: str = ""
+    value: Finite | None = None
+
+    @property
+    def figure(self) -> tuple[str, float | None]:
+        """The name and the value of what it is best by, or of the accuracy."""
+        return (self.by, self.value) if self.by else (self.measure, self.accuracy)
 
     def to_json(self) -> dict[str, Any]:
         """Without the name of the accuracy, as before there were others."""
-        hidden = () if self.measure != "accuracy" else ("measure",)
-        return {key: value for key, value in vars(self).items() if key not in hidden}
+        plain = {"measure": "accuracy", "by": "", "value": None}
+        return {k: v for k, v in vars(self).items() if k not in plain or v != plain[k]}
 
 
 @dataclass(frozen=True)
@@ -108,13 +142,16 @@ class State:
 
     def validated(self, found: Metrics, by_loss: bool = False) -> State:
         """The state after a validation at this step, which may become the best one."""
-        best = self.best
+        best, by = self.best, found.by
 
         def rank(each: Metrics | Best) -> tuple[float, float]:
+            if by:
+                sign = -1 if by in LOWER_IS_BETTER else 1
+                return (-math.inf if each.value is None else sign * each.value, -each.loss)
             return (-each.loss, each.accuracy) if by_loss else (each.accuracy, -each.loss)
 
-        if best is None or rank(found) > rank(best):
-            best = Best(self.step, found.accuracy, found.loss, found.measure)
+        if best is None or best.by != by or rank(found) > rank(best):
+            best = Best(self.step, found.accuracy, found.loss, found.measure, by, found.value)
             return replace(self, best=best, unimproved=0, validation_due=False)
         return replace(self, unimproved=self.unimproved + 1, validation_due=False)
 
