@@ -27,7 +27,7 @@ MEMBERS = [
     np.array([[0.0, 0.6, 0.4], [0.2, 0.1, 0.7], [0.1, 0.2, 0.7]]),
 ]
 
-DEEP = SimpleNamespace(provenance=SimpleNamespace(pixel_bits=16))
+DEEP = SimpleNamespace(provenance=SimpleNamespace(pixel_bits=16, columns=None))
 
 
 def test_averages_of_probabilities_and_of_logits():
