@@ -101,9 +101,9 @@ def data_root(
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
     still there, else ``data.root``, else the cache's own folder.
 
-    pictures: a folder or file of the user's own. If ``data.root`` contains it, ``data.root`` comes
-    before the environment, which says where the known data sets are, unless the run was trained
-    with another folder that is still there.
+    pictures: a folder of the user's own pictures, or a file of rows. If ``data.root`` contains it,
+    ``data.root`` comes before the environment, which says where the known data sets are, unless the
+    run was trained with another folder that is still there.
     """
     own = Path(config_root or "").expanduser()
     beside = config_root and pictures and (own / Path(pictures).expanduser()).exists()

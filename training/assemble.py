@@ -87,11 +87,27 @@ def load_data(
     known: what a checkpoint says of own data: the depth of integer pixels, or the columns of a
     table. size: of own pictures, (height, width) instead of the config's. Raises DatasetError.
     """
-    name, options = config.data.dataset.type, _options(config, known, size)
-    found = load(name, split, root=root, options=options, downloads=downloads)
-    if name != "npz" or split != "train":
+    options = _options(config, known, size)
+    chosen = config.data.dataset.type
+    found = load(chosen, split, root=root, options=options, downloads=downloads)
+    if chosen != "npz" or split != "train":
         return found
     return replace(found, doubts=range_doubts(config, describe_data(config, root), found))
+
+
+def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tuple[str, ...]:
+    """A text if inputs are far from 1 as the network sees them, which is hardly meant."""
+    if config.data.normalize.measured:
+        return ()
+    pixels = images.images
+    ends = [pixels.min((0, 2, 3), keepdims=True), pixels.max((0, 2, 3), keepdims=True)]
+    largest = float(np.abs(preprocessing(config, info)(np.concatenate(ends))).max())
+    if _NEAR_1[0] <= largest <= _NEAR_1[1]:
+        return ()
+    return (
+        f"the largest input is {largest:.4g} as the network sees it; networks learn from numbers "
+        "near 1 (bytes are divided by 255, floats are taken as they are): data.normalize: measured",
+    )
 
 
 def is_of_pictures(config: RunConfig) -> bool:
@@ -111,21 +127,6 @@ def _options(
         own = "columns" if options["picture"] is None else "bits"
         options |= {own: known, "size": size or options["size"] or 0}
     return options
-
-
-def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tuple[str, ...]:
-    """A text if inputs are far from 1 as the network sees them, which is hardly meant."""
-    if config.data.normalize.measured:
-        return ()
-    pixels = images.images
-    ends = [pixels.min((0, 2, 3), keepdims=True), pixels.max((0, 2, 3), keepdims=True)]
-    largest = float(np.abs(preprocessing(config, info)(np.concatenate(ends))).max())
-    if _NEAR_1[0] <= largest <= _NEAR_1[1]:
-        return ()
-    return (
-        f"the largest input is {largest:.4g} as the network sees it; networks learn from numbers "
-        "near 1 (bytes are divided by 255, floats are taken as they are): data.normalize: measured",
-    )
 
 
 Load: TypeAlias = (

@@ -120,16 +120,16 @@ class DatasetConfig(NamedModel):
     type: str
 
     @property
-    def measured(self) -> bool:
-        """Whether ``normalize: measured`` is the default."""
-        return False
-
-    @property
     def files(self) -> dict[str, tuple[str, ...]]:
         """The files and folders that it names for each split."""
         options = {split: getattr(self, split, None) for split in ("train", "validation", "test")}
         found = {key: each if isinstance(each, tuple) else (each,) for key, each in options.items()}
         return {key: each for key, each in found.items() if all(isinstance(f, str) for f in each)}
+
+    @property
+    def measured(self) -> bool:
+        """Whether ``normalize: measured`` is the default."""
+        return False
 
     @property
     def own_validation(self) -> str:
@@ -245,6 +245,45 @@ class TableConfig(DatasetConfig):
         return names
 
 
+class NpzConfig(DatasetConfig):
+    """Arrays of NumPy's, in .npz files, or in pairs of .npy files: [inputs.npy, targets.npy]."""
+
+    type: Literal["npz"] = "npz"
+    train: Annotated[ArrayFiles, "The file or the two files to train on."]
+    validation: Annotated[
+        ArrayFiles | None, "Such files to validate on, in place of data.validation."
+    ] = None
+    test: Annotated[
+        ArrayFiles | None,
+        "Such files to test on; default: x_test and y_test in train, else samples held out of it.",
+    ] = None
+    test_fraction: Annotated[float, Field(gt=0, lt=1), "Share that is held out."] = 0.2
+    inputs: Annotated[str, "Name of the inputs in .npz files; x is x_train and so on, too."] = "x"
+    targets: Annotated[str, "Name of the targets."] = "y"
+    axes: Annotated[
+        AxesName | None,
+        "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
+        "where only one is meant.",
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        "Of the targets; default: integers and texts are classes, floats numbers, bools yes_no.",
+    ] = None
+    classes: Annotated[Names | None, "Names of the classes, numbers or questions."] = None
+
+
+class ArraysConfig(DatasetConfig):
+    """Arrays that a program gives to dnnstack.train, which writes this."""
+
+    type: Literal["arrays"] = "arrays"
+    shape: Annotated[tuple[Count, ...], BeforeValidator(_sample_shape), "Of a sample: [C, H, W]."]
+    floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
+    kind: Annotated[Kind, "Of the targets."] = "class"
+    classes: Annotated[Names, "Names of the classes, numbers or questions."]
+    axes: Annotated[AxesName | None, "Axes that the arrays were said to have."] = None
+    validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None
+
+
 def _column_names(value: Any) -> Any:
     names = (value,) if isinstance(value, str) else value
     names = tuple(names) if isinstance(names, (list, tuple)) else ()
@@ -358,45 +397,6 @@ class CsvConfig(DatasetConfig):
         return inputs
 
 
-class NpzConfig(DatasetConfig):
-    """Arrays of NumPy's, in .npz files, or in pairs of .npy files: [inputs.npy, targets.npy]."""
-
-    type: Literal["npz"] = "npz"
-    train: Annotated[ArrayFiles, "The file or the two files to train on."]
-    validation: Annotated[
-        ArrayFiles | None, "Such files to validate on, in place of data.validation."
-    ] = None
-    test: Annotated[
-        ArrayFiles | None,
-        "Such files to test on; default: x_test and y_test in train, else samples held out of it.",
-    ] = None
-    test_fraction: Annotated[float, Field(gt=0, lt=1), "Share that is held out."] = 0.2
-    inputs: Annotated[str, "Name of the inputs in .npz files; x is x_train and so on, too."] = "x"
-    targets: Annotated[str, "Name of the targets."] = "y"
-    axes: Annotated[
-        AxesName | None,
-        "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
-        "where only one is meant.",
-    ] = None
-    kind: Annotated[
-        Kind | None,
-        "Of the targets; default: integers and texts are classes, floats numbers, bools yes_no.",
-    ] = None
-    classes: Annotated[Names | None, "Names of the classes, numbers or questions."] = None
-
-
-class ArraysConfig(DatasetConfig):
-    """Arrays that a program gives to dnnstack.train, which writes this."""
-
-    type: Literal["arrays"] = "arrays"
-    shape: Annotated[tuple[Count, ...], BeforeValidator(_sample_shape), "Of a sample: [C, H, W]."]
-    floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
-    kind: Annotated[Kind, "Of the targets."] = "class"
-    classes: Annotated[Names, "Names of the classes, numbers or questions."]
-    axes: Annotated[AxesName | None, "Axes that the arrays were said to have."] = None
-    validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None
-
-
 class ImageFolderConfig(DatasetConfig):
     """Pictures of any size, with one folder per class, scaled to one size."""
 
@@ -442,9 +442,9 @@ _MODELS: Models[DatasetConfig] = already(
     StrokesConfig,
     SeriesConfig,
     TableConfig,
-    CsvConfig,
     NpzConfig,
     ArraysConfig,
+    CsvConfig,
     ImageFolderConfig,
 )
 

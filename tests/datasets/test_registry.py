@@ -11,8 +11,8 @@ from ..support.stored import cases
 
 
 def test_names_are_those_that_can_be_described(tmp_path):
-    ours = ("mnist", "npz", "series", "strokes", "table")
-    assert names() == ("cifar10", "cifar100", "csv", "fashion_mnist", "image_folder", *ours)
+    ours = ("image_folder", "mnist", "npz", "series", "strokes", "table")
+    assert names() == ("cifar10", "cifar100", "csv", "fashion_mnist", *ours)
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1])
     needed: dict[str, dict[str, object]] = {
         "table": {"inputs": [[0], [1]], "targets": [0, 1]},

@@ -49,7 +49,7 @@ def test_a_resume_takes_the_measured_values_of_the_checkpoint(tiny, reference, m
     def never(*arguments: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(trainer, "mean_and_deviation", never)
+    monkeypatch.setattr(trainer, "preprocessing_of", never)
     longer = tiny(MEASURED, "run.device=numpy", "train.max_steps=5")
     source = open_resume(first.run, lambda text: None)
     second = train(longer, reference, Path("unused"), resume=source)

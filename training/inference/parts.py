@@ -41,8 +41,8 @@ def load_part(
     that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
     into which training divided the training set. ``notice`` is told of changes since the training.
     size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files;
-    ``read`` loads the own data set. Raises DatasetError, CheckpointError, and ShapeError for a size
-    that the network cannot take.
+    ``read`` loads the own data set.
+    Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
