@@ -19,7 +19,9 @@ from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, Row, as_inputs, as_labels, as_samples, as_targets
+from .datasets.arrays import as_targets
+from .given import as_array
+from .inputs import Pictures, Row, as_inputs, as_labels, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
@@ -288,14 +290,15 @@ class Classifier:
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
-        classes = self.trained.classes
+        classes, kind = self.trained.classes, self.trained.data.kind
         pixels: NDArray[Any] = inputs
-        kind = self.trained.data.kind
-        if kind != "class":
-            found: NDArray[Any] = as_targets(labels, classes, len(inputs))
-            return ImageSet("given", pixels, found, classes, kind=kind)
-        found = as_labels(labels, classes, len(inputs))
-        return ImageSet("given", pixels, found, classes)
+        if kind == "class":
+            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
+        else:
+            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
+            if len(found) != len(inputs):
+                raise DatasetError(f"{len(found)} labels were given for {len(inputs)} pictures")
+        return ImageSet("given", pixels, found, classes, kind=kind)
 
     def close(self) -> None:
         """Free the memory of the device; it is also freed with the object."""
