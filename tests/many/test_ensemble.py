@@ -89,7 +89,8 @@ def test_files_of_pictures_are_prepared_alike_for_all():
         dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit, "draft": fit == "draft"})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
         named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
-        return SimpleNamespace(config=config, takes_pictures=kind != "table", **named)
+        shape = SimpleNamespace(takes_pictures=kind != "table", input_shape=(3, 8, 8))
+        return SimpleNamespace(config=config, **vars(shape), **named)
 
     digits = tuple("0123456789")
     pairs = [
