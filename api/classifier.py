@@ -19,7 +19,9 @@ from .common.targets import named
 from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
-from .inputs import Pictures, Row, as_inputs, as_labels, as_targets
+from .datasets.arrays import as_targets
+from .given import as_array
+from .inputs import Pictures, Row, as_inputs, as_labels, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
@@ -221,10 +223,11 @@ class Classifier:
     ) -> Evaluation:
         """Loss and what fits the targets, over the pictures and labels given or over a split.
 
-        ``labels``: (N,) names or indices of classes, or targets (N, K). Without pictures,
-        ``split``, ``dataset``, ``data_dir`` and ``offline`` are those of ``dnnstack eval``;
-        ``tta`` and ``threshold`` are its ``--tta`` and ``--threshold``; ``size``: see ``predict``.
-        Raises DatasetError, ShapeError, UsageError.
+        ``labels``: (N,) names or indices of classes, or targets (N, K). Of a network that was
+        trained on arrays, these are given with a ``split`` of theirs. Without pictures, ``split``,
+        ``dataset``, ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` and
+        ``threshold`` are its ``--tta`` and ``--threshold``; ``size``: see ``predict``. Raises
+        DatasetError, ShapeError, UsageError.
         """
         views(tta)
         if pictures is None:
@@ -244,6 +247,10 @@ class Classifier:
                 raise TypeError("pictures were given without their labels")
             images = self._labelled(pictures, labels, size)
             index = np.arange(len(images), dtype=np.int32)
+            own = self.config.data.dataset
+            if split != "test" and own.type == "arrays" and not own.own_validation:
+                read = (Path(), None, None, self._notice, None, lambda *wanted: images)
+                images, index = parts.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
 
     def load_part(
@@ -275,22 +282,23 @@ class Classifier:
         )
 
     def _labelled(self, pictures: Pictures, labels: ArrayLike, size: HW) -> ImageSet:
-        inputs = as_inputs(pictures, self._at_size(picture_size(size)))
-        if inputs.dtype != np.uint8:
+        inputs = as_samples(pictures, self._at_size(picture_size(size)))
+        if inputs.dtype != np.uint8 and not self.trained.network.floats:
             raise DatasetError(
                 f"a network that was trained on a {self.config.data.dataset.type} is evaluated on "
                 "that itself: call evaluate() without arguments"
             )
         if len(inputs) == 0:
             raise DatasetError("there is no picture to evaluate on")
-        classes = self.trained.classes
+        classes, kind = self.trained.classes, self.trained.data.kind
         pixels: NDArray[Any] = inputs
-        kind = self.trained.data.kind
-        if kind != "class":
-            found: NDArray[Any] = as_targets(labels, classes, len(inputs))
-            return ImageSet("given", pixels, found, classes, kind=kind)
-        found = as_labels(labels, classes, len(inputs))
-        return ImageSet("given", pixels, found, classes)
+        if kind == "class":
+            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
+        else:
+            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
+            if len(found) != len(inputs):
+                raise DatasetError(f"{len(found)} labels were given for {len(inputs)} pictures")
+        return ImageSet("given", pixels, found, classes, kind=kind)
 
     def close(self) -> None:
         """Free the memory of the device; it is also freed with the object."""

@@ -9,17 +9,22 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeAlias
 
-from .arguments import assigned, kind, path_or_none, path_text
+from .arguments import assigned, path_or_none, path_text
+from .arguments import kind as type_of
 from .backends.select import Device
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
+from .common.targets import Kind
 from .configs import LoadedConfig, RunConfig, load_mapping
 from .configs import load_config as load_file
 from .datasets import Downloads
+from .datasets.arrays import Axes
+from .given import Pair, given_arrays
 from .history import History
 from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
@@ -47,6 +52,11 @@ def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
 def train(
     config: Config,
     *,
+    data: Pair | None = None,
+    validation: Pair | None = None,
+    kind: Kind | None = None,
+    classes: Sequence[str] | None = None,
+    axes: Axes | None = None,
     overrides: Overrides = (),
     callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
     resume: bool | str | os.PathLike[str] = False,
@@ -66,12 +76,21 @@ def train(
     samples, if the data have changed. The other arguments are those of the command. Nothing is
     printed unless ``verbose``.
 
+    data: arrays (x, y) of N samples and their targets, in the place of the config's data set;
+    validation: others to validate on, in the place of ``data.validation``. x: (N, columns), bytes
+    (N, H, W), or (N, C, H, W), else ``axes`` says what it is; float32 and bytes are not copied. y:
+    (N,) whole numbers or names of classes, or (N, K) numbers; ``kind`` says what they are if not
+    their type, ``classes`` names the classes or numbers. A run that is resumed needs its arrays.
+
     In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
     after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
     """
     folder = path_or_none("data_dir", data_dir)
     wanted = LATEST if resume is True else path_text("resume", resume) if resume else None
-    loaded = read_config(config, changed(overrides, device, threads, runs_dir))
+    settings, load = given_arrays(data, validation, kind, classes, axes)
+    changes = changed(overrides, device, threads, runs_dir)
+    # What the arrays are like is no override to repeat.
+    loaded = replace(read_config(config, [*changes, *settings]), overrides=(*changes,))
     say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
     resumed = find_resume(wanted, loaded, say)
@@ -86,6 +105,7 @@ def train(
                 stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
+                load=load,
                 same_samples=same_samples,
             )
         except Interrupted as error:
@@ -116,7 +136,7 @@ def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedCo
     if not isinstance(config, (str, os.PathLike)):
         raise TypeError(
             "config: expected a file, the name of a packaged config, a dict, or what load_config "
-            f"returns; got {kind(config)}"
+            f"returns; got {type_of(config)}"
         )
     return load_file(os.fspath(config), changes)
 
@@ -157,7 +177,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"expected a number, a str, a list or a dict, got {kind(value)}")
+    raise TypeError(f"expected a number, a str, a list or a dict, got {type_of(value)}")
 
 
 @contextmanager

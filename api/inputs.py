@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .common.errors import DatasetError
 from .common.text import shape_text
 from .datasets import Preparation, as_picture, read_picture
+from .datasets.arrays import VIEWS, Axes, stored
 from .datasets.csv_file import Rows
 from .training.assemble import describe_data
 from .training.inference.predict import preparation
@@ -93,19 +95,6 @@ def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[
     return np.array([numbers[str(name)] for name in given], np.int32)
 
 
-def as_targets(targets: ArrayLike, names: Sequence[str], count: int) -> NDArray[np.float32]:
-    """Targets (N, K) as float32; of a single name also (N,). Raises DatasetError."""
-    found = np.asarray(targets, np.float32)
-    if found.ndim == 1 and len(names) == 1:
-        found = found[:, None]
-    if found.shape != (count, len(names)):
-        raise DatasetError(
-            f"targets have the shape {found.shape}, but ({count}, {len(names)}) is needed: a row "
-            "for each picture"
-        )
-    return np.ascontiguousarray(found)
-
-
 def _is_picture(given: object) -> bool:
     """Whether this is a file or a picture of Pillow's, which is loaded if there is one."""
     if isinstance(given, (str, os.PathLike)):
@@ -138,12 +127,32 @@ def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDAr
 
 
 def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
-    """(N, C, H, W) of an array, or of numbers in lists."""
+    """``as_inputs`` of an array, or of numbers in lists."""
+    batch = _batch_of(given, trained, name)
+    if trained.checkpoint.provenance.columns is not None:
+        return np.asarray(batch)
+    if not trained.takes_pictures:
+        return _normalised(batch, trained)
+    return np.ascontiguousarray(_as_bytes(batch, name))
+
+
+def as_samples(given: Any, trained: Trained) -> Inputs:
+    """The inputs as a data set has them, (N, C, H, W): numbers are not normalised.
+
+    Raises as ``as_inputs`` does.
+    """
+    if not trained.network.floats or trained.checkpoint.provenance.columns is not None:
+        return as_inputs(given, trained)
+    return stored("the array", _batch_of(given, trained, ""))
+
+
+def _batch_of(given: Any, trained: Trained, name: str) -> NDArray[Any]:
+    """(N, C, H, W) of an array, or of numbers in lists, in its own type."""
     try:
         array = np.asarray(given)
     except ValueError:
         raise DatasetError(f"{name}the rows of the lists have different lengths") from None
-    if array.dtype.kind not in "uif":
+    if array.dtype.kind not in ("buif" if trained.network.floats else "uif"):
         raise TypeError(
             f"{name}expected an array of pixels, a picture of Pillow's, the path of a file, or a "
             f"list of them; got {_described(given)}"
@@ -153,12 +162,25 @@ def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
             f"{name}expected a picture of {shape_text(trained.input_shape)} numbers, got the "
             f"single number {array}"
         )
-    batch = _as_batch(array, trained.input_shape, name)
-    if trained.checkpoint.provenance.columns is not None:
-        return np.asarray(batch)
-    if not trained.takes_pictures:
-        return _normalised(batch, trained)
-    return np.ascontiguousarray(_as_bytes(batch, name))
+    said = trained.config.data.dataset.options().get("axes")
+    return _as_batch(array, trained.input_shape, name, said)
+
+
+def _as_batch(
+    array: NDArray[Any], shape: tuple[int, int, int], name: str, said: Axes | None = None
+) -> NDArray[Any]:
+    """The array with the axes (N, C, H, W); ``said``: those of the arrays that were trained on."""
+    for batch in (array, array[None]):
+        for axes in (*([said] if said else ()), *VIEWS):
+            if len(axes) == batch.ndim and (view := VIEWS[axes](batch)).shape[1:] == shape:
+                return view
+    if array.ndim == 2 and array.shape[1] == math.prod(shape):
+        return array.reshape(-1, *shape)
+    raise DatasetError(
+        f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
+        f"{array.shape} is not one of them or a batch of them; to have pictures of another size "
+        "cropped and scaled, give PIL.Image.fromarray(picture)"
+    )
 
 
 def _described(given: object) -> str:
@@ -168,34 +190,6 @@ def _described(given: object) -> str:
         inside = sorted({type(item).__name__ for item in given})
         return f"a {kind} of {', '.join(inside)}"
     return f"{kind} of {given.dtype}" if isinstance(given, np.ndarray) else kind
-
-
-def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> NDArray[Any]:
-    """The array with the axes (N, C, H, W)."""
-    channels, height, width = shape
-    last = (height, width, channels)
-    if height == 1 and array.ndim < 4 and array.shape[-2:] == (channels, width):
-        # Sequences, (N, C, L) or (C, L).
-        array = array[..., None, :]
-    if array.ndim == 4 and array.shape[1:] == shape:
-        return array
-    if array.ndim == 4 and array.shape[1:] == last:
-        return array.transpose(0, 3, 1, 2)
-    if channels == 1 and array.ndim == 3 and array.shape[1:] == (height, width):
-        return array[:, None]
-    if array.shape == shape:
-        return array[None]
-    if array.shape == last:
-        return array.transpose(2, 0, 1)[None]
-    if channels == 1 and array.shape == (height, width):
-        return array[None, None]
-    if array.ndim == 2 and array.shape[1] == channels * height * width:
-        return array.reshape(-1, *shape)
-    raise DatasetError(
-        f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
-        f"{array.shape} is not one of them or a batch of them; to have pictures of another size "
-        "cropped and scaled, give PIL.Image.fromarray(picture)"
-    )
 
 
 def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
@@ -220,8 +214,8 @@ def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
 
 
 def _normalised(batch: NDArray[Any], trained: Trained) -> NDArray[np.float32]:
-    """The values of a table's columns or of sequences, as the network sees them."""
-    info = describe_data(trained.config)
+    """Numbers, as those of a table's columns or of sequences, as the network sees them."""
+    info = trained.data if trained.network.floats else describe_data(trained.config)
     scale, shift = info.scale or (1.0,), info.shift or (0.0,)
     units = [np.array(v, np.float64)[:, None, None] for v in (scale, shift)]
     seen = trained.checkpoint.provenance.preprocessing

@@ -29,9 +29,10 @@ from .many.planned import Planned
 from .many.screen import Screen
 from .many.side_by_side import train_group
 from .many.sweep_work import count_of_workers, run_sweep
-from .many.trainings import Trainings
+from .many.trainings import Shelf, Trainings
 from .plugins.loading import load_plugin
 from .reports.live_curves import LiveCurves
+from .training.assemble import Load
 from .training.signals import StopSignals
 
 _TURN = 0.2
@@ -55,7 +56,8 @@ sys.exit(main())
 class Call:
     """What to train: the runs of ``planned``, or the trials of a sweep. changes: as of ``--set``.
 
-    config: a file, or a mapping with its keys; ``workers``: trainings at a time.
+    config: a file, or a mapping with its keys; ``workers``: trainings at a time; ``load``: of the
+    arrays of this process.
     """
 
     config: Any
@@ -66,6 +68,7 @@ class Call:
     same_samples: bool = False
     data_dir: str | None = None
     offline: bool = False
+    load: Load | None = None
 
     def _read(self) -> tuple[LoadedConfig, Planned | Search]:
         if self.planned is None:
@@ -99,6 +102,7 @@ class Call:
             same_samples=self.same_samples,
             data_dir=None if self.data_dir is None else Path(self.data_dir),
             downloads=Downloads(offline=True) if self.offline else None,
+            data=Shelf(self.load),
         )
         if isinstance(what, Planned):
             return train_group(trainings, what)[0]

@@ -13,6 +13,7 @@ import click
 from . import completion, console, ensembles, options, plugins, predict_rows
 
 if TYPE_CHECKING:
+    from ..common.targets import Kind
     from ..training.inference.predict import Prediction
 
 _UNREADABLE, _NOT_SURE = 1, 3
@@ -107,8 +108,7 @@ def predict(
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1. A network that was trained on a CSV file takes files with the same columns.
     """
-    from ..common.errors import DatasetError, UsageError
-    from ..common.targets import named
+    from ..common.errors import DatasetError
     from ..datasets import find_pictures
     from ..reports.predict_text import csv_row, wanted
     from ..training.inference.predict import InputFolder, columns
@@ -123,9 +123,7 @@ def predict(
     folder, status = None if inputs is None else InputFolder(inputs), 0
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     kind = model.trained.data.kind
-    for name, given in (("--top", top), ("--min-probability", min_probability)):
-        if given is not None and kind in ("numbers", "yes_no"):
-            raise UsageError(f"{name}: is for classes, but the network answers {named(kind)}")
+    _check_of_classes(kind, {"--top": top, "--min-probability": min_probability})
     best_first = top is not None or count < len(model.classes_)
     # In a file or pipe, CSV has the bytes of every path, as JSON does.
     write = console.write if as_csv else console.say
@@ -150,6 +148,16 @@ def predict(
         if folder is not None:
             folder.save(answer)
     return status
+
+
+def _check_of_classes(kind: Kind, given: Mapping[str, float | None]) -> None:
+    """Raise UsageError for options of classes if the network answers something else."""
+    from ..common.errors import UsageError
+    from ..common.targets import named
+
+    for name, value in given.items():
+        if value is not None and kind in ("numbers", "yes_no"):
+            raise UsageError(f"{name}: is for classes, but the network answers {named(kind)}")
 
 
 def _check_one(chosen: Mapping[str, bool]) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 from .document import Node
 from .schema.run import RunConfig
 
-_OWN = ("image_folder", "csv")
-
 
 def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfig:
     """The config with ``data.root`` counted from ``folder``, that of the file; None: it has none.
 
-    Without ``data.root`` it is the file's folder, if the folder of pictures ``train`` is there, so
-    that everything that is made of this config finds them from anywhere. A folder of pictures that
-    an override names is an absolute path, if it is in the working directory. What is not found in
+    Without ``data.root`` it is the file's folder, if the folder or file ``train`` is there, so
+    that everything that is made of this config finds it from anywhere. A folder or file that an
+    override names is an absolute path, if it is in the working directory. What is not found in
     this way is left as it is, to be looked for in the data folder.
     """
     data = root.child("data")
@@ -27,24 +25,25 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
         beside = Path.cwd() if written is not None and written.place.rank else folder
         if beside is not None and (path := _counted(beside, config.data.root)):
             changed["root"] = path
-    elif config.data.dataset.type in _OWN:
-        changed = _with_pictures(config, data, folder)
+    elif config.data.dataset.files:
+        changed = _with_files(config, data, folder)
     if not changed:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update=changed)})
 
 
-def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) -> dict[str, Any]:
+def _with_files(config: RunConfig, data: Node | None, beside: Path | None) -> dict[str, Any]:
     dataset = config.data.dataset
     options = data and data.child("dataset")
     options = options and options.child(dataset.type)
     moved: dict[str, Any] = {}
-    for key in ("train", "validation", "test"):
-        node, named = options and options.child(key), dataset.options().get(key)
-        if named and node and node.place.rank and (path := _there(Path.cwd(), named)):
-            moved[key] = path
+    for key, named in dataset.files.items():
+        node = options and options.child(key)
+        paths = tuple(_there(Path.cwd(), each) or each for each in named)
+        if node and node.place.rank and paths != named:
+            moved[key] = paths if paths[1:] else paths[0]
     changed: dict[str, Any] = {"dataset": dataset.model_copy(update=moved)} if moved else {}
-    if beside is not None and "train" not in moved and _there(beside, dataset.options()["train"]):
+    if beside is not None and "train" not in moved and _there(beside, dataset.files["train"][0]):
         root = str(beside)
         # A name that no config could hold would make the run's own config unreadable.
         if root.isprintable():
@@ -60,7 +59,7 @@ def _counted(beside: Path, folder: str) -> str:
 
 
 def _there(beside: Path, folder: str) -> str:
-    """The absolute path of a relative one, if it exists; else ""."""
+    """The absolute path of a relative one, if that folder or file exists; else ""."""
     return _absolute(beside, folder) if os.path.exists(beside / folder) else ""
 
 

@@ -18,6 +18,7 @@ from .download import Downloads
 from .image_folder import ImageFolder
 from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
 from .mnist import FASHION_MNIST, MNIST
+from .npz import Given, Npz
 from .own_validation import with_validation
 from .series import Series
 from .strokes import Strokes
@@ -27,12 +28,14 @@ _LOG = logging.getLogger("dnnstack.datasets")
 
 Options = Mapping[str, Any]
 DATASETS: dict[str, Dataset] = {
+    "arrays": Given(),
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
     "csv": Csv(),
     "fashion_mnist": FASHION_MNIST,
     "image_folder": ImageFolder(),
     "mnist": MNIST,
+    "npz": Npz(),
     "series": Series(),
     "strokes": Strokes(),
     "table": Table(),
@@ -41,8 +44,8 @@ DATASETS: dict[str, Dataset] = {
 
 
 def names() -> tuple[str, ...]:
-    """The registered datasets, in alphabetical order."""
-    return tuple(sorted(DATASETS))
+    """The registered datasets that have samples, in alphabetical order."""
+    return tuple(sorted(DATASETS.keys() - {"arrays"}))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:

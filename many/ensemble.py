@@ -176,16 +176,16 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: knows other classes than {first.path}; networks that are combined "
                 "or compared have the same classes"
             )
-        if other.checkpoint.provenance.columns != first.checkpoint.provenance.columns:
-            raise CheckpointError(
-                f"{other.path}: was trained on other columns than {first.path}; networks that are "
-                "combined or compared take the same columns, with the same categories"
-            )
         kinds = [named(each.data.kind) for each in (other, first)]
         if kinds[0] != kinds[1]:
             raise CheckpointError(
                 f"{other.path}: answers with {kinds[0]}, but {first.path} with {kinds[1]}; "
                 "networks that are combined or compared have the same kind of targets"
+            )
+        if other.checkpoint.provenance.columns != first.checkpoint.provenance.columns:
+            raise CheckpointError(
+                f"{other.path}: was trained on other columns than {first.path}; networks that are "
+                "combined or compared take the same columns, with the same categories"
             )
         bits = [each.checkpoint.provenance.pixel_bits for each in (other, first)]
         if bits[0] != bits[1]:

@@ -20,7 +20,7 @@ from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
 from ..layers.composite import walk
 from ..training import fitting
-from ..training.assemble import build_network, data_folder, describe_data, load_data
+from ..training.assemble import Load, build_network, data_folder, describe_data, load_data
 from ..training.interrupt import interruptible
 from ..training.listener import Listener, Summary
 from ..training.records.resume import Resume
@@ -32,9 +32,10 @@ Ends = Callable[[], bool]
 
 
 class Shelf:
-    """Loads a data set as ``load_data`` does, and keeps the last one, for all threads."""
+    """Loads a data set as ``load_data`` does, or ``load``, and keeps the last, for all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: Load | None = None) -> None:
+        self._load = load
         self._kept: tuple[object, ImageSet] | None = None
         self._loading = threading.Lock()
 
@@ -54,7 +55,7 @@ class Shelf:
                 return self._kept[1]
             # What is kept needs memory that the next one may need.
             self._kept = None
-            found = load_data(config, split, root, downloads, known)
+            found = (self._load or load_data)(config, split, root, downloads, known)
             # What a person should know of it is told to the first training alone.
             self._kept = name, replace(found, doubts=()) if found.doubts else found
             return found

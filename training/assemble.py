@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,13 +51,15 @@ from .pixel_statistics import mean_and_deviation
 from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
+# The largest input of a data set that needs no normalization.
+_NEAR_1 = 0.02, 100
+
 
 def data_folder(
     config: RunConfig, flag: Path | None = None, root: str | None = None, trained_on: str = ""
 ) -> Path:
     """The data folder of a config; root: its ``data.root``, if that may be used. See data_root."""
-    pictures = config.data.dataset.options().get("train")
-    return data_root(flag, root, trained_on, pictures if isinstance(pictures, str) else "")
+    return data_root(flag, root, trained_on, *config.data.dataset.files.get("train", ())[:1])
 
 
 def describe_data(
@@ -85,7 +88,26 @@ def load_data(
     table. size: of own pictures, (height, width) instead of the config's. Raises DatasetError.
     """
     options = _options(config, known, size)
-    return load(config.data.dataset.type, split, root=root, options=options, downloads=downloads)
+    chosen = config.data.dataset.type
+    found = load(chosen, split, root=root, options=options, downloads=downloads)
+    if chosen != "npz" or split != "train":
+        return found
+    return replace(found, doubts=range_doubts(config, describe_data(config, root), found))
+
+
+def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tuple[str, ...]:
+    """A text if inputs are far from 1 as the network sees them, which is hardly meant."""
+    if config.data.normalize.measured:
+        return ()
+    pixels = images.images
+    ends = [pixels.min((0, 2, 3), keepdims=True), pixels.max((0, 2, 3), keepdims=True)]
+    largest = float(np.abs(preprocessing(config, info)(np.concatenate(ends))).max())
+    if _NEAR_1[0] <= largest <= _NEAR_1[1]:
+        return ()
+    return (
+        f"the largest input is {largest:.4g} as the network sees it; networks learn from numbers "
+        "near 1 (bytes are divided by 255, floats are taken as they are): data.normalize: measured",
+    )
 
 
 def is_of_pictures(config: RunConfig) -> bool:

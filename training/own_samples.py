@@ -119,10 +119,13 @@ def _of_run(
     parts = divide(config, own.labels, own.held)
     samples = Samples.of(own.identity, parts[1])
     if origin.samples not in ("", samples.mark):
+        text = f"{path}: the data set is not what it was trained on"
+        if config.data.dataset.type == "arrays":
+            raise CheckpointError(f"{text}; give the same arrays, in the same order")
         raise CheckpointError(
-            f"{path}: the data set is not what it was trained on, or is divided otherwise than its "
-            f"config says, and {SAMPLES}, which names its samples, is not in the folder of its "
-            "run; put the data back as they were, or the checkpoint into the folder of its run"
+            f"{text}, or is divided otherwise than its config says, and {SAMPLES}, which names its "
+            "samples, is not in the folder of its run; put the data back as they were, or the "
+            "checkpoint into the folder of its run"
         )
     return Chosen(samples, own, rows, *parts, own is images)
 

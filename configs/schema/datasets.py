@@ -31,6 +31,26 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
+def _sample_shape(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        raise problem("expected three numbers, [C, H, W]")
+    return tuple(value)
+
+
+def _array_files(value: Any) -> Any:
+    files = [value] if isinstance(value, str) else value
+    many = isinstance(files, (list, tuple)) and all(isinstance(each, str) for each in files)
+    if not many or len(files) != 2 - isinstance(value, str):
+        raise problem("expected an .npz file, or two .npy files: [inputs.npy, targets.npy]")
+    checked = tuple(map(_path, files))
+    return checked if checked[1:] else checked[0]
+
+
+ArrayFiles = Annotated[str | tuple[str, str], BeforeValidator(_array_files)]
+"""An ``.npz`` file, or two ``.npy`` files, of inputs and of targets."""
+AxesName = Literal["NC", "NHW", "NCL", "NLC", "NCHW", "NHWC"]
+
+
 Row = Annotated[
     tuple[int | float, ...],
     BeforeValidator(lambda row: numbers(row, "a list of numbers, none beyond 1e6")),
@@ -98,6 +118,13 @@ PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
 class DatasetConfig(NamedModel):
     noun: ClassVar[str] = "dataset"
     type: str
+
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """The files and folders that it names for each split."""
+        options = {split: getattr(self, split, None) for split in ("train", "validation", "test")}
+        found = {key: each if isinstance(each, tuple) else (each,) for key, each in options.items()}
+        return {key: each for key, each in found.items() if all(isinstance(f, str) for f in each)}
 
     @property
     def measured(self) -> bool:
@@ -216,6 +243,45 @@ class TableConfig(DatasetConfig):
         if names is not None and info.data.get("kind") in (None, "class"):
             return _names(names)
         return names
+
+
+class NpzConfig(DatasetConfig):
+    """Arrays of NumPy's, in .npz files, or in pairs of .npy files: [inputs.npy, targets.npy]."""
+
+    type: Literal["npz"] = "npz"
+    train: Annotated[ArrayFiles, "The file or the two files to train on."]
+    validation: Annotated[
+        ArrayFiles | None, "Such files to validate on, in place of data.validation."
+    ] = None
+    test: Annotated[
+        ArrayFiles | None,
+        "Such files to test on; default: x_test and y_test in train, else samples held out of it.",
+    ] = None
+    test_fraction: Annotated[float, Field(gt=0, lt=1), "Share that is held out."] = 0.2
+    inputs: Annotated[str, "Name of the inputs in .npz files; x is x_train and so on, too."] = "x"
+    targets: Annotated[str, "Name of the targets."] = "y"
+    axes: Annotated[
+        AxesName | None,
+        "Axes of the inputs: samples, channels or columns, height, width, length; default: found "
+        "where only one is meant.",
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        "Of the targets; default: integers and texts are classes, floats numbers, bools yes_no.",
+    ] = None
+    classes: Annotated[Names | None, "Names of the classes, numbers or questions."] = None
+
+
+class ArraysConfig(DatasetConfig):
+    """Arrays that a program gives to dnnstack.train, which writes this."""
+
+    type: Literal["arrays"] = "arrays"
+    shape: Annotated[tuple[Count, ...], BeforeValidator(_sample_shape), "Of a sample: [C, H, W]."]
+    floats: Annotated[bool, "Whether they are numbers of float32, not bytes."] = False
+    kind: Annotated[Kind, "Of the targets."] = "class"
+    classes: Annotated[Names, "Names of the classes, numbers or questions."]
+    axes: Annotated[AxesName | None, "Axes that the arrays were said to have."] = None
+    validation: Annotated[Flag, "Whether there are arrays to validate on, too."] = None
 
 
 def _column_names(value: Any) -> Any:
@@ -376,6 +442,8 @@ _MODELS: Models[DatasetConfig] = already(
     StrokesConfig,
     SeriesConfig,
     TableConfig,
+    NpzConfig,
+    ArraysConfig,
     CsvConfig,
     ImageFolderConfig,
 )

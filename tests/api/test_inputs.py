@@ -136,6 +136,14 @@ def test_axes_in_either_order(shape):
         np.testing.assert_array_equal(_as_batch(shown["N, H, W, C"][1], shape, ""), batch[1:2])
 
 
+def test_sequences_have_the_axes_that_were_trained_on():
+    given = np.arange(18).reshape(2, 3, 3)
+    np.testing.assert_array_equal(_as_batch(given, (3, 1, 3), "")[:, :, 0], given)
+    turned = _as_batch(given, (3, 1, 3), "", "NLC")[:, :, 0]
+    np.testing.assert_array_equal(turned, given.transpose(0, 2, 1))
+    np.testing.assert_array_equal(_as_batch(np.arange(3), (3, 1, 1), "").ravel(), np.arange(3))
+
+
 def test_the_numbers_of_a_table(tmp_path):
     """Values are those of the config's columns, and any others between them."""
     table = {"inputs": [[0, 0], [0, 2], [1, 0], [1, 2]], "targets": [0, 1, 1, 1]}

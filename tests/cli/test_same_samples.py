@@ -254,7 +254,7 @@ def test_a_run_keeps_to_the_validation_folder_that_it_was_begun_with(own, tmp_pa
         newest_checkpoint(tmp_path / "runs/out/checkpoints").path, tmp_path / "x.safetensors"
     )
     done = own(*VALIDATE, "--checkpoint", "x.safetensors", "--data-dir", ".")
-    assert f"names pictures in '{tmp_path / 'checked'}', but is not in the folder" in done.stderr
+    assert f"names samples in '{tmp_path / 'checked'}', but is not in the folder" in done.stderr
 
 
 def test_the_runs_of_a_group_have_one_validation_folder(own, tmp_path):

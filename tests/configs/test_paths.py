@@ -55,6 +55,21 @@ def test_the_folder_of_an_override_counts_from_the_working_directory(project):
     assert loaded("data.root=mine").config.data.root == str(Path.cwd() / "mine")
 
 
+def test_files_of_arrays_are_found_as_folders_are(project):
+    (project / "net.yaml").write_text(
+        CONFIG.replace("image_folder: {", "npz: {").replace(", size: 8", "")
+    )
+    assert loaded().config.data.root == str(Path.cwd() / "../project")
+    Path("x.npy").touch()
+    found = loaded("data.dataset.npz.train=[x.npy, y.npy]").config.data
+    assert found.dataset.files["train"] == (str(Path.cwd() / "x.npy"), "y.npy")
+    assert found.root is None
+    assert loaded("data.dataset.npz.test=x.npy").config.data.dataset.files == {
+        "train": ("set",),
+        "test": (str(Path.cwd() / "x.npy"),),
+    }
+
+
 def test_a_root_in_the_file_counts_from_the_file(project):
     text = CONFIG.replace("data:\n", "data:\n  root: data\n")
     (project / "net.yaml").write_text(text)

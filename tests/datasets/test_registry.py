@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import data_root, describe, names
@@ -10,11 +11,13 @@ from ..support.stored import cases
 
 
 def test_names_are_those_that_can_be_described(tmp_path):
-    ours = ("mnist", "series", "strokes", "table")
-    assert names() == ("cifar10", "cifar100", "csv", "fashion_mnist", "image_folder", *ours)
+    ours = ("image_folder", "mnist", "npz", "series", "strokes", "table")
+    assert names() == ("cifar10", "cifar100", "csv", "fashion_mnist", *ours)
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), y=[0, 1])
     needed: dict[str, dict[str, object]] = {
         "table": {"inputs": [[0], [1]], "targets": [0, 1]},
         "image_folder": {"train": "nowhere", "size": 8, "classes": 3},
+        "npz": {"train": str(tmp_path / "a.npz")},
     }
     (tmp_path / "x.csv").write_text("a,y\n1,u\n2,u\n3,v\n")
     needed["csv"] = {"train": str(tmp_path / "x.csv"), "targets": ("y",)}

@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import tarfile
+import zipfile
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -25,6 +26,7 @@ from dnnstack.datasets import (
     picture_files,
     read_picture,
 )
+from dnnstack.datasets.array_files import array_in
 from dnnstack.datasets.cifar import Part
 from dnnstack.datasets.cifar_files import CIFAR_100
 from dnnstack.datasets.decoded import decoded, remembered
@@ -258,10 +260,8 @@ def _caches() -> list[bytes]:
 
 
 @st.composite
-def _drawn_cache(draw: st.DrawFn) -> bytes:
+def _drawn_npy(draw: st.DrawFn) -> bytes:
     """Headers are Python, which NumPy parses."""
-    if draw(st.booleans()):
-        return draw(changed(_caches))
     kind = draw(st.sampled_from(("'|u1'", "'<i4'", "'|O'", "'<f8'", "[('a','<i4')]", "'V9'", "1")))
     shape = draw(
         st.sampled_from(("(2,3,2,2)", "(2,)", "()", "(-1,)", "(2**70,)", "2", "(9999999999,9999)"))
@@ -269,9 +269,52 @@ def _drawn_cache(draw: st.DrawFn) -> bytes:
     text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
     text = draw(st.sampled_from((text, "(" * 5000, "-" * 9000, f"{text}#\n", text.upper())))
     header = text.encode().ljust(118) + b"\n"
-    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) % 65536) + header + bytes(24)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) % 65536) + header + bytes(24)
+
+
+@st.composite
+def _drawn_cache(draw: st.DrawFn) -> bytes:
+    if draw(st.booleans()):
+        return draw(changed(_caches))
+    data = draw(_drawn_npy())
     sound, _, labels = _caches()[0].partition(_SPLIT)
     return data + _SPLIT + labels if draw(st.booleans()) else sound + _SPLIT + data
+
+
+def _npz(x: bytes, y: bytes, packing: int = zipfile.ZIP_DEFLATED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", packing) as archive:
+        archive.writestr("x.npy", x)
+        archive.writestr("y.npy", y)
+    return stream.getvalue()
+
+
+@cache
+def _arrays() -> list[bytes]:
+    x, y = np.arange(24, dtype=np.float32).reshape(2, 12), np.array([1, 0])
+    kinds = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    targets = (y, y / 2, y > 0, np.array(["cat", "dog"]))
+    found = [_npz(_npy(x), _npy(each), kind) for each, kind in zip(targets, kinds, strict=True)]
+    return [*found, _npy(x), _npy(np.asfortranarray(x))]
+
+
+@st.composite
+def _drawn_arrays(draw: st.DrawFn) -> bytes:
+    data, sound = draw(_drawn_npy()), _npy(np.array([1, 0], np.uint8))
+    return draw(st.sampled_from((data, _npz(data, sound), _npz(sound, data, zipfile.ZIP_STORED))))
+
+
+def _read_arrays(data: bytes, folder: Path) -> None:
+    (folder / "a.npz").write_bytes(data)
+    with suppress(DatasetError):
+        found = array_in(folder / "a.npz")
+        assert found.dtype.kind in "biufU"
+        assert found.nbytes <= len(data)
+    images = load("npz", "train", root=folder, options={"train": "a.npz"})
+    assert images.images.dtype in (np.uint8, np.float32)
+    assert images.images.ndim == 4
+    assert len(images.images) == len(images.labels)
+    assert np.isfinite(images.images).all()
 
 
 def _build() -> tuple[np.ndarray, np.ndarray]:
@@ -320,6 +363,7 @@ DATA_FILES = (
     Target("cifar", _read_cifar, _drawn_records(), _records),
     Target("archive", _read_archive, changed(_archives), _archives),
     Target("picture", _read_picture, _changed_pictures(), _pictures, 64 * MEGABYTE),
+    Target("npz", _read_arrays, _drawn_arrays() | changed(_arrays), _arrays),
     Target("decoded", _read_decoded, _drawn_cache(), _caches),
     Target(
         "decoded-entry",

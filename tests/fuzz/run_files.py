@@ -82,7 +82,9 @@ def provenance() -> Provenance:
 
 @cache
 def _written() -> bytes:
-    state = State(step=3, window_start=2, sums=(0.5, 2.0, 64.0), best=Best(3, 0.5, 0.1))
+    state = State(
+        step=3, window_start=2, sums=(0.5, 2.0, 64.0), best=Best(3, 0.5, 0.1, by="f1", value=0.5)
+    )
     return b"".join(encode(_arrays(), state, provenance()))
 
 
@@ -214,7 +216,7 @@ def _write_bare(key: bytes, data: bytes) -> None:
 _EVENTS: tuple[dict[str, Any], ...] = (
     {"event": "start", "step": 0, "time": 1.0, "backend": "numpy", "total_steps": 20},
     {"event": "train", "step": 4, "epoch": 0.5, "loss": 0.1, "accuracy": 0.5, "seconds": 1.5},
-    {"event": "validation", "step": 10, "accuracy": 0.75, "best": True, "seconds": 0.5},
+    {"event": "validation", "step": 10, "accuracy": 0.75, "f1": 0.5, "best": True, "seconds": 0.5},
     {"event": "checkpoint", "step": 10, "file": "step-10.safetensors"},
     {"event": "rollback", "step": 4, "rollback": 1, "bad_step": 9, "layer": None},
     {"event": "end", "step": 20, "state": "finished", "training_seconds": 3.0, "error": "x"},

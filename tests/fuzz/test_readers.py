@@ -44,6 +44,8 @@ READERS = {
     "configs/find.py": "config-changed",
     "configs/stages.py": "stages",
     "configs/load.py": "search",
+    "datasets/array_files.py": "npz",
+    "datasets/csv_file.py": "csv",
     "datasets/archive.py": "one file alone, of a known hash",
     "datasets/cifar.py": "cifar",
     "datasets/decoded.py": "decoded",

@@ -71,6 +71,8 @@ def test_members_are_compared_with_the_first():
 
     first = member("a", (1, 8, 8), "x", "y")
     check_members([first, first, member("b", (1, 8, 8), "x", "y")])
+    with pytest.raises(CheckpointError, match="n: answers with numbers, but a with classes"):
+        check_members([first, member("n", (1, 8, 8), "x", "y")])
     check_members([first, member("b", (1, 8, 8), "y", "x")])
     for other, said in (
         (member("b", (1, 8, 9), "x", "y"), "b: takes pictures 1x8x9, but a takes 1x8x8; "),
@@ -87,7 +89,8 @@ def test_files_of_pictures_are_prepared_alike_for_all():
         dataset = SimpleNamespace(type=kind, options=lambda: {"fit": fit, "draft": fit == "draft"})
         config = SimpleNamespace(data=SimpleNamespace(dataset=dataset))
         named = {"path": f"{kind}, {fit}", "classes": classes, "checkpoint": DEEP}
-        return SimpleNamespace(config=config, takes_pictures=kind != "table", **named)
+        shape = SimpleNamespace(takes_pictures=kind != "table", input_shape=(3, 8, 8))
+        return SimpleNamespace(config=config, **vars(shape), **named)
 
     digits = tuple("0123456789")
     pairs = [

@@ -10,7 +10,7 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.common.errors import ConfigError, DatasetError, UsageError
+from dnnstack.common.errors import ConfigError, UsageError
 from dnnstack.configs.search import Search
 from dnnstack.datasets import Picture
 from dnnstack.many.outcome import Outcome
@@ -75,6 +75,7 @@ def test_models_answer_by_the_kind(runs):
         with pytest.raises(ConfigError, match="threshold: decides between yes and no"):
             model.evaluate(threshold=0.5)
         assert found.accuracy == found.measured.overall["r2"]
+        assert model.evaluate(X, model.predict(X)).measured.overall["rmse"] == pytest.approx(0)
     with dnnstack.load(runs / "yes_no", device="numpy") as model:
         assert (model.predict(X) == (model.predict_proba(X) > 0.5)).all()
         assert model.evaluate().accuracy == model.evaluate().measured.overall["accuracy"]
@@ -157,11 +158,3 @@ def test_predictions_name_every_number_and_question():
     assert asked.to_row() == ("a.png", "scaled", "no", "yes", "0.3", "0.31")
     assert len(columns(("wet", "warm"), "yes_no")) == len(asked.to_row())
     assert columns(("age",), "numbers") == ("path", "preprocessing", "number:age")
-
-
-def test_targets_of_another_shape_are_refused(runs):
-    from dnnstack.inputs import as_targets
-
-    assert as_targets([1, 2], ("a",), 2).tolist() == [[1], [2]]
-    with pytest.raises(DatasetError, match=r"\(2,\), but \(2, 2\) is needed"):
-        as_targets([1, 2], ("a", "b"), 2)

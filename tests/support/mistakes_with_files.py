@@ -9,7 +9,9 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -97,6 +99,12 @@ def heic(patch: pytest.MonkeyPatch) -> None:
     Path("5.jpg").write_bytes(b"\0\0\0\x18ftypheic")
 
 
+def npz(**arrays: Any) -> Prepare:
+    """``a.npz`` with other arrays in the place of 200 sound ones."""
+    sound = {"x": np.arange(200 * 64, dtype=np.uint8).reshape(200, 8, 8), "y": np.arange(200) % 10}
+    return lambda patch: np.savez("a.npz", **sound | arrays)
+
+
 FILES = stored_mistakes(
     "mistakes_with_files.txt",
     {
@@ -112,6 +120,15 @@ FILES = stored_mistakes(
         "a web page in the place of a file": mnist(train_labels=b"<html>404</html>"),
         "extra bytes": mnist(train_images=gzip.compress(PICTURES + b"more")),
         "files of two different sets": mnist(train_labels=gzip.compress(idx((50,), bytes(50)))),
+        "no such array": npz(),
+        "more pictures than targets": npz(y=np.arange(150) % 10),
+        "channels in the last place": npz(x=np.zeros((200, 8, 8, 3), np.uint8)),
+        "a number that is none": npz(x=np.full((200, 1, 8, 8), np.nan)),
+        "a class that is none": npz(y=np.arange(200) - 1),
+        "numbers for classes": npz(y=np.linspace(0, 1, 200)),
+        "objects of Python": npz(y=np.array([None] * 200)),
+        "test pictures of another size": npz(x_test=np.zeros((9, 7, 7), np.uint8), y_test=[0] * 9),
+        "one array in the place of several": lambda patch: np.save("x.npy", np.zeros((200, 64))),
         "no run yet": no_run,
         "no run to recognise with": no_run,
         "a run without manifests": no_manifests,

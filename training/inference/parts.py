@@ -33,13 +33,15 @@ def load_part(
     downloads: Downloads | None = None,
     notice: Callable[[str], object] = lambda text: None,
     size: tuple[int, int] | None = None,
+    read: Callable[..., ImageSet] = load_data,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
     Classes are matched by name, and labels are those of the network. dataset: a data set other than
     that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
     into which training divided the training set. ``notice`` is told of changes since the training.
-    size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files.
+    size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files;
+    ``read`` loads the own data set.
     Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
@@ -66,7 +68,7 @@ def load_part(
             )
         trained.at_size(size or info.shape[1:])
         if name == own:
-            images = load_data(config, split, root, downloads, known, size)
+            images = read(config, split, root, downloads, known, size)
         else:
             images = load(name, split, root=root, downloads=downloads)
     except DatasetError:

@@ -211,11 +211,14 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
-    if not trained.takes_pictures:
+    if not trained.takes_pictures or trained.input_shape[0] not in (1, 3):
+        samples, own = samples_of(chosen.type), ("numbers", "its samples")
+        if samples != "pictures":
+            own = f"a {chosen.type}", f"the {samples} of the {chosen.type}"
         raise DatasetError(
-            f"{trained.path}: was trained on a {chosen.type}, not on pictures; name another run "
+            f"{trained.path}: was trained on {own[0]}, not on pictures; name another run "
             "with --run (dnnstack runs lists them), or see with dnnstack eval how it classifies "
-            f"the {samples_of(chosen.type)} of the {chosen.type}"
+            f"{own[1]}"
         )
     if chosen.type in ("image_folder", "csv"):
         whole = chosen.options()["fit"] == "resize"

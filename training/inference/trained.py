@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from ...backends.base import Backend, Executable, Options, Residency
@@ -62,8 +63,8 @@ class Trained:
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether its samples are pictures, not the numbers of a table or of sequences."""
-        return is_of_pictures(self.config)
+        """Whether its samples are pictures of bytes, not the numbers of a table or of sequences."""
+        return is_of_pictures(self.config) and not self.network.floats
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -158,12 +159,11 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
     written."""
     if is_in_own_folder(checkpoint.path):
         return
-    options = config.data.dataset.options()
-    for value in map(options.get, ("train", "validation", "test")):
-        path = Path(value) if isinstance(value, str) else Path()
-        if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
+    for value in chain(*config.data.dataset.files.values()):
+        path = Path(value)
+        if path.is_absolute() or ".." in path.parts or value.startswith("~"):
             raise CheckpointError(
-                f"{checkpoint.path}: names pictures in {value!r}, but is not in the folder of a "
+                f"{checkpoint.path}: names samples in {value!r}, but is not in the folder of a "
                 "run, so they are not read; copy it into a run's folder with config.yaml if you "
                 "know where it comes from"
             )
