@@ -13,6 +13,7 @@ import click
 from . import completion, console, ensembles, options, plugins, predict_rows
 
 if TYPE_CHECKING:
+    from ..classifier import Classifier
     from ..common.targets import Kind
     from ..training.inference.predict import Prediction
 
@@ -115,9 +116,7 @@ def predict(
 
     _check_one({"--short": short, "--json": as_json, "--csv": as_csv})
     plugins.load(plugin)
-    notes = console.HeldNotes()
-    with notes.told_on_error():
-        model = ensembles.opened(**network, notice=notes)
+    notes, model = _opened(network)
     if model.trained.checkpoint.provenance.columns is not None:
         return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
     folder, status = None if inputs is None else InputFolder(inputs), 0
@@ -125,15 +124,13 @@ def predict(
     kind = model.trained.data.kind
     _check_of_classes(kind, {"--top": top, "--min-probability": min_probability})
     best_first = top is not None or count < len(model.classes_)
-    # In a file or pipe, CSV has the bytes of every path, as JSON does.
     write = console.write if as_csv else console.say
     if as_csv:
         write(csv_row(columns(model.classes_, kind)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}
-    answers = model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how)
-    for answer in answers:
+    for answer in model.predict_each(find_pictures(_names(paths)), top=count, size=size, **how):
         if isinstance(answer, DatasetError):
             console.error(str(answer))
             status = _UNREADABLE
@@ -148,6 +145,13 @@ def predict(
         if folder is not None:
             folder.save(answer)
     return status
+
+
+def _opened(network: Mapping[str, Any]) -> tuple[console.HeldNotes, Classifier]:
+    """The network, and what was noted of it."""
+    notes = console.HeldNotes()
+    with notes.told_on_error():
+        return notes, ensembles.opened(**network, notice=notes)
 
 
 def _check_of_classes(kind: Kind, given: Mapping[str, float | None]) -> None:
