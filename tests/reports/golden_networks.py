@@ -123,7 +123,9 @@ def _data_report(*, grey: bool = False, scaled: bool = False) -> DataReport:
     files = () if grey else tuple(DataFile(Path("data/paint", s), s, "") for s in states)
     whole = {part: found.astype(np.int64) for part, found in counts.items()}
     train = np.arange(7, dtype=np.int32)
-    return DataReport(Path("data"), info, files, "drawn", images, train, whole, mean, std, scaling)
+    sizes = {part: int(counts.sum()) for part, counts in whole.items()}
+    facts = (Path("data"), info, files, "drawn", images, train)
+    return DataReport(*facts, whole, sizes, mean, std, scaling)
 
 
 def _data() -> str:
@@ -209,7 +211,7 @@ def _training() -> str:
     source = Path("runs/net/checkpoints/step-6.safetensors")
     again = Started(
         Path("runs/net"), "numpy", plan, replace(state, rate_factor=0.5), source,
-        Preprocessing.standardize((0.5,), (0.25,)),
+        ((0.5,), (0.25,)),
     )  # fmt: skip
     metrics = Metrics(0.25, 3, 4)
     progress = Progress(6, 20, 1.5, 5.0, metrics, 0.123456, 1234.5, 75.0)
