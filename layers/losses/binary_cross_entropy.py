@@ -34,8 +34,8 @@ __device__ float weight(int k) {{ return {weight}; }}
 __device__ float wanted(Row r, int k) {{
     return (1.0f - label_smoothing) * r.right(k) + 0.5f * label_smoothing;
 }}
-__device__ float softplus(float x) {{ return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }}
-__device__ float sigmoid(float x) {{
+__device__ float log1p_exp(float x) {{ return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }}
+__device__ float chance(float x) {{
     float e = expf(-fabsf(x));
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }}
@@ -43,13 +43,13 @@ __device__ float value(Row r) {{
     float loss = 0.0f;
     for (int k = 0; k < r.classes; ++k) {{
         float q = wanted(r, k);
-        loss += (1.0f - q) * softplus(r.x[k]) + weight(k) * q * softplus(-r.x[k]);
+        loss += (1.0f - q) * log1p_exp(r.x[k]) + weight(k) * q * log1p_exp(-r.x[k]);
     }}
     return loss / r.classes;
 }}
 __device__ float slope(Row r, int k) {{
     float q = wanted(r, k), x = r.x[k];
-    return ((1.0f - q) * sigmoid(x) - weight(k) * q * sigmoid(-x)) / r.classes;
+    return ((1.0f - q) * chance(x) - weight(k) * q * chance(-x)) / r.classes;
 }}
 """
 

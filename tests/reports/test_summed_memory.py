@@ -35,13 +35,15 @@ from dnnstack.training.sections import samples_needed, saved_tensors
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
+from ..support.formulas import drawn_targets
 from ..support.stored import tuples
 
 BACKENDS = ("numpy", "onednn")
 # Of their sizes NumPy would compute for minutes: what it holds before a step is compared.
 LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml"}
 # Batches that these need, or are.
-WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml"}
+WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml", "perceptron.yaml"}
+WHOLE |= {"linear-regression.yaml", "logistic.yaml", "mlp-regression.yaml"}
 GROUPS = "optimizer.groups="
 VARIED = tuples(__file__, "varied")
 
@@ -52,8 +54,10 @@ def setup_of(config: RunConfig) -> Setup:
     few = samples_needed(config)
     count = few if info.train_count is None else min(max(few, 64), info.train_count)
     labels = np.arange(count, dtype=np.int32) % len(info.classes)
-    pictures = np.zeros((count, *info.shape), np.uint8)
-    data = ImageSet("made/train", pictures, labels, info.classes)
+    if info.kind != "class":
+        labels = drawn_targets(info.kind, (count, len(info.classes)), np.random.default_rng(1))
+    pictures = np.zeros((count, *info.shape), np.float32 if info.floats else np.uint8)
+    data = ImageSet("made/train", pictures, labels, info.classes, kind=info.kind)
     network, plan = build_network(config, info), make_plan(config, count)
     return Setup(config, network, preprocessing(config, info), plan, data)
 

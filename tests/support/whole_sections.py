@@ -15,7 +15,9 @@ from dnnstack.training.assemble import build_network, describe_data, preprocessi
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
+from numpy.typing import NDArray
 
+from .formulas import drawn_targets
 from .random_nets import pictures
 
 FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
@@ -56,9 +58,11 @@ def packaged_session(name: str, backend: Any, *overrides: str, count: int = 12) 
     info = describe_data(config)
     draw = np.random.default_rng(5)
     count = 4 if config.data.dataset.type == "table" else count
-    images = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
-    labels = draw.integers(0, len(info.classes), count).astype(np.int32)
-    data = ImageSet(f"{info.name}/train", images, labels, info.classes)
+    images: NDArray[Any] = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
+    if info.floats:
+        images = draw.normal(size=images.shape).astype(np.float32)
+    labels = drawn_targets(info.kind, (count, len(info.classes)), draw)
+    data = ImageSet(f"{info.name}/train", images, labels, info.classes, kind=info.kind)
     plan = make_plan(config, count)
     network = build_network(config, info)
     return Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
