@@ -12,8 +12,9 @@ from dnnstack.optimizers import RULES
 from ..support.whole_sections import DRAWN
 
 TEXT = json.dumps(DRAWN)
-# Bound in the configs that ship.
-ELSEWHERE = {"heaviside", "perceptron"}
+# Bound in the configs that ship, or as operations alone.
+ELSEWHERE = {"heaviside", "perceptron", "binary_cross_entropy", "mae", "huber"}
+ELSEWHERE |= {"conv1d", "max_pool1d", "avg_pool1d", "global_avg_pool1d"}
 
 
 @pytest.mark.parametrize("kinds", [LAYERS, LOSSES, RULES])

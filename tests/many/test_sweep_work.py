@@ -51,12 +51,14 @@ def test_count_of_workers(monkeypatch, tmp_path, wanted, device, threads, what, 
         ("loss", {}, (0.5,)),
         ("seconds", {"goal": True}, (9.0,)),
         ("seconds", {"goal": False}, "the goal was not reached"),
-        ("accuracy", {"best_accuracy": None}, "there was no validation"),
+        ("accuracy", {"best_accuracy": None}, "no validation has measured accuracy"),
         ("loss", {"validations": ()}, "there was no validation"),
     ],
 )
 def test_how_a_trial_has_ended(tmp_path, objective, said, values):
     seen = {"validations": ((1, 0.5, 0.5), (2, 0.75, 1.0)), "best_accuracy": 0.75, "seconds": 9.0}
     sweep = Sweep(tmp_path, Search((), (objective,)), lambda: False)
-    done = sweep._complete(Trial(0, {}), replace(Outcome(True, 2), **{**seen, **said}))
+    ended = replace(Outcome(True, 2), **{**seen, **said})
+    others: tuple[dict[str, float], ...] = ({},) * len(ended.validations)
+    done = sweep._complete(Trial(0, {}), replace(ended, others=others))
     assert (done.values or done.why) == values

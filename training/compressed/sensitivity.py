@@ -111,8 +111,8 @@ def measure(
     """
     if trained.data.kind == "numbers":
         raise UsageError(
-            f"--sensitivity: measures the accuracy that a network loses, but the targets of "
-            f"{trained.path} are numbers, which have none; leave it out"
+            f"{trained.path}: its targets are numbers, which have no accuracy, of which a "
+            "sensitivity measures how much is lost; leave it out"
         )
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)

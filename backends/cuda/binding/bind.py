@@ -194,8 +194,8 @@ class Binder(LaunchList):
         return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
 
     def chosen(self, name: str) -> Choice | None:
-        """What is chosen under a name, "" being nothing. Raises ChoiceError if it is no choice."""
-        return parsed(name, text) if (text := self.choices.get(name)) else None
+        """What is chosen under a name, if anything. Raises ChoiceError if it is no choice."""
+        return parsed(name, self.choices[name]) if name in self.choices else None
 
     def offer(self, name: str, kind: type[Choice], make: Callable[[], Candidates]) -> None:
         """Let a search also try candidates whose choices are of this kind."""
@@ -232,6 +232,11 @@ class Binder(LaunchList):
         if self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
         return self.store.data_of(tensor)
+
+    def words(self, held: Any) -> Any:
+        """Numbers of 32 bits, a Buffer's or an array, as the integers that kernels copy."""
+        array = held.array if isinstance(held, Buffer) else held
+        return array if str(array.dtype) == "int32" else array.view("int32")
 
     def want(self, tensor: Tensor, layout: Layout) -> Buffer:
         """The tensor in this layout: its home, or a copy that a launch makes now."""

@@ -105,9 +105,9 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     frame = b.numbers(*sizes, elastic, sample, channel, pixel, int(recoloured))
     ahead = b.zeros(1, "int64")
     acts = b.varying(b.live.add(op, ("keys",)), _acts)
-    before = (b.data(op.images), b.data(op.labels), order, keyed)
+    before = (b.data(op.images), b.words(b.data(op.labels)), order, keyed)
     behind: tuple[Any, ...] = (
-        *(x, b.output(op.target), scale, shift, fill, acts, frame, gaussian, scratch),
+        *(x, b.words(b.output(op.target)), scale, shift, fill, acts, frame, gaussian, scratch),
         *(ahead, b.counter()),
     )
     # A displacement is that of a whole picture, which one block computes.

@@ -38,7 +38,9 @@ def matmul(b: Binder, op: MatMul) -> None:
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     key = b.choice(op, _role(op))
-    chosen = b.chosen(f"{key}/gemm") if b.arithmetic.fusion else None
+    # A search also tries to leave the product to cuBLAS, which is written as "".
+    named = b.arithmetic.fusion and b.choices.get(f"{key}/gemm")
+    chosen = b.chosen(f"{key}/gemm") if named else None
     if isinstance(chosen, AtEnd):
         DenseUpdate(b, op, (a, right, c), chosen.numbers).leave_to_update()
     elif isinstance(chosen, Tiled):

@@ -49,15 +49,21 @@ def _smoothing(
 @binds(ops.RowLoss)
 def row_loss(b: Binder, op: ops.RowLoss) -> None:
     losses = b.scratch(op.x.shape[0], "float32")
-    arguments = (b.floats(op.x), op.target, losses, *op.x.shape)
+    arguments = (b.floats(op.x), _target(b, op), losses, *op.x.shape)
     kernel, size, wide = (ROWS, "row_loss"), op.x.shape[0], _wide(op)
     b.kernel(op, kernel, size, arguments, defines=wide, formula=op.formula)
     _reduce(b, op, losses)
 
 
 def _reduce(b: Binder, op: ops.RowLoss | ops.SoftmaxCrossEntropy, losses: Any) -> None:
-    arguments = (losses, op.target, b.output(op.loss), len(losses), op.reduction == "mean")
+    arguments = (losses, _target(b, op), b.output(op.loss), len(losses), op.reduction == "mean")
     _kernel(b, op, "reduce_loss", 1, arguments, _wide(op))
+
+
+def _target(
+    b: Binder, op: ops.RowLoss | ops.RowLossBackward | ops.SoftmaxCrossEntropy | ops.Metrics
+) -> Any:
+    return b.words(b.floats(op.target)) if _wide(op) else op.target
 
 
 def _wide(op: ops.RowLoss | ops.RowLossBackward | ops.SoftmaxCrossEntropy | ops.Metrics) -> Defines:
@@ -67,7 +73,7 @@ def _wide(op: ops.RowLoss | ops.RowLossBackward | ops.SoftmaxCrossEntropy | ops.
 
 @binds(ops.RowLossBackward)
 def row_loss_backward(b: Binder, op: ops.RowLossBackward) -> None:
-    ends = (b.floats(op.x), op.target, b.output(op.dx))
+    ends = (b.floats(op.x), _target(b, op), b.output(op.dx))
     kernel = (ROWS, "row_loss_backward")
     grid = (blocks_for(op.x.shape[0] * 32, THREADS, MOST_BLOCKS),)
     arguments = (*ends, *op.x.shape, op.reduction == "mean")
@@ -85,7 +91,7 @@ def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackwar
 
 @binds(ops.Metrics)
 def metrics(b: Binder, op: ops.Metrics) -> None:
-    ends = (b.floats(op.scores), op.target, op.loss, op.sums)
+    ends = (b.floats(op.scores), _target(b, op), op.loss, op.sums)
     if wide := _wide(op):
         how = (op.reduction == "mean", _ANSWERS.index(op.answer), f32(op.threshold))
         _kernel(b, op, "metrics_wide", 1, (*ends, op.scores.shape[0], *how), wide)

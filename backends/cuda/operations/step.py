@@ -40,8 +40,17 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
-    before = (b.data(op.images), b.data(op.labels), order)
-    behind: tuple[Any, ...] = (x, b.output(op.target), scale, shift, n, place, ahead, b.counter())
+    before = (b.data(op.images), b.words(b.data(op.labels)), order)
+    behind: tuple[Any, ...] = (
+        x,
+        b.words(b.output(op.target)),
+        scale,
+        shift,
+        n,
+        place,
+        ahead,
+        b.counter(),
+    )
     behind += (words,) if wide else ()
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.compiling import ChoiceError
-from dnnstack.backends.cuda.binding.bind import Binder
 from dnnstack.backends.cuda.binding.choices import (
     AsForward,
     AtEnd,
@@ -50,11 +48,6 @@ def test_a_choice_is_what_its_text_says(text):
 def test_a_text_that_says_nothing_known_is_an_error(text):
     with pytest.raises(ChoiceError, match=f"^{re.escape(ascii(text))} for 'train/c'$"):
         parsed("train/c", text)
-
-
-def test_an_empty_text_chooses_nothing():
-    binder = SimpleNamespace(choices={"c": "", "d": "7"})
-    assert [Binder.chosen(binder, name) for name in "cde"] == [None, Plan((7,)), None]
 
 
 def test_a_library_takes_its_own_plans_alone():
