@@ -108,7 +108,8 @@ def test_rows_of_a_file_are_asked_for_where_they_lie(machine, tmp_path, monkeypa
         assert call[0] is file
         np.testing.assert_array_equal(call[1], machine.order)
         assert call[3] == N
-    assert [each[2] for each in asked[:9]] == [*range(0, 7 * N, N), 0, N]
+    # The thread may be further ahead.
+    assert [each[2] for each in asked[:8]] == [*range(0, 7 * N, N), 0]
 
 
 def test_a_new_order_drops_what_was_gathered_ahead(machine):
