@@ -141,9 +141,9 @@ class DataConfig(Model):
     @field_validator("validation", "fold")
     @classmethod
     def _nothing_of_train(cls, value: Any, info: ValidationInfo) -> Any:
-        dataset, default = info.data.get("dataset"), cls.model_fields[str(info.field_name)].default
         # The effective config of a run has the default.
-        if dataset is not None and (own := dataset.own_validation) and value != default:
+        dataset, unsaid = info.data.get("dataset"), (None, cls.model_fields["validation"].default)
+        if dataset is not None and (own := dataset.own_validation) and value not in unsaid:
             raise problem(
                 f"the data set brings its own validation samples ({own}), so none of train are "
                 "held back; leave out one of the two"
