@@ -85,3 +85,26 @@ def test_losses_of_numbers_are_those_of_another_library(name):
         found.append(session.training_metrics().loss)
     session.close()
     np.testing.assert_allclose(found, LOSSES[name], rtol=1e-9)
+
+
+def test_pictures_of_bytes_are_answered_with_numbers_in_batches_of_any_size(tmp_path):
+    draw = np.random.default_rng(4)
+    pictures = draw.integers(0, 256, (24, 1, 6, 6), dtype=np.uint8)
+    darkness = 1.0 - pictures.mean((1, 2, 3)) / 255
+    config = {
+        "name": "dark",
+        "data": {"batch_size": 8, "validation": 0},
+        "layers": ["flatten", {"dense": {"units": 1}}],
+        "loss": "mae",
+        "optimizer": {"type": "sgd", "lr": 0.01},
+        "train": {"epochs": 2},
+        "run": {"dir": str(tmp_path), "threads": 1},
+    }
+    dnnstack.train(config, data=(pictures, darkness))
+    model = dnnstack.load(tmp_path / "dark")
+    answers = model.predict_proba(pictures)
+    assert answers.shape == (24, 1)
+    each = [model.predict_proba(pictures[row : row + 1])[0] for row in range(24)]
+    np.testing.assert_allclose(answers, each, rtol=1e-4, atol=1e-6)
+    found = model.evaluate(pictures, darkness)
+    assert found.loss == pytest.approx(np.abs(answers[:, 0] - darkness).mean(), rel=1e-4)

@@ -130,7 +130,8 @@ class _Pixels(_Numbers):
         scaling = trained.checkpoint.provenance.preprocessing
         self._graph = trained.network.classify_graph(size, scaling, views)
         self._executable = trained.compile(backend, self._graph, "device")
-        self._executable.write(self._graph["labels"], np.zeros(size, np.int32))
+        labels = self._graph["labels"]
+        self._executable.write(labels, np.zeros(labels.shape, labels.dtype))
         self._executable.write(self._graph["step"], np.zeros(1, np.int64))
         self.whole = _function(self._executable, self._graph, "images")
 
