@@ -94,7 +94,7 @@ def test_whole_numbers_are_classes_if_they_are_few_or_the_config_says_so(tmp_pat
     [
         PLAIN.encode("utf-8-sig"),
         PLAIN.encode("utf-16"),
-        gzip.compress(PLAIN.encode()),
+        gzip.compress(PLAIN.encode(), mtime=0),
         PLAIN.replace("\n", "\r\n").encode(),
         PLAIN.replace("\n", "\r").encode(),
         PLAIN.replace("\n", "\n\n").encode(),
