@@ -15,8 +15,10 @@ from ...backends.base import Backend
 from ...backends.collectives import join
 from ...backends.tuning import UNEQUAL, Tuning
 from ...common.errors import DnnstackError
+from ...common.typed_json import from_json
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
+from ...datasets.columns import Columns
 from ..assemble import build_network, describe_data, load_data
 from ..network_size import check_memory
 from ..plan import make_plan
@@ -52,9 +54,12 @@ def follow(
         pass
     told = json.loads(team.hear())
     with team.together():
-        if told["bits"] not in (None, data.bits):
-            # A resumed training keeps the depth that it began with.
-            data = load_data(config, "train", data_root, downloads, told["bits"])
+        known = told["columns"] and from_json(json.dumps(told["columns"]), Columns)
+        if known not in (None, data.columns) or told["bits"] not in (None, data.bits):
+            # A resumed training keeps the columns or the depth that it began with.
+            known = known or told["bits"]
+            info = describe_data(config, data_root, known)
+            data = load_data(config, "train", data_root, downloads, known)
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
@@ -62,7 +67,9 @@ def follow(
             parts = divide(computed, data.labels, data.held)
         else:
             info = replace(info, classes=tuple(told["taken"]["classes"]))
-            rows, labels, *own = (np.array(each, np.int32) for each in told["taken"]["places"])
+            rows, labels, *own = told["taken"]["places"]
+            rows, *own = (np.array(each, np.int32) for each in (rows, *own))
+            labels = np.array(labels, data.labels.dtype)
             data, parts = data.taken(rows, labels, info.classes), (own[0], own[1])
         network = build_network(config, info)
         check_memory(network, backend)

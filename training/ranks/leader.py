@@ -7,7 +7,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -247,6 +247,7 @@ def _compiled(session: Session) -> dict[str, Any]:
         "config": effective_yaml(setup.config),
         "scaling": vars(setup.scaling),
         "bits": setup.data.bits,
+        "columns": setup.data.columns and asdict(setup.data.columns),
         "tuning": session.executable.tuning.to_json(),
         "taken": None if setup.chosen is None else setup.chosen.told(),
     }
