@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from .backends.select import Device
 from .common.errors import UsageError
-from .configs.schema.datasets import LARGEST_SIDE
+from .configs.schema.dataset_base import LARGEST_SIDE
 from .configs.suggest import expected
 from .training.augmentation import TEST_TIME
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from .base import Model, problem
-from .datasets import Folder
+from .dataset_base import Folder
 from .optimizer import Patterns
 
 

@@ -17,7 +17,8 @@ from ...common.options import LARGEST, Count, NotNegative, either, is_number, is
 from ...layers.parallel import SPACE
 from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, problem
 from .compression import PruneConfig, ShareConfig
-from .datasets import Dataset, Folder
+from .dataset_base import Folder
+from .datasets import Dataset
 from .init_from import InitFrom
 from .layer_base import LayerConfig
 from .layers import Layer, named_layers, stack_of
