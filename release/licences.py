@@ -109,6 +109,12 @@ The wheel of pillow-heif, which the extra `[heic]` installs, is under GPL-2.0 as
 libheif and libde265 (LGPL-3.0), which decode HEIC, and x265 (GPL-2.0), which encodes it and which
 dnnstack does not call. Whoever passes the wheel on has to keep to these licences.
 """
+_DATA = """
+## Data of the tests
+
+`tests/training/known` has the measurements of irises (Fisher 1936) and of patients with diabetes
+(Efron et al. 2004) as scikit-learn (BSD-3-Clause) passes them on. They are not installed.
+"""
 
 
 def licence(package: Distribution) -> str:
@@ -177,8 +183,8 @@ def page() -> str:
             "",
             *_table("What its tests and checks need besides", tools),
             _GPU,
-            _HEIC.lstrip("\n").rstrip("\n"),
-            "",
+            _HEIC.strip("\n"),
+            _DATA,
         ]
     )
 
