@@ -21,8 +21,11 @@ LAZY = {
     "cupy_backends",
     "matplotlib",
     "mpi4py",
+    "onnx",
     "optuna",
     "pydantic",
+    "starlette",
+    "uvicorn",
 }
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
