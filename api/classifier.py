@@ -20,6 +20,8 @@ from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
 from .datasets.arrays import as_targets
+from .exports.door import MOST, Exported, Samples, export, in_integers
+from .exports.format import format_of
 from .given import as_array
 from .inputs import Pictures, Row, as_inputs, as_labels, as_samples
 from .training.inference import evaluate as evaluation
@@ -252,6 +254,47 @@ class Classifier:
                 read = (Path(), None, None, self._notice, None, lambda *wanted: images)
                 images, index = parts.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
+
+    @in_python
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str | None = None,
+        *,
+        check: bool = True,
+        int8: bool = False,
+        data_dir: str | os.PathLike[str] | None = None,
+        offline: bool = False,
+        **options: bool,
+    ) -> Exported:
+        """Write the network as a file for other programs, as ``dnnstack export`` does.
+
+        ``format``: a name of ``exports.format.formats()``, by default that of the path's suffix;
+        ``options``: its fields. ``check``: compare its answers with those of ``predict`` first.
+        ``int8``: compute with 8-bit integers, chosen on training samples. Raises ExportError,
+        DatasetError, UsageError.
+        """
+        chosen, file = format_of(path_text("path", path), format, options)
+        root, downloads = path_or_none("data_dir", data_dir), None
+        if offline:
+            downloads = Downloads(offline=True)
+        trained = self.trained
+        if int8 and not trained.checkpoint.quantization:
+            training = self.load_part("train", None, root, downloads)
+            trained = in_integers(trained, self.backend, *training)
+
+        def samples() -> Samples:
+            try:
+                images, index = self.load_part("test", None, root, downloads)
+            except DatasetError as error:
+                self._notice(f"{error}; drawn samples are asked instead")
+                return Samples.drawn(trained)
+            index = index[:MOST]
+            return Samples(f"samples of {images.name}", images.images[index], images.labels[index])
+
+        return export(
+            trained, self._forward, chosen, file, samples if check else None, self._notice
+        )
 
     def load_part(
         self,

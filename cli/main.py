@@ -25,6 +25,7 @@ from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
+from .export import export
 from .new import new
 from .predict import predict
 from .report import report
@@ -69,8 +70,8 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, sweep, report, evaluate, compare, predict, compress, new, runs, weights, data),
-    *(summary, explain, config, doctor),
+    *(train, sweep, report, evaluate, compare, predict, compress, export, new, runs, weights),
+    *(data, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -56,6 +56,10 @@ class CheckpointError(DnnstackError):
     """A checkpoint or run folder is missing, damaged or does not fit the network."""
 
 
+class ExportError(DnnstackError):
+    """A network cannot leave in this format; the message names the layer or what is missing."""
+
+
 class TrainingError(DnnstackError):
     """Training cannot continue; the message says at which step and what to change."""
 

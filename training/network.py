@@ -133,7 +133,7 @@ class Network:
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
-        backward_all(self._scoring(), graph, dy)
+        backward_all(self.scoring(), graph, dy)
         return graph
 
     def evaluate_graph(
@@ -188,7 +188,7 @@ class Network:
         graph.prune()
         return graph
 
-    def _scoring(self) -> tuple[Layer, ...]:
+    def scoring(self) -> tuple[Layer, ...]:
         """The layers up to the scores that enter the loss, of which a final softmax or sigmoid may
         be a part."""
         before, last = _ending(self.layers, Sigmoid if self.loss.sigmoid else SoftmaxLayer)
@@ -230,7 +230,7 @@ class Network:
                 x = graph.add(
                     Reshape(x=x, y=graph.tensor("row", (x.shape[0], x.size // x.shape[0])))
                 )
-        x = forward_all(self._scoring(), graph, x)
+        x = forward_all(self.scoring(), graph, x)
         graph.results["scores"] = x
         return x
 

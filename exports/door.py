@@ -1,0 +1,241 @@
+"""The one door: a trained network as files of a format, checked against ``predict`` before."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.base import Backend, Options
+from ..backends.reference.backend import ReferenceBackend
+from ..common.errors import ExportError
+from ..common.files import atomic_write, remove_abandoned
+from ..common.printable import printable
+from ..common.records import dataclass
+from ..datasets import ImageSet
+from ..training.inference.forward import Forward
+from ..training.inference.trained import Trained
+from .format import Format, Twin
+from .plain import Plain
+
+Answers = NDArray[np.float64]
+MOST, DRAWN = 10_000, 100
+# An answer is another one only if the two are further apart than this.
+_TIE = 1e-6
+# The most that the accuracy of 8-bit integers may be lower, as a share.
+_MOST_LOST = 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What both are asked: samples as a data set holds them, (N, C, H, W), and their classes."""
+
+    what: str
+    stored: NDArray[Any]
+    labels: NDArray[Any] | None = None
+
+    @classmethod
+    def drawn(cls, trained: Trained) -> Samples:
+        """Where there are no others: coarse patterns with noise, the same at every call."""
+        rng = np.random.default_rng(0)
+        shape = trained.input_shape
+        coarse = rng.integers(0, 256, (DRAWN, shape[0], 4, 4))
+        rows, columns = (np.arange(side) * 4 // side for side in shape[1:])
+        noise = rng.integers(-32, 33, (DRAWN, *shape))
+        pixels = np.clip(coarse[:, :, rows][..., columns] + noise, 0, 255).astype(np.uint8)
+        floats = (pixels / np.float32(64) - 2).astype(np.float32)
+        return cls("drawn samples", floats if trained.network.floats else pixels)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the file and ``predict`` answered to the same samples.
+
+    ``what`` they are of, ``by`` what the file was run, ``largest`` difference of an answer,
+    ``other``: how many answers differ, ``lost``: by how much the accuracy is lower, if it is known.
+    """
+
+    count: int
+    what: str
+    by: str
+    largest: float
+    other: int
+    lost: float | None = None
+
+    def __str__(self) -> str:
+        others = f"{self.other} other answer{'s' * (self.other != 1)}"
+        lost = "" if self.lost is None else f", accuracy {0.0 - 100 * self.lost:+.2f} points"
+        return (
+            f"{self.count} {self.what}: largest difference {self.largest:.2g}, {others}{lost}, "
+            f"by {self.by}"
+        )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written; ``checked`` is None if it was not run."""
+
+    path: Path
+    format: str
+    bytes: int
+    seconds: float
+    checked: Checked | None = None
+
+    def as_text(self) -> str:
+        """What was written and how it was checked, a line each."""
+        checked = "not checked" if self.checked is None else f"checked: {self.checked}"
+        written = f"{self.path}: {self.format}, {self.bytes:,} bytes, {self.seconds:.1f} s"
+        return f"{printable(written)}\n{printable(checked)}"
+
+    def to_json(self) -> dict[str, Any]:
+        checked = None if self.checked is None else dict(vars(self.checked))
+        return {**vars(self), "path": str(self.path), "checked": checked}
+
+
+def in_integers(
+    trained: Trained, backend: Backend, images: ImageSet, index: NDArray[np.int32]
+) -> Trained:
+    """The same network with weights and activations of 8 bits; ``index``: of training samples."""
+    from ..configs.schema.compression import QuantizeConfig
+    from ..training.compressed.quantization import quantized_checkpoint
+
+    return Trained.of(quantized_checkpoint(trained, backend, images, index, QuantizeConfig()))
+
+
+def export(
+    trained: Trained,
+    forward: Forward,
+    format: Format,
+    path: Path,
+    samples: Callable[[], Samples] | None,
+    notice: Callable[[str], object] = lambda text: None,
+) -> Exported:
+    """Write a network at ``path``, all of it or nothing.
+
+    forward: what ``predict`` computes. samples: what both are asked; None checks nothing. Raises
+    ExportError if the answers differ by more than the format may, with the first layer of which
+    that is so.
+    """
+    begin = time.perf_counter()
+    plain = Plain.of(trained)
+    format.check(plain)
+    files, checked = format.files(plain), None
+    if samples is not None:
+        with tempfile.TemporaryDirectory(prefix="dnnstack-") as folder:
+            # Files name each other, so that the name must be the same.
+            draft = Path(folder, path.name)
+            _write(draft, files, durable=False)
+            twin = format.twin(draft, plain)
+            if twin is None:
+                notice("nothing here can run the file, so its answers were not checked")
+            else:
+                asked = samples()
+                checked = compare(plain, twin, forward, asked)
+                if _is_wrong(checked, format, plain):
+                    raise ExportError(_refusal(checked, format, plain, asked.stored[:DRAWN]))
+                files = format.files(plain.telling(checked=str(checked)))
+    try:
+        _write(path, files)
+        remove_abandoned(path.parent)
+    except OSError as error:
+        raise ExportError(
+            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
+        ) from None
+    size = sum(map(len, files.values()))
+    return Exported(path, format.kind, size, time.perf_counter() - begin, checked)
+
+
+def compare(plain: Plain, twin: Twin, forward: Forward, asked: Samples) -> Checked:
+    """What both answer to the same samples."""
+    ours = _ours(plain, forward, asked.stored)
+    theirs = twin.answers(plain.raw(asked.stored)).astype(np.float64)
+    if theirs.shape != ours.shape:
+        raise ExportError(f"{twin.by} answers {theirs.shape}, not {ours.shape}")
+    differences = np.abs(ours - theirs)
+    kind, labels = plain.trained.data.kind, asked.labels
+    if kind == "numbers":
+        # Relative to how far these numbers spread.
+        differences /= max(1.0, float(ours.std()))
+    # Not a number is no answer.
+    largest = float(np.nan_to_num(differences, nan=np.inf, posinf=np.inf).max(initial=0.0))
+    lost = None
+    if kind == "class" and labels is not None:
+        right = [float((answers.argmax(1) == labels).mean()) for answers in (ours, theirs)]
+        lost = right[0] - right[1] + 0.0
+    others = _others(plain, ours, theirs)
+    return Checked(len(ours), asked.what, twin.by, largest, others, lost)
+
+
+def _ours(plain: Plain, forward: Forward, stored: NDArray[Any]) -> Answers:
+    origin = plain.trained.checkpoint.provenance
+    scaled = stored.dtype == np.uint8 or origin.columns is not None
+    return forward(stored if scaled else origin.preprocessing(stored)).astype(np.float64)
+
+
+def _others(plain: Plain, ours: Answers, theirs: Answers) -> int:
+    kind = plain.trained.data.kind
+    if kind == "numbers":
+        return 0
+    if kind == "yes_no":
+        bound = plain.trained.config.evaluate.yes_above
+        differ = ((ours > bound) != (theirs > bound)) & (np.abs(ours - bound) > _TIE)
+        return int(differ.any(1).sum())
+    rows, chosen = np.arange(len(ours)), theirs.argmax(1)
+    return int((ours.max(1) - ours[rows, chosen] > _TIE).sum())
+
+
+def _is_wrong(checked: Checked, format: Format, plain: Plain) -> bool:
+    if plain.is_quantized:
+        lost = checked.other / checked.count if checked.lost is None else checked.lost
+        return lost > _MOST_LOST
+    return checked.other > 0 or checked.largest > format.bound
+
+
+def _refusal(checked: Checked, format: Format, plain: Plain, stored: NDArray[Any]) -> str:
+    """Why the file is not written: the layer after which the answers first differ."""
+    guilty = "the answers as a whole"
+    for count, layer in enumerate(plain.layers, 1):
+        part = plain.until(count)
+        with tempfile.TemporaryDirectory(prefix="dnnstack-") as folder:
+            draft = Path(folder, f"part{format.suffix}")
+            _write(draft, format.files(part), durable=False)
+            twin = format.twin(draft, part)
+            theirs = twin.answers(plain.raw(stored)) if twin is not None else None
+        ours = _reference(part, stored)
+        if theirs is None:
+            break
+        apart = np.abs(ours - theirs.reshape(ours.shape)).max() / max(1.0, float(ours.std()))
+        if not apart <= format.bound:
+            guilty = f"layer '{layer.name}' ({layer.kind})"
+            break
+    return (
+        f"{format.kind}: answers otherwise than predict, so nothing was written ({checked}); "
+        f"first to differ: {guilty}"
+    )
+
+
+def _reference(part: Plain, stored: NDArray[Any]) -> Answers:
+    """What the reference computes of the layers: (N, outputs)."""
+    x = part.trained.checkpoint.provenance.preprocessing(stored)
+    found = []
+    with closing(ReferenceBackend(1).compile({part.graph.name: part.graph}, Options())) as compiled:
+        for tensor in part.graph.tensors():
+            if tensor.role in ("parameter", "state"):
+                compiled.write(tensor, part.constant(tensor))
+        for row in range(len(x)):
+            compiled.write(part.x, x[row : row + 1])
+            compiled.run(part.graph.name)
+            found.append(compiled.read(part.y).reshape(-1))
+    return np.array(found, np.float64)
+
+
+def _write(path: Path, files: Mapping[str, bytes], durable: bool = True) -> None:
+    """The main file last, so that it never names one that is not there."""
+    for suffix, data in files.items():
+        atomic_write(path.with_suffix(suffix) if suffix else path, data, durable=durable)

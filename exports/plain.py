@@ -1,0 +1,195 @@
+"""A trained network as data: what every format writes down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.reference.kernels import KERNELS
+from ..common.records import dataclass
+from ..graph.graph import Graph, Op, Tensor
+from ..graph.ops import BatchNormInference, ConnectFilters, Conv2d, MatMul
+from ..graph.quantization import quantized
+from ..graph.rewrites import activation, add_activation, bias
+from ..layers.composite import forward_all
+from ..layers.layer import Layer
+from ..training.assemble import describe_data
+from ..training.inference.trained import Trained
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A trained network: operations on one sample x: (1, C, H, W) in order, and their arrays.
+
+    ``layers`` are those before the scores. x = raw * scale + shift, with a number per channel each;
+    raw are pixels from 0 to 255, or the numbers of a table's columns or of a sequence. ``y`` is
+    what is answered: probabilities, or numbers. ``about``: what a file says of itself, by key.
+    """
+
+    trained: Trained
+    layers: tuple[Layer, ...]
+    graph: Graph
+    x: Tensor
+    y: Tensor
+    arrays: Mapping[str, NDArray[np.float32]]
+    scale: Floats
+    shift: Floats
+    about: Mapping[str, str]
+
+    @classmethod
+    def of(cls, trained: Trained) -> Plain:
+        network, origin = trained.network, trained.checkpoint.provenance
+        arrays = trained.checkpoint.parameters({t.name: t.shape for t in network.learned()})
+        graph = _as_written(trained, network.infer_graph(1), arrays)
+        size, zero = _units(trained)
+        factor, offset = (
+            np.array(v, np.float64)
+            for v in (origin.preprocessing.scale, origin.preprocessing.shift)
+        )
+        # x = stored * factor + offset, raw = stored * size + zero.
+        scale, shift = factor / size, offset - zero / size * factor
+        ends = graph["x"], graph["probabilities"]
+        return cls(trained, network.scoring(), graph, *ends, arrays, scale, shift, _about(trained))
+
+    @property
+    def ops(self) -> list[Op]:
+        return self.graph.ops
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.trained.classes
+
+    @property
+    def pixels(self) -> bool:
+        """Whether raw are bytes."""
+        return self.trained.takes_pictures
+
+    @property
+    def is_quantized(self) -> bool:
+        return bool(self.trained.checkpoint.quantization)
+
+    @cached_property
+    def name(self) -> str:
+        """The config's name as an identifier of C, Python and JavaScript."""
+        name = "".join(c if c.isascii() and c.isalnum() else "_" for c in self.trained.config.name)
+        return name if name[:1].isalpha() else f"net_{name}"
+
+    def constant(self, tensor: Tensor) -> NDArray[np.float32]:
+        """The value of a parameter or statistic."""
+        return self.arrays[tensor.name]
+
+    def telling(self, **about: str) -> Plain:
+        """The same network that says more of itself."""
+        return replace(self, about={**self.about, **about})
+
+    def until(self, count: int) -> Plain:
+        """Its first layers alone, whose output is answered."""
+        layers = self.layers[:count]
+        graph = Graph("infer", 1)
+        x = graph.tensor("x", self.x.shape, "float32", "input")
+        graph.results |= {"x": x, "probabilities": forward_all(layers, graph, x)}
+        graph = _as_written(self.trained, graph, dict(self.arrays))
+        return replace(self, layers=layers, graph=graph, x=x, y=graph["probabilities"])
+
+    def folded(self) -> Plain:
+        """The same with batch norms inside the products before them, and activations there too."""
+        arrays, ops = dict(self.arrays), list(self.ops)
+        for norm in [op for op in ops if isinstance(op, BatchNormInference)]:
+            before: Any = self.graph.producer(norm.x)
+            alone = len(self.graph.consumers(norm.x)) == 1 and norm.x != self.y
+            if not (isinstance(before, Conv2d | MatMul) and alone):
+                continue
+            at = next(i for i, op in enumerate(ops) if norm.x in op.writes())
+            ops[at] = _with_norm(ops[at], norm, arrays)
+            ops = [op for op in ops if op is not norm]
+        graph = add_activation(activation(self.graph.with_ops(ops)))
+        return replace(self, graph=graph, arrays=arrays)
+
+    def raw(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """What a user would give: of samples as a data set holds them, (N, C, H, W)."""
+        if self.pixels:
+            return stored
+        size, zero = (v[:, None, None] for v in _units(self.trained))
+        return np.asarray(stored.astype(np.float64) * size + zero, np.float32)
+
+
+def _as_written(trained: Trained, graph: Graph, arrays: dict[str, NDArray[np.float32]]) -> Graph:
+    """The section as formats read it: biases inside products, integers where the checkpoint says
+    so, and what follows from weights alone among the arrays."""
+    layers = {op.origin[0].layer for op in graph.ops}
+    own = {name: q for name, q in trained.checkpoint.quantization.items() if name in layers}
+    graph = bias(quantized(graph, own) if own else graph)
+    known: dict[Tensor, Tensor] = {}
+    for op in graph.ops:
+        if isinstance(op, ConnectFilters):
+            known[op.filters] = replace(op.filters, role="parameter", section="")
+            arrays[op.filters.name] = KERNELS[type(op)].compute(op, arrays[op.weights.name])
+    return graph.with_ops(op.on(known) for op in graph.ops if not isinstance(op, ConnectFilters))
+
+
+def _with_norm(op: Op, norm: BatchNormInference, arrays: dict[str, NDArray[np.float32]]) -> Op:
+    """A product that computes the batch norm behind it, with arrays of its own."""
+    product: Any = op
+    of, column = ("w", 0) if isinstance(op, Conv2d) else ("b", 0 if product.transpose_b else 1)
+    value = {
+        name: arrays[tensor.name].astype(np.float64)
+        for name in ("weight", "bias", "running_mean", "running_var")
+        if (tensor := getattr(norm, name)) is not None
+    }
+    factor = value.get("weight", 1.0) / np.sqrt(value["running_var"] + norm.eps)
+    offset = arrays[product.bias.name].astype(np.float64) if product.bias is not None else 0.0
+    shift = (offset - value["running_mean"]) * factor + value.get("bias", 0.0)
+    kernel: Tensor = getattr(product, of)
+    shape = [1] * len(kernel.shape)
+    shape[column] = -1
+    made = (
+        replace(kernel, name=f"{kernel.name}.folded"),
+        Tensor(f"{norm.running_mean.name}.folded", shift.shape, "float32", "parameter"),
+    )
+    arrays[made[0].name] = (arrays[kernel.name] * factor.reshape(shape)).astype(np.float32)
+    arrays[made[1].name] = shift.astype(np.float32)
+    origin = (*op.origin, *norm.origin)
+    changed = {of: made[0], "bias": made[1], op.outputs[0]: norm.y, "origin": origin}
+    united: Op = replace(product, **changed)
+    return united
+
+
+def _units(trained: Trained) -> tuple[Floats, Floats]:
+    """(scale, shift) per channel: raw = stored * scale + shift."""
+    columns = trained.checkpoint.provenance.columns
+    if columns is not None:
+        return np.ones(len(columns.offsets)), np.array(columns.offsets, np.float64)
+    info = trained.data
+    if not (trained.takes_pictures or trained.network.floats):
+        info = describe_data(trained.config)
+    scale, shift = info.scale or (1.0,), info.shift or (0.0,)
+    return np.array(scale, np.float64), np.array(shift, np.float64)
+
+
+def _about(trained: Trained) -> dict[str, str]:
+    origin = trained.checkpoint.provenance
+    channels, height, width = trained.input_shape
+    preprocessing = {
+        "scale": list(origin.preprocessing.scale),
+        "shift": list(origin.preprocessing.shift),
+    }
+    return {
+        "producer": "dnnstack",
+        "name": trained.config.name,
+        "task": {"class": "classify", "numbers": "regress"}.get(origin.kind, origin.kind),
+        "classes": json.dumps(list(trained.classes)),
+        "input": json.dumps([channels, height, width]),
+        "preprocessing": json.dumps(preprocessing),
+        "data": origin.dataset,
+        "checkpoint_sha256": trained.checkpoint.sha256,
+        "step": str(trained.checkpoint.state.step),
+        "versions": json.dumps(dict(origin.versions)),
+    }
