@@ -1,0 +1,243 @@
+"""What leaves answers as ``predict`` does, or does not leave."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.backends.select import open_backend
+from dnnstack.cli import export as command
+from dnnstack.common.errors import ExportError, UsageError
+from dnnstack.common.options import options_of
+from dnnstack.exports import door
+from dnnstack.exports.door import Checked, Samples, compare, export
+from dnnstack.exports.format import Format, Twin, format_of, formats
+from dnnstack.exports.numpy_file import Numpy
+from dnnstack.exports.plain import Plain
+from dnnstack.graph import ops
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.trained import Trained
+
+from ..support.untrained import untrained
+
+NET = (
+    "[{conv2d: {filters: 3, kernel_size: 3}}, batch_norm, relu, max_pool2d, "
+    "{conv2d: {filters: 4, kernel_size: 3, name: second}}, tanh, flatten, {dense: {units: 4}}]"
+)
+
+
+class Broken(Numpy):
+    """The file has another number at the end of an array: 1 more, or none at all."""
+
+    kind = "broken"
+    array: str = "second.weight"
+    by: float = 1.0
+
+    def twin(self, path: Path, plain: Plain) -> Twin:
+        module: dict[str, Any] = {}
+        exec(path.read_text("utf-8"), module)
+        for name in [name for name in module["W"] if name.startswith(self.array)]:
+            module["W"][name] = module["W"][name].copy()
+            module["W"][name].flat[-1] += self.by
+        return Twin("a broken one", module["predict"])
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return untrained(NET, (2, 10, 10), 4)
+
+
+@pytest.fixture(scope="module")
+def forward(trained):
+    return Forward(trained, open_backend("numpy", 1))
+
+
+def _asked(trained):
+    return lambda: Samples.drawn(trained)
+
+
+def test_it_is_checked_written_and_says_so(trained, forward, tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text("an older one")
+    done = export(trained, forward, Numpy(), path, _asked(trained))
+    assert (done.path, done.format, done.bytes) == (path, "numpy", path.stat().st_size)
+    checked = done.checked
+    assert checked is not None
+    assert (checked.count, checked.other) == (100, 0)
+    assert 0 < checked.largest < 1e-5
+    assert str(checked) in path.read_text()
+    assert str(checked) in done.as_text()
+    assert done.to_json()["checked"]["other"] == 0
+    json.dumps(done.to_json())
+    first = path.read_bytes()
+    export(trained, forward, Numpy(), path, _asked(trained))
+    assert path.read_bytes() == first
+    assert [each.name for each in tmp_path.iterdir()] == ["net.py"]
+
+
+@pytest.mark.parametrize(
+    ("array", "by", "layer"),
+    [
+        ("conv2d_1.weight", 1.0, "'conv2d_1' (conv2d)"),
+        ("second.weight", 1.0, "'second' (conv2d)"),
+        ("second.bias", np.nan, "'second' (conv2d)"),
+        ("dense_1.bias", 1.0, "'dense_1' (dense)"),
+    ],
+)
+def test_another_answer_is_refused_with_its_layer(trained, forward, tmp_path, array, by, layer):
+    path = tmp_path / "net.py"
+    path.write_text("an older one")
+    with pytest.raises(ExportError) as raised:
+        export(trained, forward, Broken(array=array, by=by), path, _asked(trained))
+    assert str(raised.value).endswith(f"first to differ: layer {layer}")
+    assert "nothing was written" in str(raised.value)
+    assert path.read_text() == "an older one"
+
+
+def test_without_a_check_it_says_so(trained, forward, tmp_path):
+    done = export(trained, forward, Broken(), tmp_path / "net.py", None)
+    assert done.checked is None
+    assert done.as_text().endswith("\nnot checked")
+    assert done.to_json()["checked"] is None
+    told: list[str] = []
+
+    class Unrun(Numpy):
+        kind = "unrun"
+
+        def twin(self, path: Path, plain: Plain) -> Twin | None:
+            return None
+
+    assert export(trained, forward, Unrun(), tmp_path / "a.py", _asked(trained), told.append)
+    assert told == ["nothing here can run the file, so its answers were not checked"]
+
+
+def test_a_layer_that_a_format_lacks_is_named_before_any_work(trained, forward, tmp_path):
+    class Fewer(Numpy):
+        kind = "fewer"
+        ops = Numpy.ops - {ops.Pool2d}
+
+        def files(self, plain: Plain) -> dict[str, bytes]:
+            raise AssertionError("work was done")
+
+    expected = "^layer 'max_pool2d_1' .max_pool2d.: fewer has no Pool2d; formats that have it: "
+    with pytest.raises(ExportError, match=expected + ".*numpy"):
+        export(trained, forward, Fewer(), tmp_path / "net.py", None)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(trained, forward, tmp_path):
+    with pytest.raises(ExportError, match=r"net\.py: cannot be written: .*; name a file in"):
+        export(trained, forward, Numpy(), tmp_path / "none" / "net.py", None)
+
+
+def _checked(largest: float = 0.0, other: int = 0, lost: float | None = None) -> Checked:
+    return Checked(10_000, "samples", "it", largest, other, lost)
+
+
+@pytest.mark.parametrize(
+    ("checked", "integers", "wrong"),
+    [
+        (_checked(1e-4), False, False),
+        (_checked(1.1e-4), False, True),
+        (_checked(np.inf), False, True),
+        (_checked(other=1), False, True),
+        (_checked(0.5, 10), True, False),
+        (_checked(0.5, 11), True, True),
+        (_checked(0.5, 500, 0.001), True, False),
+        (_checked(0.5, 500, 0.0011), True, True),
+        (_checked(0.5, 500, -0.02), True, False),
+    ],
+)
+def test_floats_answer_alike_and_integers_nearly(checked, integers, wrong, monkeypatch, trained):
+    monkeypatch.setattr(Plain, "is_quantized", integers)
+    assert door._is_wrong(checked, Numpy(), Plain.of(trained)) is wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "ours", "theirs", "other"),
+    [
+        ("class", "cross_entropy", [[0.6, 0.4], [0.1, 0.9]], [[0.4, 0.6], [0.2, 0.8]], 1),
+        # A tie is no other answer.
+        ("class", "cross_entropy", [[0.5, 0.5], [0.1, 0.9]], [[0.4, 0.6], [0.2, 0.8]], 0),
+        ("yes_no", "binary_cross_entropy", [[0.6, 0.4], [0.1, 0.9]], [[0.6, 0.6], [0.6, 0.4]], 2),
+        ("yes_no", "binary_cross_entropy", [[0.5, 0.4], [0.1, 0.9]], [[0.6, 0.4], [0.2, 0.8]], 0),
+        ("numbers", "mse", [[3.0, 4.0], [0.1, 9.0]], [[3.0, 5.0], [0.2, 8.0]], 0),
+    ],
+)
+def test_answers_are_compared_by_their_kind(kind, loss, ours, theirs, other):
+    net = untrained("[flatten, {dense: {units: 2}}]", (1, 1, 3), 2, kind=kind, loss=loss, floats=True)
+    asked = Samples("given", np.zeros((2, 1, 1, 3), np.float32), np.array([0, 1]))
+
+    def forward(inputs):
+        return np.array(ours, np.float32)
+
+    found = compare(Plain.of(net), Twin("it", lambda raw: np.array(theirs)), forward, asked)
+    assert found.other == other
+    spread = max(1.0, np.std(ours)) if kind == "numbers" else 1.0
+    assert found.largest == pytest.approx(np.abs(np.subtract(ours, theirs)).max() / spread)
+    right = [np.argmax(each, 1) == [0, 1] for each in (ours, theirs)]
+    lost = np.mean(right[0]) - np.mean(right[1]) if kind == "class" else None
+    assert found.lost == lost
+
+
+def test_numbers_reach_the_network_in_their_own_units(trained):
+    plain = Plain.of(trained)
+    stored = Samples.drawn(trained).stored
+    assert plain.raw(stored) is stored
+    assert stored.dtype == np.uint8
+    x = plain.raw(stored) * plain.scale[:, None, None] + plain.shift[:, None, None]
+    np.testing.assert_allclose(
+        x, trained.checkpoint.provenance.preprocessing(stored), rtol=1e-5, atol=1e-5
+    )
+    assert len(np.unique(stored)) > 200
+
+
+def test_batch_norm_goes_into_the_product_before_it(trained):
+    plain = Plain.of(trained)
+    folded = plain.folded()
+    assert any(isinstance(op, ops.BatchNormInference) for op in plain.ops)
+    assert [type(op).__name__ for op in folded.ops] == [
+        *("Conv2d", "Pool2d", "Conv2d", "Reshape", "MatMul", "Softmax")
+    ]
+    stored = Samples.drawn(trained).stored[:5]
+    np.testing.assert_allclose(
+        door._reference(folded, stored), door._reference(plain, stored), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_the_command_offers_every_format_and_option():
+    assert sorted(formats()) == sorted(command.FORMATS)
+    offered = {each.name for each in command.export.params}
+    needed = {o.name for kind in formats().values() for o in options_of(kind)}
+    assert needed <= offered
+    for name, kind in formats().items():
+        assert name == kind.kind
+        assert kind.suffix.startswith(".")
+        assert kind.ops
+        assert kind.__doc__
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "given", "said"),
+    [
+        ("a.py", "nump", {}, "format: expected .*numpy.* .got 'nump'; did you mean 'numpy'"),
+        ("a.xyz", None, {}, "format: expected .* .got '.xyz'"),
+        ("a.py", "numpy", {"int9": True}, "int9: numpy takes "),
+    ],
+)
+def test_wrong_usage_is_named(path, name, given, said):
+    with pytest.raises(UsageError, match=said):
+        format_of(path, name, given)
+
+
+def test_the_suffix_chooses_the_format():
+    chosen, path = format_of("a/b.py", None, {})
+    assert (type(chosen).suffix, path) == (".py", Path("a/b.py"))
+
+
+def test_formats_are_found_by_their_files():
+    assert all(issubclass(kind, Format) for kind in formats().values())
+    assert replace(_checked(), other=1) != _checked()
