@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from ...common.options import Count
 from ...common.targets import Kind
-from .base import Flag, Named, problem, tupled
+from .base import Flag, Named, omitting, problem, tupled
 from .csv_rows import CsvConfig
 from .dataset_base import (
     LARGEST_TABLE,
@@ -84,6 +84,7 @@ class TableConfig(DatasetConfig):
     ]
     kind: Annotated[
         Kind | None,
+        omitting("class"),
         "Of the targets. numbers: one or many; yes_no: 0 or 1 for each of some questions; "
         "distribution: the shares of classes, which add up to 1; default: class.",
     ] = None

@@ -15,7 +15,7 @@ from pydantic import (
 
 from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
 from ...layers.parallel import SPACE
-from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, problem
+from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem
 from .compression import PruneConfig, ShareConfig
 from .dataset_base import Folder
 from .datasets import Dataset
@@ -130,6 +130,7 @@ class DataConfig(Model):
     ] = None
     shuffle: Annotated[
         bool | None,
+        omitting(True),
         "false: train on the samples in their own order, the same in every epoch; default: true.",
     ] = None
     normalize: Annotated[
@@ -287,6 +288,7 @@ class CheckpointConfig(Model):
             "kl_divergence",
         ]
         | None,
+        omitting("accuracy"),
         "What is best on the validation samples: the highest accuracy, or R2 of numbers, and then "
         "the lowest loss; the lowest loss; or another metric of the targets. Default: accuracy.",
     ] = None
