@@ -237,7 +237,7 @@ class Classifier:
                 raise TypeError("labels were given without their pictures")
             folder = path_or_none("data_dir", data_dir)
             downloads = Downloads(offline=True) if offline else None
-            images, index = self.load_part(split, dataset, folder, downloads, size)
+            images, index = self.load_part(split, dataset, folder, downloads, size, tta)
         else:
             if labels is None:
                 if isinstance(pictures, str):
@@ -303,11 +303,13 @@ class Classifier:
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
         size: HW = None,
+        tta: str | None = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
-        """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
+        """The samples of a split, and the indices that belong to it. Raises DatasetError, and
+        ShapeError for views that they do not have."""
         root, hw = data_root_of(self.trained, data_dir, self._notice), picture_size(size)
         how = (dataset, downloads, self._notice, hw)
-        images, index = parts.load_part(self.trained, part, root, *how)
+        images, index = parts.load_part(self.trained, part, root, *how, tta=tta)
         return parts.fitted(self.trained, images, hw, self._notice), index
 
     def evaluate_part(

@@ -168,8 +168,8 @@ def check_members(members: Sequence[Trained]) -> None:
         if other.input_shape != first.input_shape:
             shapes = [shape_text(each.input_shape) for each in (other, first)]
             raise CheckpointError(
-                f"{other.path}: takes pictures {shapes[0]}, but {first.path} takes {shapes[1]}; "
-                "networks that are combined or compared take the same pictures"
+                f"{other.path}: takes samples {shapes[0]}, but {first.path} takes {shapes[1]}; "
+                "networks that are combined or compared take the same"
             )
         if {*map(nfc, first.classes)} != {*map(nfc, other.classes)}:
             raise CheckpointError(

@@ -59,7 +59,7 @@ class DataReport:
         told = list(self.images.doubts)
         for part, counts in self.counts.items():
             names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
-            told += lacking(part, names if self.sizes[part] else [], samples_of(self.dataset))
+            told += lacking(part, names if self.sizes[part] else [], samples_of(self.shape))
         return tuple(dict.fromkeys(told))
 
     @property

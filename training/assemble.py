@@ -113,7 +113,7 @@ def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tupl
 def is_of_pictures(config: RunConfig) -> bool:
     """Whether samples are pictures, not the numbers of a table or of sequences."""
     chosen = config.data.dataset
-    return samples_of(chosen.type) == "pictures" or bool(chosen.options().get("picture"))
+    return chosen.type not in ("csv", "series", "table") or bool(chosen.options().get("picture"))
 
 
 def _options(
@@ -281,8 +281,9 @@ def preprocessing(
     for key, values in (("mean", normalize.mean), ("std", normalize.std)):
         if len(values) not in (1, channels):
             raise ConfigError(
-                f"data.normalize.{key}: has {len(values)} numbers, but the pictures of "
-                f"'{info.name}' have {channels} channel{'s' if channels > 1 else ''}; "
+                f"data.normalize.{key}: has {len(values)} numbers, but the "
+                f"{samples_of(info.shape)} of '{info.name}' have {channels} "
+                f"channel{'s' if channels > 1 else ''}; "
                 f"give one number{f', or {channels}' if channels > 1 else ''}"
             )
         spread[key] = values * channels if len(values) == 1 else values

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter, time
 
 from ..backends.base import Backend
+from ..common.text import samples_of
 from .listener import EndState, Listener, Progress, Started, Summary
 from .pace import Pace
 from .records.formats.run_log import RunLog
@@ -28,6 +29,7 @@ class Reporter:
         self._saver = saver
         self._log = log
         self._listener = listener
+        self._samples = samples_of(session.network.input_shape)
         self._training: Metrics | None = None
         self._training_step = 0
         self._validation: Metrics | None = None
@@ -58,6 +60,7 @@ class Reporter:
                 state=state,
                 resumed_from=source,
                 measured=measured,
+                samples=self._samples,
             )
         )
         done, train = "", setup.config.train
@@ -165,6 +168,7 @@ class Reporter:
             learning_rate=self._session.rate,
             images_per_second=self.pace.images_per_second,
             seconds_left=self.pace.seconds_left(plan.total_steps - step),
+            samples=self._samples,
         )
 
     def _summary(self, ended: EndState) -> Summary:
@@ -187,4 +191,5 @@ class Reporter:
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
             resumed_from=self._resumed_from(),
+            samples=self._samples,
         )

@@ -27,7 +27,7 @@ from .assemble import (
     preprocessing,
     preprocessing_of,
 )
-from .augmentation import augmentations
+from .augmentation import augmentations, views_of
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
@@ -189,6 +189,7 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_data(config, info)
     preprocessing(config, info)
     augmentations(config, info.shape)
+    views_of(config.evaluate.tta, config.evaluate.tta_share).check(info.shape, len(info.classes))
     saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}
     folder = run.path if run is not None else Path(config.run.dir)
     kept = config.checkpoint.keep + config.checkpoint.best

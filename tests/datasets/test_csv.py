@@ -212,7 +212,7 @@ def test_rows_that_are_in_both_files_are_told(tmp_path):
     _, images = loaded(tmp_path, "a,y\n1,u\n2,v\n", "a,y\n2,u\n")
     assert images.doubts == (
         "identical rows in test and in training (1): test: line 2 = train: line 3; remove them "
-        "from one of the two, because a test on what was trained on says nothing of new pictures",
+        "from one of the two, because a test on what was trained on says nothing of new ones",
     )
 
 

@@ -10,7 +10,7 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.common.errors import CheckpointError, DatasetError, ShapeError
 from dnnstack.datasets.columns import Columns
 from dnnstack.training.records.formats.dnnz import save_compressed
 from PIL import Image
@@ -158,6 +158,21 @@ def test_options_of_pictures_are_refused(table, option, capsys):
     trained("class")
     assert main(["predict", "--device", "numpy", option, "rows.csv"]) == 2
     assert "the network takes rows of a table, not pictures" in capsys.readouterr().err
+
+
+def test_rows_have_no_views_and_are_called_rows(table, capsys):
+    model = trained("class")
+    told = capsys.readouterr()
+    assert "40 rows for training, 8 for validation" in told.out + told.err
+    assert "rows/s" in told.out + told.err
+    Path("rows.csv").unlink()
+    refused = "evaluate.tta: views are of pictures, but the samples are rows"
+    for command in (["eval"], ["predict", "rows.csv"]):
+        assert main([*command, "--tta", "mirror", "--device", "numpy"]) == 1
+        assert refused in capsys.readouterr().err
+    for ask in (lambda: dnnstack.load("net", tta="mirror"), lambda: model.evaluate(tta="mirror")):
+        with pytest.raises(ShapeError, match="views are of pictures"):
+            ask()
 
 
 def test_no_answer_is_a_formula(table, capsys):

@@ -33,6 +33,7 @@ class Forward:
         self.trained = trained
         self._backend = backend
         self._views = TEST_TIME[tta]
+        self._views.check(trained.input_shape, len(trained.classes))
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, bool, Shape], _Numbers] = {}
         self._last: Shape = ()

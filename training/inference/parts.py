@@ -18,6 +18,7 @@ from ...datasets import Downloads, ImageSet, describe, load
 from ...datasets.identity import some
 from ...datasets.pictures import resized
 from ..assemble import describe_data, load_data
+from ..augmentation import views_of
 from ..own_samples import choose, in_classes, listed_samples
 from ..records.runs import is_in_own_folder
 from ..splits import divide
@@ -34,6 +35,7 @@ def load_part(
     notice: Callable[[str], object] = lambda text: None,
     size: tuple[int, int] | None = None,
     read: Callable[..., ImageSet] = load_data,
+    tta: str | None = None,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
@@ -41,12 +43,13 @@ def load_part(
     that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
     into which training divided the training set. ``notice`` is told of changes since the training.
     size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files;
-    ``read`` loads the own data set.
+    ``read`` loads the own data set; tta: the views that it will be seen in.
     Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
     config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
+    views_of(tta or config.evaluate.tta).check(trained.input_shape, len(trained.classes))
     own, known = config.data.dataset.type, origin[1].known
     name = own if dataset is None else dataset
     if name == own:
@@ -58,8 +61,8 @@ def load_part(
         if info.shape[0] != trained.input_shape[0] or not fits:
             needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
             raise DatasetError(
-                f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
-                f"classes; {trained.path} needs {needed}"
+                f"dataset '{name}' has {samples_of(info.shape)} {shape_text(info.shape)} and "
+                f"{len(info.classes)} classes; {trained.path} needs {needed}"
             )
         if info.kind != trained.data.kind:
             raise DatasetError(
@@ -89,8 +92,8 @@ def load_part(
         trained_on = set() if listed is None else listed.trained_contents()
         pairs = zip(images.names, images.contents, strict=True)
         if seen := [sample for sample, content in pairs if content in trained_on]:
-            text = f"{len(seen)} of {len(images)} {samples_of(name)} were trained on: {some(seen)}"
-            notice(Warned(text))
+            which = f"{len(seen)} of {len(images)} {samples_of(info.shape)}"
+            notice(Warned(f"{which} were trained on: {some(seen)}"))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
         taken = choose(config, images, origin, None, False, True, notice)
@@ -119,7 +122,9 @@ def fitted(
         images = replace(images, images=found)
     own, shape = trained.input_shape, images.images.shape[1:]
     if shape != own:
-        notice(f"pictures are {shape_text(shape)}; in training they were {shape_text(own)}")
+        notice(
+            f"{samples_of(own)} are {shape_text(shape)}; in training they were {shape_text(own)}"
+        )
     return images
 
 

@@ -212,7 +212,7 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     """
     chosen = trained.config.data.dataset
     if not trained.takes_pictures or trained.input_shape[0] not in (1, 3):
-        samples, own = samples_of(chosen.type), ("numbers", "its samples")
+        samples, own = samples_of(trained.input_shape), ("numbers", "its samples")
         if samples != "pictures":
             own = f"a {chosen.type}", f"the {samples} of the {chosen.type}"
         raise DatasetError(
