@@ -84,10 +84,15 @@ def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> N
             )
 
 
+def r2_of(squared: float, spread: float) -> float:
+    """R2 = 1 - squared / spread, the mean squared error and ``spread_of``, or the sums of both."""
+    # Of targets that are all equal no variance can be explained.
+    return float(1.0 - squared / spread) if spread else float(squared == 0.0)
+
+
 def spread_of(labels: NDArray[Any]) -> float:
     """The variance of numbers (M, K) about their means, averaged over the columns.
 
-    1 - (mean squared error) / spread is R2; of several columns that of each weighted by its
-    variance.
+    R2 by it is that of each column weighted by its variance.
     """
     return float(labels.astype(np.float64).var(0).mean()) if len(labels) else 0.0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.records import dataclass
-from ..common.targets import Kind, spread_of
+from ..common.targets import Kind, r2_of, spread_of
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def _numbers(targets: Floats, answers: Floats) -> Measured:
     spread = ((targets - targets.mean(0)) ** 2).sum(0)
     outputs = tuple(
         {
-            "r2": _r2(squared[k], spread[k]),
+            "r2": r2_of(squared[k], spread[k]),
             "rmse": float(np.sqrt(squared[k] / len(gaps))),
             "mae": float(np.abs(gaps[:, k]).mean()),
             "residuals": {
@@ -70,16 +70,11 @@ def _numbers(targets: Floats, answers: Floats) -> Measured:
         for k in range(gaps.shape[1])
     )
     overall = {
-        "r2": _r2(squared.sum(), spread.sum()),
+        "r2": r2_of(squared.sum(), spread.sum()),
         "rmse": float(np.sqrt((gaps * gaps).mean())),
         "mae": float(np.abs(gaps).mean()),
     }
     return Measured(overall, outputs)
-
-
-def _r2(squared: float, spread: float) -> float:
-    # Of targets that are all equal no variance can be explained.
-    return float(1.0 - squared / spread) if spread else float(squared == 0.0)
 
 
 def _yes(targets: Floats, answers: Floats, threshold: float) -> Measured:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, time
 
+import numpy as np
+
 from ..backends.base import Backend
 from ..common.text import samples_of
 from .listener import EndState, Listener, Progress, Started, Summary
@@ -105,8 +107,13 @@ class Reporter:
     def validated(self, found: Metrics, better: bool, seconds: float) -> None:
         """A validation has ended after ``seconds``; ``better`` than all before it."""
         self._validation, step = found, self._session.step
+        setup, plan = self._session.setup, self._plan
         # Of questions a sample may be right in part.
-        counted = self._session.setup.data.kind != "yes_no"
+        counted = setup.data.kind != "yes_no"
+        spread = None
+        if setup.config.data.fold is not None:
+            # Of all folds, to whose answers together R2 is found by it.
+            spread = setup.spread(np.concatenate([plan.train, plan.validation]))
         self._log.metrics(
             "validation",
             step,
@@ -115,6 +122,7 @@ class Reporter:
             self._session.rate,
             count=found.count,
             **({"correct": found.correct} if counted and isinstance(found.correct, int) else {}),
+            **({} if spread is None else {"spread": spread}),
             seconds=seconds,
             best=better,
         )

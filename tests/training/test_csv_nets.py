@@ -12,6 +12,7 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.common.errors import CheckpointError, DatasetError, ShapeError
 from dnnstack.datasets.columns import Columns
+from dnnstack.training.inference.intervals import wilson
 from dnnstack.training.records.formats.dnnz import save_compressed
 from PIL import Image
 
@@ -110,6 +111,44 @@ def test_every_kind_of_target_is_trained_and_answered(table, kind, capsys):
         assert header[9:11] == ["label", "probability"]
         assert [line[9] for line in lines] == [*model.predict("rows.csv")]
         assert lines[0][10] == f"{proba[0].max():.7g}"
+
+
+@pytest.mark.parametrize("kind", ["numbers", "yes_no", "class"])
+def test_folds_are_judged_by_all_their_answers_together(table, kind, capsys):
+    trained(kind)
+    begin = ["train", "--config", "net.yaml", "--device", "numpy", "--set", "train.epochs=1"]
+    assert main([*begin, "--folds", "3"]) == 0
+    targets, answers, right = [], [np.zeros((0, 2))], 0
+    for fold in (1, 2, 3):
+        model = dnnstack.load(f"runs/net-folds/fold-{fold}", device="numpy")
+        images, index = model.load_part("validation")
+        targets.append(images.labels[index])
+        result = model.evaluate_part(images, index, "validation")
+        right += result.correct
+        answers += [result.pairs[1]] if result.pairs else []
+    y, p = np.concatenate(targets), np.concatenate(answers[kind != "class" :])
+    capsys.readouterr()
+    assert main(["runs", "--group", "net-folds", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["together"]
+    wanted = {"accuracy": np.mean((p > 0.5) == (y > 0.5))} if kind == "yes_no" else {}
+    if kind == "numbers":
+        gaps, y = y.astype(float) - p, y.astype(float)
+        wanted = {
+            "r2": 1 - (gaps**2).sum() / ((y - y.mean(0)) ** 2).sum(),
+            "rmse": np.sqrt((gaps**2).mean()),
+            "mae": abs(gaps).mean(),
+        }
+    elif kind == "class":
+        low, high = wilson(right, 48)
+        wanted = {"correct": right, "accuracy": right / 48, "accuracy_interval": [low, high]}
+    assert found.pop("count") == 48
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+    assert main(["runs", "--group", "net-folds"]) == 0
+    printed = capsys.readouterr().out
+    assert f"together  {'R2 ' if kind == 'numbers' else ''}" in printed
+    assert all(f"{each} {found[each]:.4f}" in printed for each in ("rmse", "mae") if each in found)
 
 
 def test_answers_are_told_as_json_and_text(table, capsys):

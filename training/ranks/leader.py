@@ -190,7 +190,7 @@ def dealt_out(
 ) -> Iterator[NDArray[np.float64]]:
     """The sums, and answers, of the evaluation's batches from ``first`` on, in order; see
     ``evaluated_batch``."""
-    answers = session.graph("evaluate")["probabilities"].size if session.by else 0
+    answers = session.graph("evaluate")["probabilities"].size if session.reads_answers else 0
     own = np.zeros((-(-count // team.size), 3 + answers))
     for row in range(len(own)):
         batch = first + row * team.size + team.rank
