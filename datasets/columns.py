@@ -1,12 +1,12 @@
-"""Columns of a table as numbers: their types, found in the rows to train on."""
+"""Columns of a table as numbers: their types, found in a file of rows to train on."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import MaxLen
@@ -18,6 +18,9 @@ from ..common.targets import Kind
 from ..common.text import listed, suggested
 from ..common.typed_json import Finite, Name
 from .csv_file import Rows
+
+if TYPE_CHECKING:
+    from .image_set import ImageSet
 
 Type = Literal["number", "yes_no", "category"]
 Missing = Literal["error", "mean", "drop"]
@@ -35,13 +38,14 @@ _NAMED = 5
 class Column:
     """An input: a number, less its ``offset``; yes as 1, no as 0; a 1 for one of its categories.
 
-    ``mean``: of the values of the rows to train on, which stands for a missing one. ``binary``: a
-    number that is 0 or 1 in all of these rows.
+    ``binary``: a number that is 0 or 1 in all rows of the file. ``mean``: of the rows that are
+    trained on, which stands for a missing one; empty before these are known. Of categories it is
+    their shares: one without a share is as unknown as any other.
     """
 
     name: Name
     type: Type
-    mean: Annotated[tuple[Finite, ...], MaxLen(MOST_CATEGORIES)]
+    mean: Annotated[tuple[Finite, ...], MaxLen(MOST_CATEGORIES)] = ()
     categories: Annotated[tuple[Name, ...], MaxLen(MOST_CATEGORIES)] = ()
     offset: Finite = 0.0
     binary: bool = False
@@ -63,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """What the rows to train on say of a table; what ``predict`` needs to read another.
+    """What a file of rows to train on says of a table; what ``predict`` needs to read another.
 
     targets: the names of their columns; classes: of the classes, else ``targets``.
     """
@@ -98,11 +102,59 @@ class Columns:
         ]
 
     def inputs_of(self, rows: Rows) -> NDArray[np.float32]:
-        """(M, C, 1, 1) of rows to predict, each of which gets an answer. Raises DatasetError."""
+        """(M, C, 1, 1) of rows that each get an answer, not ``filled``. Raises DatasetError."""
         check_names(rows, [column.name for column in self.inputs])
         rule: Missing = "error" if self.missing == "drop" else self.missing
         values, _ = encoded(rows, self.inputs, rule, self.unknown)
         return values.reshape(-1, self.width, 1, 1)
+
+    def unsettled(self) -> Columns:
+        """Without the means: what the columns of networks that take the same rows have alike."""
+        return replace(self, inputs=tuple(replace(each, mean=()) for each in self.inputs))
+
+    def settled(self, data: ImageSet, train: NDArray[np.int32]) -> Columns:
+        """With the means of the samples ``train`` of ``data``, unless they are known already.
+
+        Raises DatasetError for a column without a value there, and for a category that only other
+        samples have, unless ``unknown`` takes it for none.
+        """
+        if all(each.mean for each in self.inputs):
+            return self
+        values, inputs, at = data.images[:, :, 0, 0], [], 0
+        for column in self.inputs:
+            own = values[:, at : at + column.width]
+            known = own[train][~np.isnan(own[train, 0])].astype(np.float64)
+            if not len(known):
+                raise DatasetError(
+                    f"{data.name}: no row that is trained on has a value in column "
+                    f"'{column.name}'; leave it out of inputs"
+                )
+            mean = known.mean(0)
+            if column.categories and self.unknown == "error" and not mean.all():
+                found = own[:, (lost := int(mean.argmin()))] > 0
+                if found.any():
+                    raise DatasetError(
+                        f"{data.sources[int(found.argmax())]}, column '{column.name}': no row that "
+                        f"is trained on has '{column.categories[lost]}'; set unknown: zeros beside "
+                        "'train' in the config, or leave such rows out"
+                    )
+            inputs.append(replace(column, mean=tuple((mean + column.offset).tolist())))
+            at += column.width
+        return replace(self, inputs=tuple(inputs))
+
+    def filled(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Samples (M, C, 1, 1) as they are trained on: the means in gaps, and categories that no
+        row trained on has as none."""
+        means = np.array([each for column in self.inputs for each in column.mean])
+        categories = [bool(column.categories) for column in self.inputs for _ in column.mean]
+        gaps, lost = np.isnan(values), (means == 0) & categories
+        if not (gaps.any() or values[:, lost].any()):
+            return values
+        fill = (means - self.offsets).astype(np.float32)[:, None, None]
+        found = np.where(gaps, fill, values)
+        found[:, lost] = 0
+        found.setflags(write=False)
+        return found
 
 
 def natural(text: str) -> tuple[tuple[bool, float, str], ...]:
@@ -169,7 +221,7 @@ def check_names(rows: Rows, names: Sequence[str]) -> None:
 
 
 def find_column(rows: Rows, name: str, as_category: bool) -> Column:
-    """The column's type, by the rows to train on. Raises DatasetError if it has none."""
+    """The column's type, by all rows of the file. Raises DatasetError if it has none."""
     cells = [cell for cell in rows.column(name) if not is_missing(cell)]
     if not cells:
         raise DatasetError(f"{rows.path}: column '{name}' is empty; leave it out of inputs")
@@ -179,16 +231,13 @@ def find_column(rows: Rows, name: str, as_category: bool) -> Column:
         if 2 * count > len(cells):
             return _of_numbers(name, numbers(rows, name))
         if all(_answer(cell) is not None for cell in distinct):
-            return Column(name, "yes_no", (float(np.nanmean(answers(rows, name))),))
+            return Column(name, "yes_no")
     if len(distinct) > MOST_CATEGORIES:
         raise DatasetError(
             f"{rows.path}: column '{name}' has {len(distinct):,} different texts, and a category "
             f"has at most {MOST_CATEGORIES}; leave it out of inputs"
         )
-    categories = tuple(sorted(distinct, key=natural))
-    counts = Counter(cells)
-    shares = tuple(counts[each] / len(cells) for each in categories)
-    return Column(name, "category", shares, categories)
+    return Column(name, "category", categories=tuple(sorted(distinct, key=natural)))
 
 
 def _of_numbers(name: str, values: NDArray[np.float64]) -> Column:
@@ -197,13 +246,13 @@ def _of_numbers(name: str, values: NDArray[np.float64]) -> Column:
     mean = float(known[0] + (known - known[0]).mean())
     binary = bool(np.isin(known, (0.0, 1.0)).all())
     far = not binary and abs(mean) > _FAR * float(known.std())
-    return Column(name, "number", (mean,), offset=mean if far else 0.0, binary=binary)
+    return Column(name, "number", offset=mean if far else 0.0, binary=binary)
 
 
 def encoded(
     rows: Rows, columns: Sequence[Column], missing: Missing, unknown: Unknown
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """(M, width of all) float32, and which rows are kept, (M,): all, or those without gaps.
+    """(M, width of all) float32, NaN in gaps, and which rows are kept, (M,): all, or those without.
 
     Raises DatasetError that names file, line and column.
     """
@@ -215,7 +264,6 @@ def encoded(
         if missing == "error" and gaps.any():
             raise gap(rows, int(gaps.argmax()), column.name)
         kept &= ~gaps
-        values[gaps] = column.mean
         parts.append((values - column.offset).astype(np.float32))
     return np.concatenate(parts, axis=1), kept | (missing == "mean")
 
@@ -234,9 +282,11 @@ def _values(rows: Rows, column: Column, unknown: Unknown) -> NDArray[np.float64]
     if column.type != "category":
         return (numbers if column.type == "number" else answers)(rows, name)[:, None]
     places = {each: place for place, each in enumerate(column.categories)}
+    # A network of an ensemble may know one that another does not: ``filled`` leaves it out there.
+    lost = {i for i, share in enumerate(column.mean) if not share and unknown == "error"}
     found = np.zeros((len(rows), column.width))
     for row, cell in enumerate(rows.column(name)):
-        if (place := places.get(cell)) is not None:
+        if (place := places.get(cell)) is not None and place not in lost:
             found[row, place] = 1.0
         elif is_missing(cell):
             found[row] = np.nan

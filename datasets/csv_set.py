@@ -37,6 +37,7 @@ from .columns import (
 from .csv_file import Encoding, Rows, read_rows
 from .csv_pictures import with_pictures
 from .decoded import file_stamp
+from .decoding import Decoding
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_folder import CHANNELS
@@ -72,6 +73,8 @@ class Csv(Dataset):
     size: int | tuple[int, int] = 0
     fit: Literal["crop", "resize"] = "crop"
     mode: Literal["rgb", "grey"] = "rgb"
+    on_error: Literal["stop", "skip"] = "stop"
+    draft: bool | None = None
     bits: Depth | None = None
     columns: Columns | None = None
 
@@ -101,14 +104,11 @@ class Csv(Dataset):
         rows = self._split(split, root)
         if self.picture is None:
             return rows
-        source = "train" if split == "test" and self.test is None else split
-        table, shape = self._path(source, root), self.describe(root).shape
-        found = with_pictures(rows, table, shape, self.fit == "resize", self.bits)
-        if found.bits is not None and split != "train" and self.bits is None:
-            # As the pictures that are trained on.
-            bits = self.load("train", root, downloads).bits or 16
-            return replace(self, bits=bits).load(split, root, downloads)
-        return found
+        table = self._path("train" if split == "test" and self.test is None else split, root)
+        shape, skip = self.describe(root).shape, self.on_error == "skip"
+        how = Decoding(shape, self.fit == "resize", skip, self.draft, self.bits)
+        trained = None if split == "train" else lambda: self.load("train", root, downloads).bits
+        return with_pictures(rows, table, how, trained)
 
     def _split(self, split: Split, root: Path) -> ImageSet:
         """The rows of a split; where they name pictures, without these."""
@@ -157,12 +157,15 @@ class Csv(Dataset):
         return path
 
     def _rows(self, split: Split, root: Path) -> Rows:
-        return read_rows(self._path(split, root), self.separator, self.encoding)
+        """The rows of a file, whose header has the columns; else DatasetError before all others."""
+        known = [each.name for each in self.columns.inputs] if self.columns else self.inputs or ()
+        names = [*self.targets, *([self.picture] if self.picture else known)]
+        names += (self.categories or ()) if split == "train" else ()
+        how = self.separator, self.encoding, lambda head: check_names(head, names)
+        return read_rows(self._path(split, root), *how)
 
     def _found(self, rows: Rows) -> Columns:
         """The columns by the training file: the targets first."""
-        asked = self.inputs if self.picture is None else [self.picture]
-        check_names(rows, [*self.targets, *(asked or ()), *(self.categories or ())])
         kind = self.kind or "class"
         targets = tuple(self.targets)
         classes = targets
@@ -207,7 +210,7 @@ class Csv(Dataset):
 
     def _set(self, split: Split, rows: Rows, columns: Columns) -> ImageSet:
         names = [self.picture] if self.picture else [column.name for column in columns.inputs]
-        check_names(rows, [*columns.targets, *names])
+        check_names(rows, names)
         given = (columns.kind, columns.targets, columns.classes, columns.missing)
         labels, answered = labels_of(rows, *given)
         paths: Sequence[str] = ()

@@ -1,55 +1,29 @@
-"""``image_folder``: pictures of any size, in a folder for each class, scaled to one size.
-
-They are read exactly as ``predict`` reads a picture, decoded once, and cached by the content of the
-files, the size and the method of scaling. The version of Pillow is part of the key, because another
-version may decode the same file to other pixels.
-"""
+"""``image_folder``: pictures of any size, in a folder for each class, scaled to one size."""
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-from itertools import chain, islice
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import Literal, get_args
 
 from ..common.errors import DatasetError
-from ..common.files import sha256_bytes, sha256_file
-from ..common.machine import available_threads, main_memory
-from ..common.printable import UTF8_LOCALE, printable, unnameable
+from ..common.printable import UTF8_LOCALE, unnameable
 from ..common.records import dataclass
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
-from .decoded import Arrays, decoded, file_stamp, read_once
+from .decoding import Decoding, decoded_pictures
 from .download import Downloads
-from .identity import CONTENT_DIGITS
-from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
-from .integer_pixels import Depth, Reading, of_other_depth, told_of
-from .mapped import Images, new_pictures
-from .picture_files import heic_version, open_picture
+from .image_set import Dataset, DatasetInfo, ImageSet, Split
+from .integer_pixels import Depth
 from .picture_kinds import passed_over_text
-from .pictures import in_channels, scaled
 from .repeated import doubts
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
-# To be increased whenever the same file would give other pixels.
-VERSION = 2
 CHANNELS = {"rgb": 3, "grey": 1}
-# More threads wait for each other at the interpreter; each may hold a picture of the largest size
-# that is read, in two forms.
-_MOST_THREADS, _THREAD_BYTES = 32, 1 << 29
-# Pictures that a thread decodes in a row.
-_CHUNK = 16
-_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -103,8 +77,6 @@ class ImageFolder(Dataset):
         DatasetError for an unsuitable folder, and for a file that cannot be read, unless
         ``on_error`` is ``skip``: then a warning names the file, and it is left out.
         """
-        import PIL
-
         info = self.describe(root)
         # A test needs no pictures to train on.
         needed = split == "train" or self.test is None or isinstance(self.classes, int)
@@ -125,80 +97,26 @@ class ImageFolder(Dataset):
                 both = held_out(by_class, self.test_fraction)
                 parts["train"], parts["test"] = ((above, each) for each in both)
         folder, pictures = parts[split]
-        whole, skip = self.fit == "resize", self.on_error == "skip"
-        refused: set[str] = set()
-
-        def look() -> tuple[dict[str, str], Arrays]:
-            images = new_pictures(len(pictures), info.shape, str(folder))
-            least = info.shape[1:] if self.draft else None
-            readings = [Reading(self.bits, least=least) for _ in pictures]
-            decode = partial(decode_files, folder, pictures, images, whole, skip, readings)
-            read = decode(range(len(pictures)))
-            read |= decode(of_other_depth(readings))
-            kept = [at for at, digest in read.items() if isinstance(digest, str)]
-            labels = np.array([pictures[at].label for at in kept], np.int32)
-            for label, name in enumerate(classes):
-                if label not in labels and any(label == each.label for each in pictures):
-                    raise DatasetError(f"{folder / name}: none of its pictures can be read")
-            failed = {
-                pictures[at].name: str(error)
-                for at, error in read.items()
-                if isinstance(error, DatasetError)
-            }
-            refused.update(failed)
-            named = {p.name: each for p, each in zip(pictures, readings, strict=True)}
-            said = {
-                "contents": [str(read[at])[:CONTENT_DIGITS] for at in kept],
-                "left_out": failed,
-                "depth": told_of(named, self.bits),
-                "heic": any(each.heic for each in readings),
-            }
-            for place, at in enumerate(kept):
-                if place != at:
-                    images[place] = images[at]
-            return {"said": json.dumps(said)}, (images[: len(kept)], labels)
-
-        def recalled(*more: object) -> tuple[dict[str, Any], Callable[[], Arrays]]:
-            # Not the labels: those are of the folders as they are called now.
-            own = ([p.name, *p.stamp] for p in pictures)
-            stamps = [VERSION, str(folder.resolve()), skip, self.bits, *own, *more]
-            found, build = read_once(stamps, ("said",), look)
-            return json.loads(found["said"]), build
-
-        said, build = recalled()
-        asked = said["left_out"].keys() - refused
-        if better := [name for name in sorted(asked) if _readable(folder / name)]:
-            # Permissions, the disk or Pillow have changed, which the stamps do not show.
-            said, build = recalled(better)
-        left_out, (bits, told) = said["left_out"], said["depth"]
-        if bits is not None and split != "train" and self.bits is None:
-            # As the pictures that are trained on.
-            bits = self.load("train", root, downloads).bits or 16
-            return replace(self, bits=bits).load(split, root, downloads)
-        for text in filter(None, [passed_over_text(others), *told]):
+        if text := passed_over_text(others):
             _LOG.warning("%s: %s", folder, text)
-        _tell_left_out(folder, left_out)
-        used = [picture for picture in pictures if picture.name not in left_out]
-        contents = tuple(said["contents"])
-        content = sha256_bytes(f"{[p.label for p in used]} {''.join(contents)}".encode())
-        key = f"{VERSION} {PIL.__version__} {info.shape} {whole} {content}"
-        key += f" {bits} bits" if told and bits != 16 else ""
-        key += f" heic {heic_version()}" if said["heic"] else ""
-        key += " draft" if self.draft else ""
-        images, labels = decoded(f"image_folder-{split}", key, build)
-        parts[split] = folder, used
-        doubtful = doubts(classes, parts, contents) if split == "train" else ()
+        draft, skip = self.draft, self.on_error == "skip"
+        how = Decoding(info.shape, self.fit == "resize", skip, draft, self.bits)
+        trained = None if split == "train" else lambda: self.load("train", root, downloads).bits
+        name = f"image_folder-{split}"
+        found = decoded_pictures(name, folder, pictures, how, trained, classes)
+        parts[split] = folder, found.used
+        doubtful = doubts(classes, parts, found.contents) if split == "train" else ()
         place = folder.absolute()
         return ImageSet(
             f"image_folder/{split}",
-            images,
-            labels,
+            found.images,
+            found.labels,
             classes,
-            tuple(f"{place}/{p.name}" for p in used),
-            names=tuple(p.name for p in used),
-            contents=contents,
+            tuple(f"{place}/{p.name}" for p in found.used),
+            names=tuple(p.name for p in found.used),
+            contents=found.contents,
             doubts=doubtful,
-            bits=bits,
+            bits=found.bits,
         )
 
     def _folder(self, key: Split, root: Path) -> Path:
@@ -234,78 +152,6 @@ class ImageFolder(Dataset):
                 f"{len(info.classes)}"
             )
         return found
-
-
-def decode_files(
-    folder: Path,
-    pictures: Sequence[PictureFile],
-    images: Images,
-    whole: bool,
-    skip: bool,
-    readings: Sequence[Reading],
-    wanted: Sequence[int],
-) -> dict[int, str | DatasetError]:
-    """Fill ``images[wanted]``; return the SHA-256 of each file, or the error if it is left out."""
-    channels, height, width = images.shape[1:]
-
-    def decode(at: int) -> str | DatasetError:
-        path = folder / pictures[at].name
-        try:
-            image = in_channels(open_picture(path, [], readings[at]), channels, [])
-            images[at] = scaled(image, height, width, whole, [])
-            content = sha256_file(path)
-            # Otherwise it may be of another file than the pixels. A number of a file is not as
-            # steady everywhere as its times.
-            if file_stamp(path.stat())[:3] != pictures[at].stamp[:3]:
-                return DatasetError(f"{path}: was changed while it was read; start again")
-            return content
-        except DatasetError as error:
-            return error
-        except OSError as error:
-            return unreadable(path, error)
-
-    def several(places: Sequence[int]) -> dict[int, str | DatasetError]:
-        return {at: decode(at) for at in places}
-
-    places = (wanted[at : at + _CHUNK] for at in range(0, len(wanted), _CHUNK))
-    hashes: dict[int, str | DatasetError] = {}
-    threads = decoding_threads()
-    with ThreadPoolExecutor(threads, "dnnstack-decode") as pool:
-        # So many that no thread waits while the answers of another are looked at.
-        ahead = deque(pool.submit(several, each) for each in islice(places, 2 * threads))
-        while ahead:
-            found = ahead.popleft().result()
-            for answer in found.values():
-                if isinstance(answer, DatasetError) and not skip:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise DatasetError(
-                        f"{answer}. Remove the file, or skip all such files with on_error: skip "
-                        "beside 'train' in the config"
-                    )
-            hashes |= found
-            ahead.extend(pool.submit(several, each) for each in islice(places, 1))
-    return hashes
-
-
-def decoding_threads() -> int:
-    """How many threads decode: one for each core, as far as memory allows for huge pictures."""
-    room = main_memory() // (4 * _THREAD_BYTES)
-    return max(1, min(available_threads(), _MOST_THREADS, room))
-
-
-def _readable(path: Path) -> bool:
-    with suppress(DatasetError, OSError):
-        open_picture(path, [])
-        return True
-    return False
-
-
-def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
-    for name, reason in list(reasons.items())[:_NAMED]:
-        why = reason.removeprefix(f"{printable(folder / name)}: ")
-        _LOG.warning("%s is left out: %s", folder / name, why)
-    if len(reasons) > _NAMED:
-        _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
 
 
 def _path(root: Path, name: str) -> Path:

@@ -295,6 +295,17 @@ def preprocessing(
     return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
 
 
+def of_trained_rows(data: ImageSet, train: NDArray[np.int32]) -> ImageSet:
+    """``data`` where columns of a table have the means of the samples ``train``, also in gaps.
+
+    Raises DatasetError, see ``Columns.settled``.
+    """
+    if data.columns is None:
+        return data
+    columns = data.columns.settled(data, train)
+    return replace(data, columns=columns, images=columns.filled(data.images))
+
+
 def preprocessing_of(
     config: RunConfig, info: DatasetInfo, data: ImageSet, train: NDArray[np.int32]
 ) -> Preprocessing:

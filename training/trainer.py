@@ -24,6 +24,7 @@ from .assemble import (
     check_data,
     describe_data,
     load_data,
+    of_trained_rows,
     preprocessing,
     preprocessing_of,
 )
@@ -221,6 +222,7 @@ def _set_up(
     checkpoint = resume.checkpoint if resume is not None else None
     data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, parts)
+    data = of_trained_rows(data, plan.train)
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)

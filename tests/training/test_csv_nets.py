@@ -258,6 +258,42 @@ def test_an_ensemble_takes_the_same_columns(table, capsys):
         dnnstack.load_ensemble(["net", "other"], device="numpy")
 
 
+def test_gaps_get_the_means_of_the_rows_that_are_trained_on(table, capsys):
+    """Of each network its own, also in an ensemble; a resume keeps them."""
+    write([["", *row[1:]] if n % 7 == 1 else row for n, row in enumerate(table)])
+    model = trained("numbers", "--set", "data.dataset.csv.missing=mean")
+    origin = model.trained.checkpoint.provenance
+    images, index = model.load_part("train")
+    known = images.images[index, 0, 0, 0]
+    assert np.isnan(known).any()
+    mean = np.nanmean(known.astype(np.float64))
+    assert abs(mean - np.nanmean(images.images[:, 0])) > 1e-3
+    assert origin.columns is not None
+    np.testing.assert_allclose(origin.columns.inputs[0].mean, [mean], rtol=1e-12)
+    plain = np.where(np.isnan(known), mean, known)
+    np.testing.assert_allclose(
+        origin.preprocessing.mean_and_std(1.0)[0][0], plain.mean(), rtol=1e-6
+    )
+    filled = [mean if n % 7 == 1 else row[0] for n, row in enumerate(table)]
+    rows = [{"a": a, "when": r[1], "colour": r[2]} for a, r in zip(filled, table, strict=True)]
+    one = model.predict_proba("rows.csv")
+    np.testing.assert_allclose(one, model.predict_proba(rows), rtol=1e-5)
+    begin = ["train", "--config", "net.yaml", "--device", "numpy"]
+    begin += ["--set", "data.dataset.csv.missing=mean", "--set", "seed=5"]
+    assert main([*begin, "--set", "train.epochs=1"]) == 0
+    assert main([*begin, "--set", "name=whole"]) == 0
+    assert main([*begin, "--resume"]) == 0
+    other, whole = (dnnstack.load(name, device="numpy") for name in ("net-2", "whole"))
+    found = other.predict_proba("rows.csv")
+    np.testing.assert_array_equal(found, whole.predict_proba("rows.csv"))
+    columns = [each.trained.checkpoint.provenance.columns for each in (model, other, whole)]
+    assert columns[0] != columns[1] == columns[2]
+    both = dnnstack.load_ensemble(["net", "net-2"], device="numpy")
+    np.testing.assert_allclose(both.predict_proba("rows.csv"), (one + found) / 2, rtol=1e-5)
+    assert main(["data", "--config", "net.yaml", "--set", "data.dataset.csv.missing=mean"]) == 0
+    assert f"a       number               {mean:.6g}" in capsys.readouterr().out
+
+
 def test_a_compressed_network_knows_its_columns(table):
     model = trained("numbers")
     found = save_compressed(model.trained.checkpoint, Path("net.dnnz")).checkpoint.provenance
@@ -332,6 +368,18 @@ def test_a_column_names_the_pictures(tmp_path, monkeypatch, capsys, kind, units,
     Path("pics/none.png").write_bytes(b"no picture")
     with pytest.raises(DatasetError, match=r"marks\.csv: line 5: .*none\.png"):
         dnnstack.load("seen", device="numpy").load_part("train")
+    skipping = config.replace("size: 8", "size: 8, on_error: skip, draft: true")
+    Path("seen.yaml").write_text(skipping.replace("name: seen", "name: skips"))
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows, "pics/none.png,x,1", "no,y,2"]))
+    assert main(["train", "--config", "seen.yaml", "--device", "numpy"]) == 0
+    warned = capsys.readouterr().err
+    assert "pics/none.png is left out" in warned
+    assert "line 23: there is no picture" in warned
+    images, _ = dnnstack.load("skips", device="numpy").load_part("train")
+    assert {each.removeprefix("line ") for each in images.names} < {*map(str, range(2, 22))}
+    assert images.labels.tolist() == [
+        (int(n[5:]) % 2) if units == 2 else [int(n[5:]) - 2] for n in images.names
+    ]
     Path("marks.csv").write_text("file,mark,age\n,x,1\n" + "\n".join(rows))
     with pytest.raises(DatasetError, match="line 2, column 'file': has no value"):
         dnnstack.load("seen", device="numpy").load_part("train")
