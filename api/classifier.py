@@ -23,7 +23,7 @@ from .datasets.arrays import as_targets
 from .exports.door import MOST, Exported, Samples, export, in_integers
 from .exports.format import format_of
 from .given import as_array
-from .inputs import Pictures, Row, as_inputs, as_labels, as_samples
+from .inputs import Pictures, Row, as_inputs, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
@@ -337,12 +337,9 @@ class Classifier:
             raise DatasetError("there is no picture to evaluate on")
         classes, kind = self.trained.classes, self.trained.data.kind
         pixels: NDArray[Any] = inputs
-        if kind == "class":
-            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
-        else:
-            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
-            if len(found) != len(inputs):
-                raise DatasetError(f"{len(found)} labels were given for {len(inputs)} pictures")
+        found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
+        if len(found) != len(inputs):
+            raise DatasetError(f"labels: there are {len(found)}, for {len(inputs)} samples")
         return ImageSet("given", pixels, found, classes, kind=kind)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -52,8 +53,17 @@ def named(kind: Kind) -> str:
     return _NAMED[kind]
 
 
-def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> None:
-    """Raise DatasetError for targets that are none of their kind, with the first wrong sample."""
+def check_targets(
+    where: str, kind: Kind, labels: NDArray[Any], names: int, sources: Sequence[str] = ()
+) -> None:
+    """Raise DatasetError for targets that are none of their kind, with the first wrong sample.
+
+    sources: where each sample comes from, if that is known.
+    """
+
+    def place(row: int) -> str:
+        return sources[row] if sources else f"{where}: sample {row}"
+
     if kind == "class":
         wrong = (labels < 0) | (labels >= names)
         said = f"but there are {names} classes, counted from 0"
@@ -74,13 +84,14 @@ def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> N
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         value = labels[row, column]
-        raise DatasetError(f"{where}: sample {row} has the target {value:g}, {said}")
+        raise DatasetError(f"{place(row)} has the target {value:g}, {said}")
     if kind == "distribution":
         totals = labels.sum(1, dtype=np.float64)
         off = np.flatnonzero(np.abs(totals - 1.0) > _SUM_BOUND)
         if len(off):
             raise DatasetError(
-                f"{where}: the shares of sample {off[0]} add up to {totals[off[0]]:g}, not to 1"
+                f"{place(off[0])}: the shares add up to {totals[off[0]]:g}, not to 1; divide them "
+                "by their sum"
             )
 
 

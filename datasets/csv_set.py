@@ -41,7 +41,7 @@ from .decoding import Decoding
 from .download import Downloads
 from .identity import CONTENT_DIGITS
 from .image_folder import CHANNELS
-from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
+from .image_set import Dataset, DatasetInfo, ImageSet, Split, own_file, unreadable
 from .integer_pixels import Depth
 from .repeated import repeated
 
@@ -148,13 +148,7 @@ class Csv(Dataset):
         return columns, {"train": replace(whole, doubts=repeated(samples, "rows"))}
 
     def _path(self, key: str, root: Path) -> Path:
-        path = root / Path(getattr(self, key)).expanduser()
-        if not path.exists():
-            raise DatasetError(
-                f"data.dataset.csv.{key}: there is no file '{path}'; a relative path counts from "
-                "the folder of the config or, if it is not there, from the data folder (--data-dir)"
-            )
-        return path
+        return own_file(f"csv.{key}", getattr(self, key), root)
 
     def _rows(self, split: Split, root: Path) -> Rows:
         """The rows of a file, whose header has the columns; else DatasetError before all others."""
@@ -168,11 +162,7 @@ class Csv(Dataset):
         """The columns by the training file: the targets first."""
         kind = self.kind or "class"
         targets = tuple(self.targets)
-        classes = targets
-        if kind == "class":
-            classes = self._classes(rows, targets[0])
-        else:
-            labels_of(rows, kind, targets, classes, self.missing)
+        classes = self._classes(rows, targets[0]) if kind == "class" else targets
         if self.picture is not None:
             return Columns((), targets, kind, classes, self.missing)
         if self.inputs is None and "" in rows.names:
@@ -275,8 +265,6 @@ def labels_of(
         read = answers if kind == "yes_no" else numbers
         found = np.stack([read(rows, name) for name in targets], axis=1)
         gaps, labels = np.isnan(found), found.astype(np.float32)
-        if kind == "distribution":
-            _check_shares(rows, found, targets)
     if gaps.any() and missing != "drop":
         row, place = np.argwhere(gaps)[0].tolist()
         raise DatasetError(
@@ -284,16 +272,6 @@ def labels_of(
             "missing: drop beside 'train' in the config"
         )
     return labels, np.asarray(~gaps.any(1), np.bool_)
-
-
-def _check_shares(rows: Rows, found: NDArray[np.float64], targets: Sequence[str]) -> None:
-    wrong = (found < 0).any(1) | (abs(found.sum(1) - 1.0) > 1e-4)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DatasetError(
-            f"{rows.at(row, targets[0])}: the shares add up to {found[row].sum():g}, not to 1, or "
-            "one is below 0; divide them by their sum"
-        )
 
 
 def _held_out(whole: ImageSet, fraction: float, table: Path) -> NDArray[np.bool_]:

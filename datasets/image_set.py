@@ -64,7 +64,7 @@ class ImageSet:
                 )
         if len(set(self.names)) < len(self.names):
             raise DatasetError(f"{self.name}: two samples have the same name")
-        check_targets(self.name, self.kind, self.labels, len(self.classes))
+        check_targets(self.name, self.kind, self.labels, len(self.classes), self.sources)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -172,6 +172,17 @@ def check_root(root: Path, name: str) -> None:
     """Raise DatasetError if the data folder, in which ``name`` should be, is something else."""
     if root.exists() and not root.is_dir():
         raise DatasetError(f"{root}: is not a folder; name the folder that contains '{name}'")
+
+
+def own_file(key: str, name: str, root: Path) -> Path:
+    """The file of this name in the data folder. Raises DatasetError that begins with the key."""
+    path = root / Path(name).expanduser()
+    if path.exists():
+        return path
+    raise DatasetError(
+        f"data.dataset.{key}: there is no file '{name}'; a relative path counts from the folder of "
+        f"the config or, if it is not there, from the data folder, {root}, which --data-dir names"
+    )
 
 
 def unreadable(path: Path, error: OSError) -> DatasetError:

@@ -22,6 +22,7 @@ from .assemble import (
     assigned,
     build_network,
     check_data,
+    check_declared,
     describe_data,
     load_data,
     of_trained_rows,
@@ -109,6 +110,7 @@ def train(
                 check_config(checkpoint, config, heard.notice, overrides)
             if resume is None:
                 backend.precision(config.run.precision)
+            check_declared(config)
             info = describe_data(config, data_root, known)
             if checkpoint is not None:
                 # The samples are matched with the network's classes by name.
