@@ -58,9 +58,9 @@ def draw(folder: Path, count: int, size: tuple[int, int] = (375, 500)) -> None:
 
 def decode_rate(folder: Path, threads: int, cache: Path) -> tuple[float, float]:
     """Pictures a second with an empty cache, and a second of the processor's time."""
-    from dnnstack.datasets import decoding, load
+    from dnnstack.datasets import image_folder, load
 
-    decoding.decoding_threads = lambda: threads
+    image_folder.decoding_threads = lambda: threads
     os.environ["DNNSTACK_CACHE"] = str(cache)
     began, busy = time.perf_counter(), time.process_time()
     data = load("image_folder", "train", root=folder, options={"train": "pictures", "size": 64})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,7 +31,7 @@ _NOTHING = {"", "na", "n/a", "nan", "null", "none", "?"}
 # Float32 has 24 bits; an offset that takes more than these is subtracted in float64.
 _FAR = 1024.0
 _LARGEST = float(np.finfo(np.float32).max)
-_NAMED = 5
+MISSING, _NAMED = -1, 5
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,12 @@ class Columns:
                     f"'{column.name}'; leave it out of inputs"
                 )
             mean = known.mean(0)
-            if column.categories and self.unknown == "error" and not mean.all():
-                found = own[:, (lost := int(mean.argmin()))] > 0
-                if found.any():
+            if column.categories and self.unknown == "error":
+                for row, lost in np.argwhere((own > 0) & (mean == 0)).tolist():
                     raise DatasetError(
-                        f"{data.sources[int(found.argmax())]}, column '{column.name}': no row that "
-                        f"is trained on has '{column.categories[lost]}'; set unknown: zeros beside "
-                        "'train' in the config, or leave such rows out"
+                        f"{data.sources[row]}, column '{column.name}': no row that is trained on "
+                        f"has '{column.categories[lost]}'; set unknown: zeros beside 'train' in the "
+                        "config, or leave such rows out"
                     )
             inputs.append(replace(column, mean=tuple((mean + column.offset).tolist())))
             at += column.width
@@ -281,19 +280,34 @@ def _values(rows: Rows, column: Column, unknown: Unknown) -> NDArray[np.float64]
     name = column.name
     if column.type != "category":
         return (numbers if column.type == "number" else answers)(rows, name)[:, None]
-    places = {each: place for place, each in enumerate(column.categories)}
     # A network of an ensemble may know one that another does not: ``filled`` leaves it out there.
-    lost = {i for i, share in enumerate(column.mean) if not share and unknown == "error"}
+    shares = column.mean if unknown == "error" and column.mean else (1.0,) * column.width
+    pairs = enumerate(zip(column.categories, shares, strict=True))
+    known = {each: place for place, (each, share) in pairs if share}
+    at = placed(
+        rows,
+        name,
+        known,
+        unknown == "error"
+        and f"categories of the rows trained on ({listed([*known], _NAMED)}); correct it, or set "
+        "unknown: zeros beside 'train' in the config",
+    )
     found = np.zeros((len(rows), column.width))
-    for row, cell in enumerate(rows.column(name)):
-        if (place := places.get(cell)) is not None and place not in lost:
-            found[row, place] = 1.0
-        elif is_missing(cell):
-            found[row] = np.nan
-        elif unknown == "error":
-            raise DatasetError(
-                f"{rows.at(row, name)}: '{cell}' is not one of the {len(places)} categories of the "
-                f"rows trained on ({listed(column.categories, _NAMED)}); correct it, or set "
-                "unknown: zeros beside 'train' in the config"
-            )
+    found[at >= 0, at[at >= 0]] = 1.0
+    found[at == MISSING] = np.nan
     return found
+
+
+def placed(
+    rows: Rows, name: str, known: Mapping[str, int], what: str | Literal[False]
+) -> NDArray[np.int32]:
+    """(M,), the number of each cell, or MISSING; below that of another, which is an error if
+    ``what`` says what it is not one of. Raises DatasetError."""
+    cells = rows.column(name)
+    found = [known.get(cell, MISSING if is_missing(cell) else MISSING - 1) for cell in cells]
+    if what and MISSING - 1 in found:
+        row = found.index(MISSING - 1)
+        raise DatasetError(
+            f"{rows.at(row, name)}: '{cells[row]}' is not one of the {len(known)} {what}"
+        )
+    return np.array(found, np.int32)

@@ -5,12 +5,14 @@ What a column is, the rows to train on say. These are read once in a process, an
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,9 @@ from ..common.files import sha256_bytes
 from ..common.records import dataclass
 from ..common.targets import Kind
 from ..common.text import listed
+from .class_folders import PictureFile
 from .columns import (
+    MISSING,
     Columns,
     Missing,
     Unknown,
@@ -33,18 +37,17 @@ from .columns import (
     natural,
     number,
     numbers,
+    placed,
 )
 from .csv_file import Encoding, Rows, read_rows
-from .csv_pictures import with_pictures
 from .decoded import file_stamp
-from .decoding import Decoding
 from .download import Downloads
 from .identity import CONTENT_DIGITS
-from .image_folder import CHANNELS
-from .image_set import Dataset, DatasetInfo, ImageSet, Split, own_file, unreadable
-from .integer_pixels import Depth
+from .image_folder import OwnPictures
+from .image_set import DatasetInfo, ImageSet, Split, own_file, unreadable
 from .repeated import repeated
 
+_LOG = logging.getLogger("dnnstack.datasets")
 _MOST_CLASSES = 10_000
 # More different whole numbers than these are no classes unless the config says so.
 _FEW = 100
@@ -52,15 +55,11 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Csv(Dataset):
+class Csv(OwnPictures):
     """``columns``: of a trained network; else the training file says them. The other options are
     described in the schema of configs."""
 
     about = "the rows are in the files that the config names"
-    train: str = ""
-    validation: str | None = None
-    test: str | None = None
-    test_fraction: float = 0.2
     inputs: Sequence[str] | None = None
     targets: Sequence[str] = ()
     kind: Kind | None = None
@@ -70,12 +69,6 @@ class Csv(Dataset):
     separator: str | None = None
     encoding: Encoding | None = None
     picture: str | None = None
-    size: int | tuple[int, int] = 0
-    fit: Literal["crop", "resize"] = "crop"
-    mode: Literal["rgb", "grey"] = "rgb"
-    on_error: Literal["stop", "skip"] = "stop"
-    draft: bool | None = None
-    bits: Depth | None = None
     columns: Columns | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -91,11 +84,8 @@ class Csv(Dataset):
         if columns is None:
             columns, parts = self._trained_on(root)
             counts = len(parts["train"]), len(parts["test"]) if "test" in parts else None
-        shape = (columns.width, 1, 1)
-        if self.picture is not None:
-            sides = (self.size, self.size) if isinstance(self.size, int) else self.size
-            shape = (CHANNELS[self.mode], *sides)
         floats = self.picture is None
+        shape = (columns.width, 1, 1) if floats else self.shape
         facts = ("csv", shape, columns.classes, *counts)
         return DatasetInfo(*facts, floats=floats, kind=columns.kind)
 
@@ -104,15 +94,12 @@ class Csv(Dataset):
         rows = self._split(split, root)
         if self.picture is None:
             return rows
-        table = self._path("train" if split == "test" and self.test is None else split, root)
-        shape, skip = self.describe(root).shape, self.on_error == "skip"
-        how = Decoding(shape, self.fit == "resize", skip, self.draft, self.bits)
-        trained = None if split == "train" else lambda: self.load("train", root, downloads).bits
-        return with_pictures(rows, table, how, trained)
+        table = self._path(self.source(split), root)
+        return _with_pictures(rows, table, self, partial(self.load, "train", root, downloads))
 
     def _split(self, split: Split, root: Path) -> ImageSet:
         """The rows of a split; where they name pictures, without these."""
-        if split == "train" or (split == "test" and self.test is None):
+        if self.source(split) == "train":
             return self._trained_on(root)[1][split]
         columns = self.columns or self._trained_on(root)[0]
         return self._set(split, self._rows(split, root), columns)
@@ -132,6 +119,8 @@ class Csv(Dataset):
         whole = self._set("train", rows, columns)
         if self.test is None:
             held = _held_out(whole, self.test_fraction, rows.path)
+            # A category that is only tested on is told before the training, not after it.
+            columns.settled(whole, np.flatnonzero(~held).astype(np.int32))
             sets: dict[Split, ImageSet] = {"train": whole, "test": whole}
             for part in sets:
                 index = np.flatnonzero(held == (part == "test"))
@@ -250,17 +239,11 @@ def labels_of(
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels by their kind, and which rows have all of them, (M,). Raises DatasetError."""
     if kind == "class":
-        places = {name: place for place, name in enumerate(classes)}
-        labels = np.full(len(rows), -1, np.int32)
-        for row, cell in enumerate(rows.column(targets[0])):
-            if (place := places.get(cell)) is not None:
-                labels[row] = place
-            elif not is_missing(cell):
-                raise DatasetError(
-                    f"{rows.at(row, targets[0])}: '{cell}' is not one of the {len(classes)} "
-                    f"classes trained on ({listed(classes, _NAMED)}); correct it, or leave it out"
-                )
-        gaps = labels[:, None] < 0
+        what = f"classes trained on ({listed(classes, _NAMED)}); correct it, or leave it out"
+        labels: NDArray[Any] = placed(
+            rows, targets[0], {name: place for place, name in enumerate(classes)}, what
+        )
+        gaps = labels[:, None] == MISSING
     else:
         read = answers if kind == "yes_no" else numbers
         found = np.stack([read(rows, name) for name in targets], axis=1)
@@ -294,3 +277,39 @@ def _held_out(whole: ImageSet, fraction: float, table: Path) -> NDArray[np.bool_
             "out for testing; name a file of test rows with the key 'test'"
         )
     return held
+
+
+def _with_pictures(
+    rows: ImageSet, table: Path, how: OwnPictures, trained: Callable[[], ImageSet]
+) -> ImageSet:
+    """``rows``, whose sources are the pictures' paths, with the pictures as images.
+
+    table: the file of the rows; trained: see ``OwnPictures.decoded``. Raises DatasetError that
+    names the line of a picture that cannot be read.
+    """
+    pictures = []
+    for line, source in zip(rows.names, rows.sources, strict=True):
+        try:
+            pictures.append(PictureFile(source, 0, file_stamp(os.stat(source))))
+        except (OSError, ValueError):
+            text = f"{table}: {line}: there is no picture '{source}'"
+            if how.on_error == "stop":
+                raise DatasetError(
+                    f"{text}; a relative path counts from the folder of the table"
+                ) from None
+            _LOG.warning("%s: it is left out", text)
+    there = {picture.name for picture in pictures}
+    places = [
+        f"{table}: {n}: " for n, s in zip(rows.names, rows.sources, strict=True) if s in there
+    ]
+    name, folder = rows.name.replace("/", "-"), table.absolute().parent
+    found = how.decoded(name, folder, pictures, trained, (), places)
+    used = {picture.name for picture in found.used}
+    index = np.array([at for at, s in enumerate(rows.sources) if s in used], np.int32)
+    rows = rows.taken(index, rows.labels[index], rows.classes)
+    contents = found.contents
+    if rows.kind != "class":
+        # Their targets belong to it, too.
+        both = zip(contents, rows.contents, strict=True)
+        contents = tuple(sha256_bytes("".join(each).encode())[:CONTENT_DIGITS] for each in both)
+    return replace(rows, images=found.images, contents=contents, bits=found.bits)

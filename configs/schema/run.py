@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
+from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
 from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem
 from .compression import PruneConfig, ShareConfig
@@ -39,7 +40,9 @@ RunName = Annotated[
 
 if TYPE_CHECKING:
     Stack = tuple[LayerConfig, ...]
+    Metric = str
 else:
+    Metric = Literal[("loss", *EVERY_METRIC)]
     Stack = stack_of(Layer)
 
 
@@ -273,21 +276,7 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
-        Literal[
-            "accuracy",
-            "loss",
-            "r2",
-            "rmse",
-            "mae",
-            "precision",
-            "recall",
-            "f1",
-            "roc_auc",
-            "calibration_error",
-            "cross_entropy",
-            "kl_divergence",
-        ]
-        | None,
+        Metric | None,
         omitting("accuracy"),
         "What is best on the validation samples: the highest accuracy, or R2 of numbers, and then "
         "the lowest loss; the lowest loss; or another metric of the targets. Default: accuracy.",

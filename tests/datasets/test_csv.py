@@ -181,13 +181,15 @@ def test_a_category_of_no_row_that_is_trained_on_is_unknown(tmp_path):
     said = r"train.csv: line 3, column 'c': no row that is trained on has 'g'; set unknown: zeros"
     with pytest.raises(DatasetError, match=said):
         of_trained_rows(loaded(tmp_path, text)[1], some)
+    with pytest.raises(DatasetError, match="no row that is trained on has '[grb]'"):
+        loaded(tmp_path, text, test=None, test_fraction=0.3)
     found = of_trained_rows(loaded(tmp_path, text, unknown="zeros")[1], some)
     assert inputs(found) == [[1, 0, 0, 1], [2, 0, 0, 0], [3, 1, 0, 0], [4, 0, 0, 1]]
     assert found.columns is not None
     strict = replace(found.columns, unknown="error")
     rows = read_rows(tmp_path / "train.csv")
     assert found.columns.filled(found.columns.inputs_of(rows)).tolist() == found.images.tolist()
-    with pytest.raises(DatasetError, match="line 3, column 'c': 'g' is not one of the 3 categor"):
+    with pytest.raises(DatasetError, match="line 3, column 'c': 'g' is not one of the 2 categor"):
         strict.inputs_of(rows)
 
 

@@ -55,7 +55,7 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise AssertionError("a picture was decoded again")
 
-    monkeypatch.setattr("dnnstack.datasets.decoding.open_picture", fail)
+    monkeypatch.setattr("dnnstack.datasets.image_folder.open_picture", fail)
 
 
 def giant(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import decoding, load
+from dnnstack.datasets import image_folder, load
 from dnnstack.datasets.integer_pixels import Reading
 from PIL import Image
 
@@ -90,7 +90,7 @@ def test_bad_files_are_skipped_by_choice_and_named_each_time(root, caplog):
 def test_a_file_that_can_be_read_again_is_taken_again(root, caplog, monkeypatch):
     """Its rights changed, which its size and time do not tell."""
     options = {**OPTIONS, "on_error": "skip"}
-    right, opened = decoding.open_picture, []
+    right, opened = image_folder.open_picture, []
 
     def barred(path: Path, steps: list[str], *rest: Reading) -> Image.Image:
         opened.append(path.name)
@@ -98,7 +98,7 @@ def test_a_file_that_can_be_read_again_is_taken_again(root, caplog, monkeypatch)
             raise DatasetError(f"{path}: cannot be read: Permission denied")
         return right(path, steps, *rest)
 
-    monkeypatch.setattr(decoding, "open_picture", barred)
+    monkeypatch.setattr(image_folder, "open_picture", barred)
     for asked in (len(ORDER), 1):
         assert len(load("image_folder", "train", root=root, options=options)) == len(ORDER) - 1
         # Later starts look at the one alone.
@@ -152,13 +152,13 @@ def test_more_than_fits_anywhere_is_refused_before_it_is_read(root, monkeypatch,
 
 def test_an_error_does_not_wait_for_the_rest(root, monkeypatch):
     """Beyond a bad file only so many are begun as two threads may be ahead: two chunks each."""
-    monkeypatch.setattr("dnnstack.datasets.decoding._CHUNK", 1)
-    monkeypatch.setattr("dnnstack.datasets.decoding.decoding_threads", lambda: 2)
+    monkeypatch.setattr("dnnstack.datasets.image_folder._CHUNK", 1)
+    monkeypatch.setattr("dnnstack.datasets.image_folder.decoding_threads", lambda: 2)
     _text(root / "flowers" / "aster" / "0.png")
     chunk = {"aster/0.png", "aster/1.JPG", "rose/0.png", "rose/1.JPG"}
     seen: set[str] = set()
     too_far = threading.Event()
-    from dnnstack.datasets.decoding import open_picture
+    from dnnstack.datasets.image_folder import open_picture
 
     def watched(path: Path, steps: list[str], *rest: Reading) -> Image.Image:
         name = f"{path.parent.name}/{path.name}"
@@ -170,7 +170,7 @@ def test_an_error_does_not_wait_for_the_rest(root, monkeypatch):
             too_far.wait(0.3)
         return open_picture(path, steps, *rest)
 
-    monkeypatch.setattr("dnnstack.datasets.decoding.open_picture", watched)
+    monkeypatch.setattr("dnnstack.datasets.image_folder.open_picture", watched)
     with pytest.raises(DatasetError, match=r"aster/0\.png"):
         load("image_folder", "train", root=root, options=OPTIONS)
     assert "aster/0.png" in seen

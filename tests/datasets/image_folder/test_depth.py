@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import ImageSet, decoding, load
+from dnnstack.datasets import ImageSet, image_folder, load
 from dnnstack.datasets.image_set import Split
 from PIL import Image
 
@@ -130,13 +130,13 @@ def test_a_second_start_reads_no_picture(root, monkeypatch):
 def test_only_those_of_another_depth_are_read_twice(root, monkeypatch):
     paint(root / "pics" / "a" / "1.tif", 3000)
     paint(root / "pics" / "b" / "1.tif", 2000)
-    real, opened = decoding.open_picture, list[str]()
+    real, opened = image_folder.open_picture, list[str]()
 
     def noted(path: Path, *rest: object) -> Image.Image:
         opened.append(f"{path.parent.name}/{path.name}")
         return real(path, *rest)
 
-    monkeypatch.setattr(decoding, "open_picture", noted)
+    monkeypatch.setattr(image_folder, "open_picture", noted)
     read(root)
     twice = ["a/0.tif", "a/2.tif", "b/0.tif", "b/2.tif"]
     assert sorted(opened) == sorted([*twice, *twice, "a/1.tif", "b/1.tif"])

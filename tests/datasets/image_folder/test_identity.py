@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import ImageSet, decoding, load
+from dnnstack.datasets import ImageSet, image_folder, load
 from PIL import Image
 
 from ...support.picture_folders import OPTIONS, ORDER, expected, paint
@@ -96,13 +96,13 @@ def test_the_identity_does_not_depend_on_the_place_but_on_the_classes(root):
 def test_labels_are_those_of_now(root, monkeypatch):
     """What is remembered of files is not by whose label they were read."""
     before = read(root)
-    real, asked = decoding.read_once, []
+    real, asked = image_folder.read_once, []
 
     def noted(stamps: list[Any], *given: Any) -> Any:
         asked.append(stamps)
         return real(stamps, *given)
 
-    monkeypatch.setattr(decoding, "read_once", noted)
+    monkeypatch.setattr(image_folder, "read_once", noted)
     after = read(root, classes=("tulip", "rose", "aster"))
     assert after.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2]
     read(root)
@@ -131,7 +131,7 @@ def test_bit_rot_in_what_is_remembered_is_noticed(root, cache):
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_a_file_that_changes_while_it_is_read_is_not_taken(root, monkeypatch, caplog, on_error):
-    real = decoding.open_picture
+    real = image_folder.open_picture
     target = root / "flowers" / "rose" / "2.gif"
 
     def meanwhile(path: Path, *given: Any) -> Any:
@@ -141,7 +141,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(root, monkeypatch, ca
             os.replace(root / "new" / "2.gif", target)
         return image
 
-    monkeypatch.setattr(decoding, "open_picture", meanwhile)
+    monkeypatch.setattr(image_folder, "open_picture", meanwhile)
     if on_error == "stop":
         with pytest.raises(DatasetError, match=r"2\.gif: was changed while it was read; start"):
             read(root)

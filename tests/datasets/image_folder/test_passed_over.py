@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import class_folders, decoding, describe, load
+from dnnstack.datasets import class_folders, describe, image_folder, load
 from dnnstack.datasets.survey import survey
 from PIL import Image
 
@@ -151,12 +151,12 @@ def test_another_reader_of_heic_reads_the_pictures_anew(root, cache, monkeypatch
     entries = cache / "decoded"
     for number, version in enumerate(("1.2.0", "1.2.0", "1.8.1"), 1):
         load("image_folder", "train", root=root, options=OPTIONS)
-        monkeypatch.setattr(decoding, "heic_version", lambda version=version: version)
+        monkeypatch.setattr(image_folder, "heic_version", lambda version=version: version)
         assert len(list(entries.glob("image_folder-train-*"))) == 1, number
     pytest.importorskip("pillow_heif").register_heif_opener()
     Image.new("RGB", (40, 30), (9, 90, 200)).save(root / "flowers" / "rose" / "a", "HEIF")
     for version, count in (("1.2.0", 2), ("1.2.0", 2), ("1.8.1", 3)):
-        monkeypatch.setattr(decoding, "heic_version", lambda version=version: version)
+        monkeypatch.setattr(image_folder, "heic_version", lambda version=version: version)
         data = load("image_folder", "train", root=root, options=OPTIONS)
         assert len(data) == len(ORDER) + 1
         assert len(list(entries.glob("image_folder-train-*"))) == count

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import decoding, describe, load
+from dnnstack.datasets import describe, image_folder, load
 from dnnstack.datasets.class_folders import PictureFile, held_out
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,15 +50,15 @@ def test_pictures_are_what_predict_makes_of_them(root, fit, mode):
 def test_threads_and_chunks_change_no_bit(root, cache, monkeypatch, threads, chunk):
     wanted = expected(root / "flowers", ORDER, (3, 8, 12), False)
     used = set()
-    real = decoding.open_picture
+    real = image_folder.open_picture
 
     def noted(*given: Any) -> Any:
         used.add(get_ident())
         return real(*given)
 
-    monkeypatch.setattr(decoding, "open_picture", noted)
-    monkeypatch.setattr(decoding, "decoding_threads", lambda: threads)
-    monkeypatch.setattr(decoding, "_CHUNK", chunk)
+    monkeypatch.setattr(image_folder, "open_picture", noted)
+    monkeypatch.setattr(image_folder, "decoding_threads", lambda: threads)
+    monkeypatch.setattr(image_folder, "_CHUNK", chunk)
     data = load("image_folder", "train", root=root, options=OPTIONS)
     np.testing.assert_array_equal(data.images, wanted)
     assert 1 <= len(used) <= threads
@@ -66,20 +66,20 @@ def test_threads_and_chunks_change_no_bit(root, cache, monkeypatch, threads, chu
 
 def test_as_many_threads_as_cores_decode(monkeypatch):
     for cores, memory, threads in ((1, 64, 1), (12, 64, 12), (200, 512, 32), (16, 4, 2), (2, 1, 1)):
-        monkeypatch.setattr(decoding, "available_threads", lambda cores=cores: cores)
-        monkeypatch.setattr(decoding, "main_memory", lambda memory=memory: memory << 30)
-        assert decoding.decoding_threads() == threads
+        monkeypatch.setattr(image_folder, "available_threads", lambda cores=cores: cores)
+        monkeypatch.setattr(image_folder, "main_memory", lambda memory=memory: memory << 30)
+        assert image_folder.decoding_threads() == threads
 
 
 def test_a_second_start_reads_no_picture(root, cache, monkeypatch):
     first = load("image_folder", "train", root=root, options=OPTIONS)
     forbid_decoding(monkeypatch)
-    monkeypatch.setattr("dnnstack.datasets.decoding.sha256_file", None)
+    monkeypatch.setattr("dnnstack.datasets.image_folder.sha256_file", None)
     again = load("image_folder", "train", root=root, options=OPTIONS)
     np.testing.assert_array_equal(first.images, again.images)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options={**OPTIONS, "size": (8, 13)})
-    monkeypatch.setattr("dnnstack.datasets.decoding._VERSION", 0)
+    monkeypatch.setattr("dnnstack.datasets.image_folder._VERSION", 0)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options=OPTIONS)
 
