@@ -93,14 +93,6 @@ class Columns:
         """What each channel of a sample lacks of the value in the file."""
         return [column.offset for column in self.inputs for _ in range(column.width)]
 
-    def names(self) -> list[str]:
-        """Of the channels, such as ``colour=red``."""
-        return [
-            f"{column.name}={each}" if each else column.name
-            for column in self.inputs
-            for each in column.categories or ("",)
-        ]
-
     def inputs_of(self, rows: Rows) -> NDArray[np.float32]:
         """(M, C, 1, 1) of rows that each get an answer, not ``filled``. Raises DatasetError."""
         check_names(rows, [column.name for column in self.inputs])
@@ -134,8 +126,8 @@ class Columns:
                 for row, lost in np.argwhere((own > 0) & (mean == 0)).tolist():
                     raise DatasetError(
                         f"{data.sources[row]}, column '{column.name}': no row that is trained on "
-                        f"has '{column.categories[lost]}'; set unknown: zeros beside 'train' in the "
-                        "config, or leave such rows out"
+                        f"has '{column.categories[lost]}'; set unknown: zeros beside 'train' in "
+                        "the config, or leave such rows out"
                     )
             inputs.append(replace(column, mean=tuple((mean + column.offset).tolist())))
             at += column.width

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +24,13 @@ import numpy as np
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import available_threads, main_memory
-from ..common.printable import UTF8_LOCALE, printable, unnameable
+from ..common.printable import printable
 from ..common.records import dataclass
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
 from .decoded import Arrays, Labels, decoded, file_stamp, read_once
 from .download import Downloads
 from .identity import CONTENT_DIGITS
-from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
+from .image_set import Dataset, DatasetInfo, ImageSet, Split, own_file, unreadable
 from .integer_pixels import Depth, Reading, of_other_depth, told_of
 from .mapped import Images, new_pictures
 from .picture_files import heic_version, open_picture
@@ -209,7 +208,7 @@ class ImageFolder(OwnPictures):
         info = self.describe(root)
         # A test needs no pictures to train on.
         needed = split == "train" or self.test is None or isinstance(self.classes, int)
-        folder = self._folder("train", root) if needed else _path(root, self.train)
+        folder = self._folder("train", root) if needed else root / Path(self.train).expanduser()
         classes = self._names(folder, info)
         others: Counter[str] = Counter()
         parts: dict[Split, tuple[Path, list[PictureFile]]] = {}
@@ -247,26 +246,7 @@ class ImageFolder(OwnPictures):
         )
 
     def _folder(self, key: Split, root: Path) -> Path:
-        """The folder that this option names. Raises DatasetError if there is none."""
-        name = str(getattr(self, key))
-        folder = _path(root, name)
-        if folder.exists():
-            return folder
-        place = f"data.dataset.image_folder.{key}: there is no folder '{name}'"
-        if unnameable(name):
-            raise DatasetError(
-                f"{place}, because the encoding of this locale, {sys.getfilesystemencoding()}, "
-                f"lacks characters of its name; {UTF8_LOCALE}"
-            )
-        if Path(name).expanduser().is_absolute():
-            raise DatasetError(f"{place}; if the pictures were moved, write where they are now")
-        raise DatasetError(
-            f"{place}. If the pictures were moved, write where they are now, or name the folder in "
-            "which they are with --data-dir. A relative path counts from the folder of the config "
-            f"or, if there is no such folder, from the data folder, which is {root}. summary and "
-            "explain need no pictures where the config gives the number of classes, as in "
-            "classes: 5 beside 'train'"
-        )
+        return own_file(f"image_folder.{key}", str(getattr(self, key)), root, "folder")
 
     def _names(self, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
         """The names of the classes in the order of their labels, read if only a number is given."""
@@ -352,7 +332,3 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
         _LOG.warning("%s is left out: %s", folder / name, why)
     if len(reasons) > _NAMED:
         _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
-
-
-def _path(root: Path, name: str) -> Path:
-    return root / Path(name).expanduser()
