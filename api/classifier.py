@@ -202,7 +202,7 @@ class Classifier:
             raise DatasetError(f"{self.checkpoint}: was not trained on a table in a file")
         given = Path(rows) if isinstance(rows, (str, os.PathLike)) else rows
         found = rows_of(given, self.trained.config)
-        return RowAnswers.of(found, columns, self.predict_proba(found))
+        return RowAnswers(found, columns.kind, columns.classes, self.predict_proba(found))
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:

@@ -123,8 +123,8 @@ class Csv(OwnPictures):
             columns.settled(whole, np.flatnonzero(~held).astype(np.int32))
             sets: dict[Split, ImageSet] = {"train": whole, "test": whole}
             for part in sets:
-                index = np.flatnonzero(held == (part == "test"))
-                own = whole.taken(index.astype(np.int32), whole.labels[index], whole.classes)
+                index = np.flatnonzero(held == (part == "test")).astype(np.int32)
+                own = whole.taken(index, whole.labels[index], whole.classes)
                 sets[part] = replace(own, name=f"csv/{part}")
             return columns, sets
         # Problems of the test rows are reported before the training, not after it.
@@ -287,21 +287,16 @@ def _with_pictures(
     table: the file of the rows; trained: see ``OwnPictures.decoded``. Raises DatasetError that
     names the line of a picture that cannot be read.
     """
-    pictures = []
+    pictures, places = [], []
     for line, source in zip(rows.names, rows.sources, strict=True):
-        try:
+        if os.path.exists(source):
             pictures.append(PictureFile(source, 0, file_stamp(os.stat(source))))
-        except (OSError, ValueError):
-            text = f"{table}: {line}: there is no picture '{source}'"
-            if how.on_error == "stop":
-                raise DatasetError(
-                    f"{text}; a relative path counts from the folder of the table"
-                ) from None
-            _LOG.warning("%s: it is left out", text)
-    there = {picture.name for picture in pictures}
-    places = [
-        f"{table}: {n}: " for n, s in zip(rows.names, rows.sources, strict=True) if s in there
-    ]
+            places.append(f"{table}: {line}: ")
+            continue
+        text = f"{table}: {line}: there is no picture '{source}'"
+        if how.on_error == "stop":
+            raise DatasetError(f"{text}; a relative path counts from the folder of the table")
+        _LOG.warning("%s: it is left out", text)
     name, folder = rows.name.replace("/", "-"), table.absolute().parent
     found = how.decoded(name, folder, pictures, trained, (), places)
     used = {picture.name for picture in found.used}

@@ -20,7 +20,6 @@ from ...datasets.pictures import resized
 from ..assemble import describe_data, load_data
 from ..augmentation import views_of
 from ..own_samples import choose, in_classes, listed_samples
-from ..records.runs import is_in_own_folder
 from ..splits import divide
 from .evaluate import Part
 from .trained import Trained, check_folders
@@ -55,36 +54,24 @@ def load_part(
     if name == own:
         check_folders(trained.checkpoint, config)
     split: Literal["train", "test"] = "test" if part == "test" else "train"
-    try:
-        info = describe_data(config, root, known) if name == own else describe(name, root=root)
-        fits = name == own or len(info.classes) == len(trained.classes)
-        if info.shape[0] != trained.input_shape[0] or not fits:
-            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
-            raise DatasetError(
-                f"dataset '{name}' has {samples_of(info.shape)} {shape_text(info.shape)} and "
-                f"{len(info.classes)} classes; {trained.path} needs {needed}"
-            )
-        if info.kind != trained.data.kind:
-            raise DatasetError(
-                f"dataset '{name}' has the targets of {named(info.kind)}; {trained.path} was "
-                f"trained on {named(trained.data.kind)}"
-            )
-        trained.at_size(size or info.shape[1:])
-        if name == own:
-            images = read(config, split, root, downloads, known, size)
-        else:
-            images = load(name, split, root=root, downloads=downloads)
-    except DatasetError:
-        gone = _missing_folders(trained, root) if name == own else ()
-        if not gone:
-            raise
-        first, *others = map(str, gone)
-        nor = f" and no {others[0]} either" if others else ""
+    info = describe_data(config, root, known) if name == own else describe(name, root=root)
+    fits = name == own or len(info.classes) == len(trained.classes)
+    if info.shape[0] != trained.input_shape[0] or not fits:
+        needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
         raise DatasetError(
-            f"{first}: cannot be read, as there is no such folder{nor}; the network was trained on "
-            "its pictures. If it was renamed, give it its name again, or make a link of that name "
-            "to it; if it is in another folder now, name that one with --data-dir"
-        ) from None
+            f"dataset '{name}' has {samples_of(info.shape)} {shape_text(info.shape)} and "
+            f"{len(info.classes)} classes; {trained.path} needs {needed}"
+        )
+    if info.kind != trained.data.kind:
+        raise DatasetError(
+            f"dataset '{name}' has the targets of {named(info.kind)}; {trained.path} was "
+            f"trained on {named(trained.data.kind)}"
+        )
+    trained.at_size(size or info.shape[1:])
+    if name == own:
+        images = read(config, split, root, downloads, known, size)
+    else:
+        images = load(name, split, root=root, downloads=downloads)
     if part == "test" or name != own:
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
@@ -126,21 +113,3 @@ def fitted(
             f"{samples_of(own)} are {shape_text(shape)}; in training they were {shape_text(own)}"
         )
     return images
-
-
-def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
-    """Where the pictures that it was trained on, or is tested on, were looked for if they are gone.
-
-    First where the config of the run has them.
-    """
-    chosen = trained.config.data.dataset
-    own = trained.config.data.root if is_in_own_folder(trained.path) else None
-    if chosen.type == "image_folder":
-        options = chosen.options()
-        for name in filter(None, (options["train"], options["validation"], options["test"])):
-            above = [root] if own is None else [Path(own), root]
-            found = [folder / Path(name).expanduser() for folder in above]
-            missing = [folder for folder in found if not folder.exists()]
-            if found[-1] in missing:
-                return tuple(dict.fromkeys(missing))
-    return ()
