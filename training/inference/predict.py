@@ -110,7 +110,7 @@ class Prediction:
             "path": str(self.path),
             **vars(self.best),
             "top": [dict(vars(answer)) for answer in self.top],
-            "preprocessing": list(self.preprocessing),
+            **rest,
             "sure": self.sure,
             "doubt": self.doubt or None,
         }
