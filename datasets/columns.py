@@ -138,7 +138,8 @@ class Columns:
         row trained on has as none."""
         means = np.array([each for column in self.inputs for each in column.mean])
         categories = [bool(column.categories) for column in self.inputs for _ in column.mean]
-        gaps, lost = np.isnan(values), (means == 0) & categories
+        gaps = np.isnan(values) & (self.missing == "mean")
+        lost = (means == 0) & categories
         if not (gaps.any() or values[:, lost].any()):
             return values
         fill = (means - self.offsets).astype(np.float32)[:, None, None]

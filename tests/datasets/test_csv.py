@@ -167,6 +167,8 @@ def test_missing_values_are_refused_filled_or_left_out(tmp_path):
     assert of_trained_rows(replace(some, images=images.images), whole).images.tobytes() == (
         some.images.tobytes()
     )
+    assert some.columns is not None
+    assert np.isnan(replace(some.columns, missing="drop").filled(images.images)[1, 0])
     with pytest.raises(DatasetError, match="no row that is trained on has a value in column 'a'"):
         of_trained_rows(images, whole[1:2])
     _, left = loaded(tmp_path, text, missing="drop")
