@@ -32,6 +32,11 @@ def conv2d(
     return y if b is None else y + b[:, None, None]
 
 
+def matmul(a: Array, b: Array, transpose_a: bool, transpose_b: bool, bias: Array) -> Array:
+    y = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+    return y if bias is None else y + bias
+
+
 def max_pool(x: Array, kernel: Any, stride: Any, padding: Any) -> Array:
     return windows(x, kernel, stride, padding, (1, 1), -math.inf).max((4, 5))
 
@@ -46,6 +51,38 @@ def avg_pool(x: Array, kernel: Any, stride: Any, padding: Any) -> Array:
 def along(v: Array, x: Array) -> Array:
     """v: (C,), shaped to be used with x: (N, C, ...)."""
     return v.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def bias_add(x: Array, b: Array) -> Array:
+    return x + along(b, x)
+
+
+def channel_scale(x: Array, s: Array, factor: float) -> Array:
+    return x * along(np.float32(factor) * s, x)
+
+
+def scale(x: Array, factor: float) -> Array:
+    return x * np.float32(factor)
+
+
+def add(*terms: Array) -> Array:
+    return sum(terms[1:], terms[0])
+
+
+def concat(*parts: Array) -> Array:
+    return np.concatenate(parts, 1)
+
+
+def part(x: Array, begin: int, end: int) -> Array:
+    return x[:, begin:end]
+
+
+def reshape(x: Array, shape: Any) -> Array:
+    return x.reshape(-1, *shape)
+
+
+def heaviside(x: Array) -> Array:
+    return (x > 0).astype(np.float32)
 
 
 def batch_norm(x: Array, weight: Array, bias: Array, mean: Array, var: Array, eps: float) -> Array:
@@ -133,6 +170,11 @@ def pad_channels(x: Array, channels: int) -> Array:
 def rbf(x: Array, centres: Array) -> Array:
     """(N, K): minus the squared distance to each centre."""
     return -np.square(x[:, None] - centres).sum(2)
+
+
+def wide(x: Array) -> Array:
+    """Where sums of products of integers are exact."""
+    return x.astype(float)
 
 
 def quantize(x: Array, scale: float, low: int, high: int) -> Array:
