@@ -1,0 +1,180 @@
+"""The format ``html``: one page that needs a browser alone, and no connection."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError, ExportError
+from ..datasets.centring import FIELD
+from ..graph.graph import Op
+from ..training.inference.predict import preparation
+from . import numpy_functions
+from .calls import CALLABLE, Calls
+from .format import Format, Twin
+from .plain import Plain
+
+Array = NDArray[Any]
+Weights = Literal["fp16", "int8", "fp32"]
+# Weights in a page are characters of one text, which browsers hold up to half a thousand million.
+_MOST_BYTES = 256_000_000
+# A picture's answers differ by this much at the most; see ``Format.rounding``.
+_ROUNDING: dict[Weights, float] = {"fp32": 0.0, "fp16": 0.02, "int8": 0.5}
+
+
+class Html(Format):
+    """One page: it draws or takes a sample, and shows what the network answers and each layer."""
+
+    kind = "html"
+    suffix = ".html"
+    ops: ClassVar[frozenset[type[Op]]] = CALLABLE
+    weights: Annotated[Weights, "How weights are stored; computed with in floats."] = "fp16"
+
+    @property
+    def rounding(self) -> float:
+        return _ROUNDING[self.weights]
+
+    def check(self, plain: Plain) -> None:
+        super().check(plain)
+        each = {"fp32": 4, "fp16": 2, "int8": 1}[self.weights]
+        size = each * sum(prod(t.shape) for t in plain.trained.network.learned())
+        if size > _MOST_BYTES:
+            raise ExportError(
+                f"html: the weights take {size:,} bytes, and a page holds {_MOST_BYTES:,}; export "
+                "them with --weights int8, or to onnx"
+            )
+
+    def files(self, plain: Plain) -> Mapping[str, bytes]:
+        calls = Calls(plain.folded())
+        stored = {name: self._stored(array) for name, array in calls.arrays.items()}
+        model = _asked(plain) | {
+            "arrays": [[n, kind, calls.arrays[n].shape] for n, (kind, _) in stored.items()],
+            "calls": [[call.layers, call.y, call.chain] for call in calls.calls],
+        }
+        return {"": page(model, b"".join(data for _, data in stored.values())).encode()}
+
+    def _stored(self, array: Array) -> tuple[str, bytes]:
+        """The kind and the bytes of an array; vectors are not rounded."""
+        if array.dtype == np.int8:
+            return "int8", _bytes(np.ones(len(array), np.float32)) + array.tobytes()
+        if array.dtype != np.float32 or array.ndim == 1 or self.weights == "fp32":
+            return str(array.dtype), _bytes(array)
+        if self.weights == "int8":
+            rows = array.reshape(len(array), -1)
+            scales = (np.abs(rows).max(1) / 127).astype(np.float32)
+            scales[scales == 0] = 1
+            whole = np.rint(rows / scales[:, None]).clip(-127, 127).astype(np.int8)
+            return "int8", _bytes(scales) + whole.tobytes()
+        return "float16", _bytes(array.clip(-65504, 65504).astype(np.float16))
+
+    def twin(self, path: Path, plain: Plain) -> Twin:
+        model, arrays = read_page(path.read_text("utf-8"))
+
+        def answers(raw: Array) -> Array:
+            parts = [run(model, arrays, raw[at : at + 100]) for at in range(0, len(raw), 100)]
+            return np.concatenate(parts)
+
+        return Twin(f"NumPy {np.__version__}, as the page computes", answers)
+
+
+def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = None) -> str:
+    """The whole page. ``server``: where to ask instead of computing, as ``dnnstack serve`` does:
+    then the model needs neither arrays nor calls."""
+    # Huffman codes alone: nothing repeats in weights, and the bytes depend less on zlib's version.
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    packed = packer.compress(weights) + packer.flush()
+    texts = {
+        "TITLE": html.escape(model["about"]["name"]),
+        "CONNECT": "connect-src 'self'" if server else "",
+        "MODEL": _json(model),
+        "WEIGHTS": base64.b64encode(packed).decode(),
+        "SERVER": _json(server),
+    }
+    here = files(__package__)
+    text, *code = (
+        here.joinpath(name).read_text("utf-8")
+        for name in ("page.html", "engine.js", "pictures.js", "page.js")
+    )
+    texts["CODE"] = "\n".join(code).replace("const SERVER = null", f"const SERVER = {_json(server)}")
+    return re.sub(r"@([A-Z]+)@", lambda found: texts[found[1]], text)
+
+
+def read_page(text: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The model and the arrays of a page, which computes in float32 whatever it stores."""
+    data = re.findall(r'<script type="[a-z/-]+" id="\w+">(.*?)</script>', text, re.DOTALL)
+    model, packed = json.loads(data[0]), zlib.decompress(base64.b64decode(data[1]), -15)
+    arrays, at = {}, 0
+
+    def take(kind: Any, shape: Any) -> Array:
+        nonlocal at
+        dtype, begin = np.dtype(kind), at
+        at += prod(shape) * dtype.itemsize
+        places = np.frombuffer(packed[begin:at], np.uint8).reshape(dtype.itemsize, -1)
+        return np.ascontiguousarray(places.T).view(dtype).reshape(shape)
+
+    for name, kind, shape in model["arrays"]:
+        scales = take(np.float32, (shape[0], *[1] * (len(shape) - 1))) if kind == "int8" else None
+        found = take(kind, shape)
+        found = found if kind == "float64" else found.astype(np.float32)
+        arrays[name] = found if scales is None else found * scales
+    return model, arrays
+
+
+def run(model: Mapping[str, Any], arrays: Mapping[str, Array], raw: Array) -> Array:
+    """What the page answers: raw (N, C, H, W) -> (N, K)."""
+    scale, shift = (np.array(model[name])[:, None, None] for name in ("scale", "shift"))
+    known = {**arrays, "x": (raw * scale + shift).astype(np.float32)}
+    for _, y, chain in model["calls"]:
+        for at, (name, *given) in enumerate(chain):
+            own = [known[each] if isinstance(each, str) else each for each in given]
+            known[y] = getattr(numpy_functions, name)(*([known[y]] if at else []), *own)
+    return known[y].reshape(len(raw), -1)
+
+
+def _json(value: object) -> str:
+    """No text of it ends a script."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _bytes(array: Array) -> bytes:
+    """The first bytes of all numbers, little-endian, then the second ones: easier to compress."""
+    numbers = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1, 1)
+    return numbers.view(np.uint8).T.tobytes()
+
+
+def _asked(plain: Plain) -> dict[str, Any]:
+    """What the page asks for and how it tells the answers."""
+    trained = plain.trained
+    columns = trained.checkpoint.provenance.columns
+    try:
+        how = preparation(trained, None, False)
+        digits = how.digits and trained.input_shape == (1, FIELD, FIELD)
+        picture = {"digits": digits, "whole": how.raw}
+    except DatasetError:
+        picture = None
+    kinds = {layer.name: layer.kind for layer in trained.network.every_layer()}
+    return {
+        "about": dict(plain.about),
+        "kind": trained.data.kind,
+        "classes": plain.classes,
+        "input": plain.x.shape[1:],
+        "scale": plain.scale.tolist(),
+        "shift": plain.shift.tolist(),
+        "threshold": trained.config.evaluate.yes_above,
+        "picture": picture,
+        "columns": columns and [vars(each) for each in columns.inputs],
+        "gaps": bool(columns and columns.missing == "mean"),
+        "others": bool(columns and columns.unknown == "zeros"),
+        "kinds": kinds,
+    }
