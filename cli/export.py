@@ -16,10 +16,8 @@ FORMATS = ("html", "numpy")
 @click.command(
     short_help="Write a trained network as a file for other programs.",
     epilog=options.examples(
-        "dnnstack export --format onnx -o digits.onnx",
-        "dnnstack export lenet --format torch -o lenet.py",
-        "dnnstack export lenet --format c --int8 -o lenet.c",
-        "dnnstack export lenet --format html -o lenet.html",
+        "dnnstack export --format numpy -o digits.py",
+        "dnnstack export lenet --format numpy --int8 -o lenet.py",
     ),
 )
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=completion.runs)

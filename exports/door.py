@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +83,12 @@ class Exported:
     path: Path
     format: str
     bytes: int
-    seconds: float
     checked: Checked | None = None
 
     def as_text(self) -> str:
         """What was written and how it was checked, a line each."""
         checked = "not checked" if self.checked is None else f"checked: {self.checked}"
-        written = f"{self.path}: {self.format}, {self.bytes:,} bytes, {self.seconds:.1f} s"
+        written = f"{self.path}: {self.format}, {self.bytes:,} bytes"
         return f"{printable(written)}\n{printable(checked)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -122,15 +120,12 @@ def export(
     ExportError if the answers differ by more than the format may, with the first layer of which
     that is so.
     """
-    begin = time.perf_counter()
     plain = Plain.of(trained)
     format.check(plain)
     files, checked = format.files(plain), None
     if samples is not None:
-        with tempfile.TemporaryDirectory(prefix="dnnstack-") as folder:
-            # Files name each other, so that the name must be the same.
-            draft = Path(folder, path.name)
-            _write(draft, files, durable=False)
+        # Files name each other, so that the name must be the same.
+        with _drafted(path.name, files) as draft:
             twin = format.twin(draft, plain)
             if twin is None:
                 notice("nothing here can run the file, so its answers were not checked")
@@ -140,15 +135,9 @@ def export(
                 if _is_wrong(checked, format, plain):
                     raise ExportError(_refusal(checked, format, plain, asked.stored[:DRAWN]))
                 files = format.files(plain.telling(checked=str(checked)))
-    try:
-        _write(path, files)
-        remove_abandoned(path.parent)
-    except OSError as error:
-        raise ExportError(
-            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
-        ) from None
+    _write(path, files)
     size = sum(map(len, files.values()))
-    return Exported(path, format.kind, size, time.perf_counter() - begin, checked)
+    return Exported(path, format.kind, size, checked)
 
 
 def compare(plain: Plain, twin: Twin, forward: Forward, asked: Samples) -> Checked:
@@ -203,9 +192,7 @@ def _refusal(checked: Checked, format: Format, plain: Plain, stored: NDArray[Any
     guilty = "the answers as a whole"
     for count, layer in enumerate(plain.layers, 1):
         part = plain.until(count)
-        with tempfile.TemporaryDirectory(prefix="dnnstack-") as folder:
-            draft = Path(folder, f"part{format.suffix}")
-            _write(draft, format.files(part), durable=False)
+        with _drafted(f"part{format.suffix}", format.files(part)) as draft:
             twin = format.twin(draft, part)
             theirs = twin.answers(plain.raw(stored)) if twin is not None else None
         ours = _reference(part, stored)
@@ -236,7 +223,27 @@ def _reference(part: Plain, stored: NDArray[Any]) -> Answers:
     return np.array(found, np.float64)
 
 
+@contextmanager
+def _drafted(name: str, files: Mapping[str, bytes]) -> Iterator[Path]:
+    """The files in a folder that is deleted afterwards."""
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="dnnstack-")
+    except OSError as error:
+        raise ExportError(
+            f"there is no room for temporary files: {error.strerror}; set TMPDIR to another folder"
+        ) from None
+    with temporary as folder:
+        _write(Path(folder, name), files, durable=False)
+        yield Path(folder, name)
+
+
 def _write(path: Path, files: Mapping[str, bytes], durable: bool = True) -> None:
     """The main file last, so that it never names one that is not there."""
-    for suffix, data in files.items():
-        atomic_write(path.with_suffix(suffix) if suffix else path, data, durable=durable)
+    try:
+        for suffix, data in files.items():
+            atomic_write(path.with_suffix(suffix) if suffix else path, data, durable=durable)
+        remove_abandoned(path.parent)
+    except OSError as error:
+        raise ExportError(
+            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
+        ) from None

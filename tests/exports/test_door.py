@@ -168,7 +168,9 @@ def test_floats_answer_alike_and_integers_nearly(checked, integers, wrong, monke
     ],
 )
 def test_answers_are_compared_by_their_kind(kind, loss, ours, theirs, other):
-    net = untrained("[flatten, {dense: {units: 2}}]", (1, 1, 3), 2, kind=kind, loss=loss, floats=True)
+    net = untrained(
+        "[flatten, {dense: {units: 2}}]", (1, 1, 3), 2, kind=kind, loss=loss, floats=True
+    )
     asked = Samples("given", np.zeros((2, 1, 1, 3), np.float32), np.array([0, 1]))
 
     def forward(inputs):

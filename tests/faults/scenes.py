@@ -24,14 +24,15 @@ from .content import Content, checkpoint_content, checkpoints, folder_content, r
 
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
 KEEP = ("--set", "checkpoint.keep=99")
-# The folder in which commands are called, and what three of them write.
+# The folder in which commands are called, and what four of them write.
 WORK, SHEET, NEW = "work", "sheet.png", "new.yaml"
+EXPORTED = "net.py"
 # Where a training begins.
 WEIGHTS = "w.safetensors"
 RUN = Path(WORK, "runs/net")
 _STEP = "runs/net/checkpoints/step-{}.safetensors"
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
-_ON_DEVICES = ("train", "eval", "predict", "compress", "sweep")
+_ON_DEVICES = ("train", "eval", "predict", "compress", "export", "sweep")
 _REPORTED = re.compile(r"dnnstack: error: \S.*")
 
 
@@ -87,6 +88,7 @@ SCENES = {
         Scene("runs", "kept", ("runs", "--json")),
         Scene("new", "warm", ("new", "photos", "--output", NEW)),
         Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
+        Scene("export", "kept", ("export", "net", "--format", "numpy", "-o", EXPORTED)),
         Scene(
             "compress",
             "staged",
