@@ -30,7 +30,7 @@ Weights = Literal["fp16", "int8", "fp32"]
 # Weights in a page are characters of one text, which browsers hold up to half a thousand million.
 _MOST_BYTES = 256_000_000
 # A picture's answers differ by this much at the most; see ``Format.rounding``.
-_ROUNDING: dict[Weights, float] = {"fp32": 0.0, "fp16": 0.02, "int8": 0.5}
+_ROUNDING: dict[Weights, float] = {"fp32": 0.0, "fp16": 0.005, "int8": 0.1}
 
 
 class Html(Format):
@@ -96,10 +96,9 @@ def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = No
     packed = packer.compress(weights) + packer.flush()
     texts = {
         "TITLE": html.escape(model["about"]["name"]),
-        "CONNECT": "connect-src 'self'" if server else "",
+        "CONNECT": "; connect-src 'self'" if server else "",
         "MODEL": _json(model),
         "WEIGHTS": base64.b64encode(packed).decode(),
-        "SERVER": _json(server),
     }
     here = files(__package__)
     text, *code = (
@@ -163,7 +162,6 @@ def _asked(plain: Plain) -> dict[str, Any]:
         picture = {"digits": digits, "whole": how.raw}
     except DatasetError:
         picture = None
-    kinds = {layer.name: layer.kind for layer in trained.network.every_layer()}
     return {
         "about": dict(plain.about),
         "kind": trained.data.kind,
@@ -176,5 +174,4 @@ def _asked(plain: Plain) -> dict[str, Any]:
         "columns": columns and [vars(each) for each in columns.inputs],
         "gaps": bool(columns and columns.missing == "mean"),
         "others": bool(columns and columns.unknown == "zeros"),
-        "kinds": kinds,
     }

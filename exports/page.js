@@ -18,43 +18,36 @@ function create(tag, properties, ...children) {
 
 // ---------------------------------------------------------------- answers
 
-const bars = Array.from(isOpen ? model.classes : model.classes.slice(0, 12), () => {
-  const parts = [create("span", {}), create("div", {}, create("i", {})), create("span", {})];
-  parts[1].hidden = model.kind === "numbers";
-  return $("bars").appendChild(create("li", {}, ...parts));
-});
-
 const percent = (value) => `${(100 * value).toFixed(1)}%`;
 const said = (value) => (model.kind === "numbers" ? `${+value.toPrecision(6)}` : percent(value));
 const word = (value) => (model.kind === "yes_no" ? (value > model.threshold ? "yes " : "no ") : "");
 
+// Of many classes the twelve likeliest, best first; of numbers and questions all.
 function show(values) {
   const order = values.map((_, at) => at), ranked = [...order].sort((a, b) => values[b] - values[a]);
-  const rows = values.length > bars.length ? ranked : order, best = ranked[0];
-  bars.forEach((bar, row) => {
-    const at = rows[row], [name, track, value] = bar.children;
-    name.textContent = model.classes[at];
-    value.textContent = word(values[at]) + said(values[at]);
-    track.firstChild.style.width = percent(Math.min(Math.max(values[at], 0), 1));
-    bar.className = (isOpen ? word(values[at]) === "yes " : at === best) ? "best" : "";
+  const rows = isOpen || values.length <= 12 ? order : ranked.slice(0, 12);
+  const bars = rows.map((at) => {
+    const bar = create("div", { hidden: model.kind === "numbers" }, create("i", {}));
+    bar.firstChild.style.width = percent(values[at]);
+    const parts = [model.classes[at], word(values[at]) + said(values[at])];
+    const [name, value] = parts.map((text) => create("span", {}, text));
+    const isBest = isOpen ? word(values[at]) === "yes " : at === ranked[0];
+    return create("li", { className: isBest ? "best" : "" }, name, bar, value);
   });
-  const alone = isOpen && values.length === 1;
-  $("best").textContent = !isOpen ? model.classes[best] : alone ? word(values[0]) || said(values[0]) : "";
-  $("sure").textContent = !isOpen || (alone && word(values[0])) ? said(values[best]) : "";
+  $("bars").replaceChildren(...bars);
+  $("bars").classList.remove("blank");
+  $("best").textContent = isOpen ? "" : model.classes[ranked[0]];
+  $("sure").textContent = isOpen ? "" : said(values[ranked[0]]);
 }
 
 function blank(text = "") {
   asked++;
+  show(model.classes.map(() => 0));
   $("note").textContent = text;
-  $("best").textContent = "–";
+  $("best").textContent = isOpen ? "" : "–";
   $("sure").textContent = "";
   $("seen").hidden = $("layers").hidden = true;
-  for (const { children: [name, track, value], ...bar } of bars) track.firstChild.style.width = 0;
-  bars.forEach((bar, at) => {
-    bar.className = "";
-    bar.children[0].textContent = model.classes[at];
-    bar.children[2].textContent = "";
-  });
+  $("bars").classList.add("blank");
 }
 
 // ---------------------------------------------------------------- pictures of numbers
@@ -80,7 +73,8 @@ function tiles(canvas, { shape: [, channels, h = 1, w = 1], data }) {
   const zero = dark.matches ? [40, 44, 51] : [241, 243, 246];
   const ends = dark.matches ? [[127, 176, 230], [255, 176, 64]] : [[44, 95, 158], [214, 112, 0]];
   const gap = h * w > 1 ? 1 : 0, count = Math.min(channels, h * w > 1 ? 64 : 4096);
-  const across = count * h * w <= 32 ? count : Math.min(Math.max(Math.round(Math.sqrt((2 * count * h) / w)), 1), count);
+  const wide = Math.min(Math.max(Math.round(Math.sqrt((2 * count * h) / w)), 1), count);
+  const across = count * h * w <= 32 ? count : wide;
   paint(canvas, across * (w + gap) - gap, Math.ceil(count / across) * (h + gap) - gap, (x, y) => {
     const c = Math.floor(y / (h + gap)) * across + Math.floor(x / (w + gap));
     const [r, s] = [y % (h + gap), x % (w + gap)];
@@ -91,13 +85,11 @@ function tiles(canvas, { shape: [, channels, h = 1, w = 1], data }) {
 }
 
 function showLayer(at, layers, tensor) {
-  const names = layers.map((name) => (model.kinds[name] ? `${name} (${model.kinds[name]})` : name));
-  const shape = tensor.shape.slice(1), more = shape.length > 1 && shape[0] > 64 ? ", the first 64" : "";
-  const text = `${names.join(", ")}: ${shape.join(" × ")}${more}`;
-  const figure = $("maps").children[at] || $("maps").appendChild(
-    create("figure", {}, create("canvas", {}), create("figcaption", {})));
+  const shape = tensor.shape.slice(1), more = shape[1] && shape[0] > 64 ? ", the first 64" : "";
+  const figure = $("maps").children[at] || create("figure", {}, create("canvas", {}), create("figcaption", {}));
   tiles(figure.firstChild, tensor);
-  figure.lastChild.textContent = text;
+  figure.lastChild.textContent = `${layers.join(", ")}: ${shape.join(" × ")}${more}`;
+  $("maps").append(...($("maps").children[at] ? [] : [figure]));
   $("layers").hidden = false;
 }
 
@@ -150,8 +142,8 @@ const attempt = (work) => {
 
 function askPixels(pixels, body, type) {
   const [channels, h, w] = model.input, { digits, whole } = model.picture;
-  const seen = planes(pixels, channels).map((each) => (digits ? digit(each) : fitted(each, w, h, whole)));
-  return ask(seen.flatMap(({ data }) => [...data]), body, type);
+  const input = (each) => (digits ? digit(each) : fitted(each, w, h, whole));
+  return ask(planes(pixels, channels).flatMap((each) => [...input(each).data]), body, type);
 }
 
 async function askFile(file) {
@@ -169,7 +161,7 @@ async function askFile(file) {
   pad.given = true;
   const [left, top] = [(pad.width - width * share) / 2, (pad.height - height * share) / 2];
   pen.drawImage(context.canvas, left, top, width * share, height * share);
-  return askPixels(context.getImageData(0, 0, width, height), () => file, "application/octet-stream");
+  return askPixels(context.getImageData(0, 0, width, height), () => file, file.type);
 }
 
 // ---------------------------------------------------------------- drawing
@@ -252,21 +244,28 @@ function numbers() {
 
 const { digits = false } = model.picture || {};
 $("asked").textContent = digits ? "Draw a digit" : model.picture ? "Give a picture" : "Fill in the values";
-$("about").textContent = `${model.about.task}: ${model.input.join(" × ")} → ${model.classes.length}`;
-$("foot").textContent = `Written by dnnstack from step ${model.about.step}. ` +
-  `${SERVER ? "" : "All is computed in this page; nothing leaves it. "}${model.about.checked ? `Checked: ${model.about.checked}.` : ""}`;
+$("about").textContent = `${model.input.join(" × ")} → ${model.classes.length} ${isOpen ? "answers" : "classes"}`;
+$("foot").textContent = [
+  `Written by dnnstack from step ${model.about.step} of a training on ${model.about.data}.`,
+  SERVER ? "" : "All is computed in this page; nothing leaves it.",
+  model.about.checked ? `Checked: ${model.about.checked}.` : "",
+].join(" ");
 blank();
 if (model.picture) {
   $("picture").hidden = false;
   $("photo").hidden = digits;
   $("paper").hidden = !digits;
   const take = (files) => files[0] && attempt(() => askFile(files[0]));
-  for (const each of document.querySelectorAll("input[type=file]")) each.onchange = () => take(each.files);
+  for (const each of document.querySelectorAll("[type=file]")) each.onchange = () => take(each.files);
   document.onpaste = (event) => take(event.clipboardData.files);
-  document.ondragover = (event) => event.preventDefault(document.body.classList.add("dropping"));
   document.ondragleave = () => document.body.classList.remove("dropping");
+  document.ondragover = (event) => {
+    event.preventDefault();
+    document.body.classList.add("dropping");
+  };
   document.ondrop = (event) => {
-    event.preventDefault(document.ondragleave());
+    event.preventDefault();
+    document.ondragleave();
     take(event.dataTransfer.files);
   };
   $("clear").onclick = clear;

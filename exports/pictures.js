@@ -20,26 +20,32 @@ function shares(inputs, begin, end, count, [support, filter]) {
   });
 }
 
-// Pillow's resize of the part [left, top, right, bottom]: bytes by integers of 22 bits.
-function resized(plane, w, h, filter, [left, top, right, bottom] = [0, 0, plane.w, plane.h]) {
-  const Type = plane.data.constructor, bytes = Type === Uint8ClampedArray;
-  const pass = (from, lines, line, step, kernels, toLine, toStep) => {
-    const to = new Type(lines * kernels.length);
-    kernels.forEach(([first, values], o) => {
-      const given = bytes ? values.map((v) => Math.trunc(v * 2 ** 22 + Math.sign(v) / 2)) : values;
-      for (let n = 0; n < lines; n++) {
-        let sum = bytes ? 2 ** 21 : 0;
-        for (let i = 0, at = n * line + first * step; i < given.length; i++, at += step) {
-          sum += from[at] * given[i];
-        }
-        to[n * toLine + o * toStep] = bytes ? sum >> 22 : sum;
+// One pass of Pillow's resize, in rows or `upright` in columns: bytes by integers of 22 bits.
+function pass({ w, h, data }, kernels, upright) {
+  const count = kernels.length, bytes = data instanceof Uint8ClampedArray;
+  const found = upright ? { w, h: count } : { w: count, h };
+  const [lines, line, step, toLine, toStep] = upright ? [w, 1, w, 1, w] : [h, w, 1, count, 1];
+  found.data = new data.constructor(lines * count);
+  kernels.forEach(([first, values], o) => {
+    const given = bytes ? values.map((v) => Math.trunc(v * 2 ** 22 + Math.sign(v) / 2)) : values;
+    for (let n = 0; n < lines; n++) {
+      let sum = bytes ? 2 ** 21 : 0;
+      for (let i = 0, at = n * line + first * step; i < given.length; i++, at += step) {
+        sum += data[at] * given[i];
       }
-    });
-    return to;
-  };
-  const columns = shares(plane.w, left, right, w, filter);
-  const across = pass(plane.data, plane.h, plane.w, 1, columns, w, 1);
-  return { w, h, data: pass(across, w, 1, w, shares(plane.h, top, bottom, h, filter), 1, w) };
+      found.data[n * toLine + o * toStep] = bytes ? sum >> 22 : sum;
+    }
+  });
+  return found;
+}
+
+// Pillow's resize of the part [left, top, right, bottom], whose order of passes is that of 13.
+function resized(plane, w, h, filter, [left, top, right, bottom] = [0, 0, plane.w, plane.h]) {
+  const rows = [shares(plane.h, top, bottom, h, filter), true];
+  const columns = [shares(plane.w, left, right, w, filter), false];
+  const less = plane.h - h, uprightFirst = less > Math.max(0, 2 * (plane.w - w));
+  const [one, other] = uprightFirst ? [rows, columns] : [columns, rows];
+  return pass(pass(plane, ...one), ...other);
 }
 
 // The largest central part that fits, or all of it, as `ImageOps.fit` scales it.
