@@ -30,13 +30,13 @@ class Call:
 
 
 class Calls:
-    """All calls of a network in order, ``result``: the y of the last, ``arrays`` by name."""
+    """All calls of a network in order, ``result``: the name of its answer, ``arrays`` by name."""
 
     def __init__(self, plain: Plain) -> None:
         self.plain = plain
         self.arrays: dict[str, Array] = {}
         self.calls = [self._call(op) for op in plain.ops]
-        self.result = self(plain.y)
+        self.result = str(self(plain.y))
 
     def _call(self, op: Op) -> Call:
         chain = _CHAINS[type(op)](op, self)

@@ -218,8 +218,8 @@ async function unpacked(layout, text) {
   return Object.fromEntries(layout.map(read));
 }
 
-// Each call in turn: [its layers, the tensor, whether another layer follows]; the last tensor is the
-// answer. raw: in the order C, H, W.
+// Each call in turn: [its layers, the tensor, whether others follow]; the last is the answer. `raw`
+// is in the order C, H, W.
 function* run(model, arrays, raw) {
   const area = raw.length / model.scale.length, channel = (i) => Math.floor(i / area);
   const x = Float32Array.from(raw, (v, i) => v * model.scale[channel(i)] + model.shift[channel(i)]);

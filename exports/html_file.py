@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError, ExportError
+from ..backends.reference.quantized import quantized_weights
+from ..common.errors import DatasetError
 from ..datasets.centring import FIELD
 from ..graph.graph import Op
 from ..training.inference.predict import preparation
@@ -27,9 +28,7 @@ from .plain import Plain
 
 Array = NDArray[Any]
 Weights = Literal["fp16", "int8", "fp32"]
-# Weights in a page are characters of one text, which browsers hold up to half a thousand million.
-_MOST_BYTES = 256_000_000
-# A picture's answers differ by this much at the most; see ``Format.rounding``.
+# See ``Format.rounding``.
 _ROUNDING: dict[Weights, float] = {"fp32": 0.0, "fp16": 0.005, "int8": 0.1}
 
 
@@ -45,38 +44,26 @@ class Html(Format):
     def rounding(self) -> float:
         return _ROUNDING[self.weights]
 
-    def check(self, plain: Plain) -> None:
-        super().check(plain)
-        each = {"fp32": 4, "fp16": 2, "int8": 1}[self.weights]
-        size = each * sum(prod(t.shape) for t in plain.trained.network.learned())
-        if size > _MOST_BYTES:
-            raise ExportError(
-                f"html: the weights take {size:,} bytes, and a page holds {_MOST_BYTES:,}; export "
-                "them with --weights int8, or to onnx"
-            )
-
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         calls = Calls(plain.folded())
-        stored = {name: self._stored(array) for name, array in calls.arrays.items()}
-        model = _asked(plain) | {
-            "arrays": [[n, kind, calls.arrays[n].shape] for n, (kind, _) in stored.items()],
-            "calls": [[call.layers, call.y, call.chain] for call in calls.calls],
+        stored = [(name, a.shape, *self._stored(a)) for name, a in calls.arrays.items()]
+        model = model_of(plain) | {
+            "arrays": [(name, kind, shape) for name, shape, kind, _ in stored],
+            "calls": [(call.layers, call.y, call.chain) for call in calls.calls],
+            "result": calls.result,
         }
-        return {"": page(model, b"".join(data for _, data in stored.values())).encode()}
+        return {"": page(model, b"".join(data for *_, data in stored)).encode()}
 
     def _stored(self, array: Array) -> tuple[str, bytes]:
         """The kind and the bytes of an array; vectors are not rounded."""
         if array.dtype == np.int8:
             return "int8", _bytes(np.ones(len(array), np.float32)) + array.tobytes()
-        if array.dtype != np.float32 or array.ndim == 1 or self.weights == "fp32":
+        if array.ndim == 1 or self.weights == "fp32":
             return str(array.dtype), _bytes(array)
-        if self.weights == "int8":
-            rows = array.reshape(len(array), -1)
-            scales = (np.abs(rows).max(1) / 127).astype(np.float32)
-            scales[scales == 0] = 1
-            whole = np.rint(rows / scales[:, None]).clip(-127, 127).astype(np.int8)
-            return "int8", _bytes(scales) + whole.tobytes()
-        return "float16", _bytes(array.clip(-65504, 65504).astype(np.float16))
+        if self.weights == "fp16":
+            return "float16", _bytes(array.clip(-65504, 65504).astype(np.float16))
+        whole, scales = quantized_weights(array)
+        return "int8", _bytes(scales.astype(np.float32)) + whole.astype(np.int8).tobytes()
 
     def twin(self, path: Path, plain: Plain) -> Twin:
         model, arrays = read_page(path.read_text("utf-8"))
@@ -89,8 +76,8 @@ class Html(Format):
 
 
 def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = None) -> str:
-    """The whole page. ``server``: where to ask instead of computing, as ``dnnstack serve`` does:
-    then the model needs neither arrays nor calls."""
+    """The whole page. ``server``: the address to ask, of ``dnnstack serve``; then ``model`` is that
+    of ``model_of``."""
     # Huffman codes alone: nothing repeats in weights, and the bytes depend less on zlib's version.
     packer = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     packed = packer.compress(weights) + packer.flush()
@@ -105,7 +92,9 @@ def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = No
         here.joinpath(name).read_text("utf-8")
         for name in ("page.html", "engine.js", "pictures.js", "page.js")
     )
-    texts["CODE"] = "\n".join(code).replace("const SERVER = null", f"const SERVER = {_json(server)}")
+    texts["CODE"] = "\n".join(code).replace(
+        "const SERVER = null", f"const SERVER = {_json(server)}"
+    )
     return re.sub(r"@([A-Z]+)@", lambda found: texts[found[1]], text)
 
 
@@ -120,7 +109,8 @@ def read_page(text: str) -> tuple[dict[str, Any], dict[str, Array]]:
         dtype, begin = np.dtype(kind), at
         at += prod(shape) * dtype.itemsize
         places = np.frombuffer(packed[begin:at], np.uint8).reshape(dtype.itemsize, -1)
-        return np.ascontiguousarray(places.T).view(dtype).reshape(shape)
+        found: Array = np.ascontiguousarray(places.T).view(dtype).reshape(shape)
+        return found
 
     for name, kind, shape in model["arrays"]:
         scales = take(np.float32, (shape[0], *[1] * (len(shape) - 1))) if kind == "int8" else None
@@ -133,12 +123,12 @@ def read_page(text: str) -> tuple[dict[str, Any], dict[str, Array]]:
 def run(model: Mapping[str, Any], arrays: Mapping[str, Array], raw: Array) -> Array:
     """What the page answers: raw (N, C, H, W) -> (N, K)."""
     scale, shift = (np.array(model[name])[:, None, None] for name in ("scale", "shift"))
-    known = {**arrays, "x": (raw * scale + shift).astype(np.float32)}
+    known: dict[str, Array] = {**arrays, "x": (raw * scale + shift).astype(np.float32)}
     for _, y, chain in model["calls"]:
         for at, (name, *given) in enumerate(chain):
             own = [known[each] if isinstance(each, str) else each for each in given]
             known[y] = getattr(numpy_functions, name)(*([known[y]] if at else []), *own)
-    return known[y].reshape(len(raw), -1)
+    return known[model["result"]].reshape(len(raw), -1)
 
 
 def _json(value: object) -> str:
@@ -152,8 +142,8 @@ def _bytes(array: Array) -> bytes:
     return numbers.view(np.uint8).T.tobytes()
 
 
-def _asked(plain: Plain) -> dict[str, Any]:
-    """What the page asks for and how it tells the answers."""
+def model_of(plain: Plain) -> dict[str, Any]:
+    """What a page is told of a network, without ``arrays`` and ``calls``."""
     trained = plain.trained
     columns = trained.checkpoint.provenance.columns
     try:
@@ -171,7 +161,7 @@ def _asked(plain: Plain) -> dict[str, Any]:
         "shift": plain.shift.tolist(),
         "threshold": trained.config.evaluate.yes_above,
         "picture": picture,
-        "columns": columns and [vars(each) for each in columns.inputs],
-        "gaps": bool(columns and columns.missing == "mean"),
-        "others": bool(columns and columns.unknown == "zeros"),
+        "columns": columns and [vars(column) for column in columns.inputs],
+        "missing": columns and columns.missing,
+        "unknown": columns and columns.unknown,
     }

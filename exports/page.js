@@ -24,7 +24,8 @@ const word = (value) => (model.kind === "yes_no" ? (value > model.threshold ? "y
 
 // Of many classes the twelve likeliest, best first; of numbers and questions all.
 function show(values) {
-  const order = values.map((_, at) => at), ranked = [...order].sort((a, b) => values[b] - values[a]);
+  const order = values.map((_, at) => at);
+  const ranked = [...order].sort((a, b) => values[b] - values[a]);
   const rows = isOpen || values.length <= 12 ? order : ranked.slice(0, 12);
   const bars = rows.map((at) => {
     const bar = create("div", { hidden: model.kind === "numbers" }, create("i", {}));
@@ -36,6 +37,7 @@ function show(values) {
   });
   $("bars").replaceChildren(...bars);
   $("bars").classList.remove("blank");
+  $("told").hidden = isOpen && !model.picture;
   $("best").textContent = isOpen ? "" : model.classes[ranked[0]];
   $("sure").textContent = isOpen ? "" : said(values[ranked[0]]);
 }
@@ -74,7 +76,7 @@ function tiles(canvas, { shape: [, channels, h = 1, w = 1], data }) {
   const ends = dark.matches ? [[127, 176, 230], [255, 176, 64]] : [[44, 95, 158], [214, 112, 0]];
   const gap = h * w > 1 ? 1 : 0, count = Math.min(channels, h * w > 1 ? 64 : 4096);
   const wide = Math.min(Math.max(Math.round(Math.sqrt((2 * count * h) / w)), 1), count);
-  const across = count * h * w <= 32 ? count : wide;
+  const across = count * h * w <= 32 ? Math.max(count, 16) : wide;
   paint(canvas, across * (w + gap) - gap, Math.ceil(count / across) * (h + gap) - gap, (x, y) => {
     const c = Math.floor(y / (h + gap)) * across + Math.floor(x / (w + gap));
     const [r, s] = [y % (h + gap), x % (w + gap)];
@@ -86,10 +88,10 @@ function tiles(canvas, { shape: [, channels, h = 1, w = 1], data }) {
 
 function showLayer(at, layers, tensor) {
   const shape = tensor.shape.slice(1), more = shape[1] && shape[0] > 64 ? ", the first 64" : "";
-  const figure = $("maps").children[at] || create("figure", {}, create("canvas", {}), create("figcaption", {}));
+  const made = () => create("figure", {}, create("canvas", {}), create("figcaption", {}));
+  const figure = $("maps").children[at] || $("maps").appendChild(made());
   tiles(figure.firstChild, tensor);
   figure.lastChild.textContent = `${layers.join(", ")}: ${shape.join(" × ")}${more}`;
-  $("maps").append(...($("maps").children[at] ? [] : [figure]));
   $("layers").hidden = false;
 }
 
@@ -107,14 +109,15 @@ async function ask(raw, body, type) {
   }
   if (SERVER) return show(await served(await body(), type));
   const work = run(model, arrays, raw);
-  let spent = 0, seen = performance.now(), shown = 0, answer;
+  let spent = 0, seen = performance.now(), shown = 0, answer, last;
   for (;;) {
     const begin = performance.now(), { value, done } = work.next();
     spent += performance.now() - begin;
     if (done) break;
     const [layers, tensor, ends] = value;
-    if (ends && tensor.data !== answer?.data) showLayer(shown++, layers, tensor);
     answer = tensor;
+    if (ends && tensor.data !== last) showLayer(shown++, layers, tensor);
+    if (ends) last = tensor.data;
     if (performance.now() - seen < 40) continue;
     await new Promise(requestAnimationFrame);
     if (mine !== asked) return;
@@ -187,7 +190,8 @@ function draws() {
     requestAnimationFrame(() => {
       waiting = false;
       const png = () => new Promise((done) => pad.toBlob(done));
-      attempt(() => askPixels(pen.getImageData(0, 0, pad.width, pad.height), png, "image/png"));
+      const pixels = () => pen.getImageData(0, 0, pad.width, pad.height);
+      attempt(async () => askPixels(pixels(), png, "image/png"));
     });
   };
   const stroke = (event) => {
@@ -212,20 +216,22 @@ function draws() {
 
 // A field for a column: its node, and the numbers that it holds.
 function field({ name, type, mean, categories }) {
-  const names = type === "yes_no" ? ["no", "yes"] : categories, gap = [["", "no value"]];
-  const likely = mean.indexOf(Math.max(...mean));
-  const texts = [...names.map((each) => [each, each]), ...(model.gaps ? gap : [])];
-  if (model.others && type === "category") texts.push(["\n", "another"]);
+  const names = type === "yes_no" ? ["no", "yes"] : categories, hasGaps = model.missing === "mean";
+  const likely = type === "yes_no" ? +(mean[0] > 0.5) : mean.indexOf(Math.max(...mean));
+  const texts = names.map((each) => [each, each]);
+  if (hasGaps) texts.push(["", "no value"]);
+  if (model.unknown === "zeros" && type === "category") texts.push(["\n", "another"]);
   const own = type === "number"
     ? create("input", { type: "number", step: "any", value: +mean[0].toPrecision(4) })
     : create("select", {}, ...texts.map(([value, text]) => new Option(text, value)));
-  if (type !== "number") own.value = type === "category" ? names[likely] : names[+(mean[0] > 0.5)];
+  if (type !== "number") own.value = names[likely];
   $("form").append(create("label", { className: "field" }, name, own));
   return () => {
-    if (own.value === "" && model.gaps) return mean;
+    if (own.value === "" && hasGaps) return mean;
     if (own.value === "") throw new Error(`${name}: needs a number.`);
     if (type === "number") return [Number(own.value)];
-    return type === "yes_no" ? [+(own.value === "yes")] : names.map((each) => +(each === own.value));
+    const chosen = names.map((each) => +(each === own.value));
+    return type === "yes_no" ? chosen.slice(1) : chosen;
   };
 }
 
@@ -236,15 +242,17 @@ function numbers() {
   return () => {
     const found = own.value.split(/[\s,;]+/).filter(Boolean).map(Number);
     if (found.length === count && found.every(Number.isFinite)) return found;
-    throw new Error(`${count} numbers are needed; here are ${found.filter(Number.isFinite).length}.`);
+    const good = found.filter(Number.isFinite).length;
+    throw new Error(`${count} numbers are needed; here are ${good}.`);
   };
 }
 
 // ---------------------------------------------------------------- start
 
-const { digits = false } = model.picture || {};
-$("asked").textContent = digits ? "Draw a digit" : model.picture ? "Give a picture" : "Fill in the values";
-$("about").textContent = `${model.input.join(" × ")} → ${model.classes.length} ${isOpen ? "answers" : "classes"}`;
+const digits = Boolean(model.picture?.digits);
+$("asked").textContent = digits ? "Draw a digit" : model.picture ? "Give a picture" : "Fill in";
+const inputs = model.columns ? `${model.columns.length} columns` : model.input.join(" × ");
+$("about").textContent = `${inputs} → ${model.classes.length} ${isOpen ? "answers" : "classes"}`;
 $("foot").textContent = [
   `Written by dnnstack from step ${model.about.step} of a training on ${model.about.data}.`,
   SERVER ? "" : "All is computed in this page; nothing leaves it.",
@@ -256,7 +264,7 @@ if (model.picture) {
   $("photo").hidden = digits;
   $("paper").hidden = !digits;
   const take = (files) => files[0] && attempt(() => askFile(files[0]));
-  for (const each of document.querySelectorAll("[type=file]")) each.onchange = () => take(each.files);
+  document.querySelectorAll("[type=file]").forEach((own) => (own.onchange = () => take(own.files)));
   document.onpaste = (event) => take(event.clipboardData.files);
   document.ondragleave = () => document.body.classList.remove("dropping");
   document.ondragover = (event) => {

@@ -1,7 +1,9 @@
 // What `predict` does to a picture. A plane: {w, h, data}, of bytes (Uint8ClampedArray) or floats.
 
-const BICUBIC = [2, (x) => (x < 1 ? (1.5 * x - 2.5) * x * x + 1 : (((x - 5) * x + 8) * x - 4) * -0.5)];
+// Filters: how far they reach, and the weight at a distance.
 const BOX = [0.5, () => 1];
+const inner = (x) => (1.5 * x - 2.5) * x * x + 1, outer = (x) => (((x - 5) * x + 8) * x - 4) * -0.5;
+const BICUBIC = [2, (x) => (x < 1 ? inner(x) : outer(x))];
 
 // Pillow's weights: for each of `count` outputs its first input, and the share of each from there.
 function shares(inputs, begin, end, count, [support, filter]) {

@@ -22,7 +22,8 @@ const asked = JSON.parse(readFileSync(0, "utf8"));
   const found = [];
   for (const { page, given, ask } of asked) {
     const text = readFileSync(page, "utf8");
-    const use = new Function("text", "block", "given", `${code(text)}; return (async () => { ${ask} })()`);
+    const body = `${code(text)}; return (async () => { ${ask} })()`;
+    const use = new Function("text", "block", "given", body);
     found.push(await use(text, block, given));
   }
   console.log(JSON.stringify(found, (_, v) => (ArrayBuffer.isView(v) ? [...v] : v)));
