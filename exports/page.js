@@ -97,9 +97,15 @@ function showLayer(at, layers, tensor) {
 
 // ---------------------------------------------------------------- asking
 
-// raw: numbers of the input in the order C, H, W; `body` and `type`: what a server is asked.
-async function ask(raw, body, type) {
-  const mine = ++asked, arrays = await weights;
+// read(): the numbers of the input in the order C, H, W; body(), of this type: what servers are asked.
+async function ask(read, body, type) {
+  const mine = ++asked;
+  if (SERVER) {
+    const values = await served(await body(), type);
+    return mine === asked && show(values);
+  }
+  const raw = read(), arrays = await weights;
+  if (mine !== asked) return;
   $("note").textContent = "";
   if (model.picture) {
     const [channels, h, w] = model.input, area = h * w;
@@ -107,7 +113,6 @@ async function ask(raw, body, type) {
     paint($("seen").firstChild, w, h, (x, y) => [0, 1, 2].map((c) => at(c, y * w + x)));
     $("seen").hidden = false;
   }
-  if (SERVER) return show(await served(await body(), type));
   const work = run(model, arrays, raw);
   let spent = 0, seen = performance.now(), shown = 0, answer, last;
   for (;;) {
@@ -133,6 +138,7 @@ async function served(body, type) {
     method: "POST", headers: { "Content-Type": type }, body });
   const found = [await reply.json()].flat()[0];
   if (!reply.ok) throw new Error(found.error);
+  $("note").textContent = found.doubt ? `Not sure: ${found.doubt}.` : "";
   const top = found.top || found.answers, numbers = found.numbers || top;
   if (!Array.isArray(top)) return model.classes.map((name) => numbers[name]);
   return model.classes.map((name) => top.find((each) => each.label === name).probability);
@@ -143,10 +149,10 @@ const attempt = (work) => {
   return repeat();
 };
 
-function askPixels(pixels, body, type) {
+function prepared(pixels) {
   const [channels, h, w] = model.input, { digits, whole } = model.picture;
   const input = (each) => (digits ? digit(each) : fitted(each, w, h, whole));
-  return ask(planes(pixels, channels).flatMap((each) => [...input(each).data]), body, type);
+  return planes(pixels, channels).flatMap((each) => [...input(each).data]);
 }
 
 async function askFile(file) {
@@ -164,7 +170,7 @@ async function askFile(file) {
   pad.given = true;
   const [left, top] = [(pad.width - width * share) / 2, (pad.height - height * share) / 2];
   pen.drawImage(context.canvas, left, top, width * share, height * share);
-  return askPixels(context.getImageData(0, 0, width, height), () => file, file.type);
+  return ask(() => prepared(context.getImageData(0, 0, width, height)), () => file, file.type);
 }
 
 // ---------------------------------------------------------------- drawing
@@ -189,9 +195,9 @@ function draws() {
     waiting = true;
     requestAnimationFrame(() => {
       waiting = false;
+      const read = () => prepared(pen.getImageData(0, 0, pad.width, pad.height));
       const png = () => new Promise((done) => pad.toBlob(done));
-      const pixels = () => pen.getImageData(0, 0, pad.width, pad.height);
-      attempt(async () => askPixels(pixels(), png, "image/png"));
+      attempt(() => ask(read, png, "image/png"));
     });
   };
   const stroke = (event) => {
@@ -214,7 +220,7 @@ function draws() {
 
 // ---------------------------------------------------------------- forms
 
-// A field for a column: its node, and the numbers that it holds.
+// A field for a column; returns how to read its numbers.
 function field({ name, type, mean, categories }) {
   const names = type === "yes_no" ? ["no", "yes"] : categories, hasGaps = model.missing === "mean";
   const likely = type === "yes_no" ? +(mean[0] > 0.5) : mean.indexOf(Math.max(...mean));
@@ -222,12 +228,12 @@ function field({ name, type, mean, categories }) {
   if (hasGaps) texts.push(["", "no value"]);
   if (model.unknown === "zeros" && type === "category") texts.push(["\n", "another"]);
   const own = type === "number"
-    ? create("input", { type: "number", step: "any", value: +mean[0].toPrecision(4) })
+    ? create("input", { type: "number", step: "any", value: +mean[0].toPrecision(6) })
     : create("select", {}, ...texts.map(([value, text]) => new Option(text, value)));
   if (type !== "number") own.value = names[likely];
   $("form").append(create("label", { className: "field" }, name, own));
   return () => {
-    if (own.value === "" && hasGaps) return mean;
+    if (own.value === "" && hasGaps && own.validity.valid) return mean;
     if (own.value === "") throw new Error(`${name}: needs a number.`);
     if (type === "number") return [Number(own.value)];
     const chosen = names.map((each) => +(each === own.value));
@@ -261,8 +267,8 @@ $("foot").textContent = [
 blank();
 if (model.picture) {
   $("picture").hidden = false;
-  $("photo").hidden = digits;
-  $("paper").hidden = !digits;
+  $("photo").hidden = digits && !SERVER;
+  $("paper").hidden = !digits || Boolean(SERVER);
   const take = (files) => files[0] && attempt(() => askFile(files[0]));
   document.querySelectorAll("[type=file]").forEach((own) => (own.onchange = () => take(own.files)));
   document.onpaste = (event) => take(event.clipboardData.files);
@@ -276,14 +282,21 @@ if (model.picture) {
     document.ondragleave();
     take(event.dataTransfer.files);
   };
-  $("clear").onclick = clear;
+  $("clear").onclick = () => {
+    repeat = () => {};
+    clear();
+  };
   clear();
   if (digits) draws();
 } else {
   $("form").hidden = false;
   const fields = model.columns ? model.columns.map(field) : [numbers()];
+  const read = () => fields.flatMap((each) => each());
+  const row = () => model.columns.map(({ name }, at) => [name, $("form").elements[at].value]);
+  const asked = () => (model.columns ? { rows: [Object.fromEntries(row())] } : { values: read() });
+  const body = () => JSON.stringify(asked());
   $("form").onsubmit = () => false;
-  $("form").oninput = () => attempt(async () => ask(fields.flatMap((read) => read())));
+  $("form").oninput = () => attempt(() => ask(read, body, "application/json"));
   if (model.columns) $("form").oninput();
 }
 dark.onchange = () => repeat();

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -462,38 +464,19 @@ def test_a_sequence_is_given_as_numbers(tab, tmp_path):
     np.testing.assert_allclose(_shown(tab), wanted, atol=1e-3)
 
 
-@needs_browser
-@pytest.mark.parametrize(
-    ("kind", "answer", "shown"),
-    [
-        (
-            "class",
-            {"top": [{"label": "two", "probability": 0.7}, {"label": "one", "probability": 0.3}]},
-            ["30.0%", "70.0%"],
-        ),
-        ("numbers", {"numbers": {"two": 2.5, "one": -1}}, ["-1", "2.5"]),
-        ("class", [{"answers": {"one": 0.2, "two": 0.8}}], ["20.0%", "80.0%"]),
-        ("class", {"error": "is damaged"}, None),
-    ],
-)
-def test_a_served_page_asks_the_server(tab, tmp_path, kind, answer, shown):
-    net = untrained(
-        "[flatten, {dense: {units: 2}}]",
-        (1, 8, 8),
-        2,
-        kind=kind,
-        loss="mse" if kind == "numbers" else "cross_entropy",
-    )
-    text = page({**model_of(Plain.of(net)), "classes": ["one", "two"]}, server="predict")
-    asked: list[tuple[str, bytes]] = []
+@contextmanager
+def _serving(text: str, answer: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    """The address of a server of this page and answer, and what it was asked."""
+    asked: list[tuple[str, str, bytes]] = []
 
     class Server(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.reply(200, "text/html", text.encode())
 
         def do_POST(self) -> None:
-            asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.reply(200 if shown else 400, "application/json", json.dumps(answer).encode())
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, self.headers["Content-Type"], body))
+            self.reply(400 if "error" in answer else 200, "text/json", json.dumps(answer).encode())
 
         def reply(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)
@@ -507,16 +490,60 @@ def test_a_served_page_asks_the_server(tab, tmp_path, kind, answer, shown):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        tab.go(f"http://127.0.0.1:{server.server_port}/")
-        picture = tmp_path / "a.png"
-        Image.new("L", (8, 8), 90).save(picture)
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+        server.shutdown()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("answer", "shown", "note"),
+    [
+        (
+            {"top": [{"label": str(k), "probability": k / 45} for k in range(9, -1, -1)]},
+            [f"{k / 0.45:.1f}%" for k in range(10)],
+            "",
+        ),
+        (
+            {"doubt": "is none", "top": [{"label": str(k), "probability": 0.1} for k in range(10)]},
+            ["10.0%"] * 10,
+            "Not sure: is none.",
+        ),
+        ({"error": "is damaged"}, None, "is damaged"),
+    ],
+)
+def test_a_served_page_asks_the_server_of_photographs(tab, tmp_path, answer, shown, note):
+    picture = tmp_path / "shaded.png"
+    Image.linear_gradient("L").save(picture)
+    text = page(model_of(Plain.of(_digits())), server="predict")
+    with _serving(text, answer) as (address, asked):
+        tab.go(address)
+        assert tab.value("[$('photo').hidden, $('paper').hidden]") == [False, True]
         tab.choose(picture)
         tab.until(f"{ANSWERED} || $('note').textContent")
-        found = tab.value(SHOWN) if shown else tab.value("$('note').textContent")
-        assert found == (shown or "is damaged")
-        tab.open(Path("/"))
-        server.shutdown()
-    assert asked == [("/predict?top=2", picture.read_bytes())]
+        assert tab.value("$('note').textContent") == note
+        assert not shown or tab.value(SHOWN) == shown
+        assert tab.value(ANSWERED) is bool(shown)
+    assert asked == [("/predict?top=10", "image/png", picture.read_bytes())]
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("kind", "answer", "shown"),
+    [
+        ("class", [{"answers": {"one": 0.2, "two": 0.8}}], ["20.0%", "80.0%"]),
+        ("numbers", {"numbers": {"two": 2.5, "one": -1}}, ["-1", "2.5"]),
+    ],
+)
+def test_a_served_page_asks_the_server_of_rows(tab, kind, answer, shown):
+    text = page(model_of(Plain.of(_table(kind, ("one", "two")))), server="predict")
+    with _serving(text, answer) as (address, asked):
+        tab.go(address)
+        tab.value("repeat()")
+        assert tab.value(SHOWN) == shown
+    row = {"size <b>": "2.25", "year": "2000", "old": "yes", "colour": "red"}
+    assert [(path, json.loads(body)) for path, _, body in asked] == [
+        ("/predict?top=2", {"rows": [row]})
+    ] * 2
 
 
 @pytest.mark.skipif(
