@@ -92,7 +92,8 @@ def page(model: Mapping[str, Any], weights: bytes = b"", server: str | None = No
         here.joinpath(name).read_text("utf-8")
         for name in ("page.html", "engine.js", "pictures.js", "page.js")
     )
-    texts["CODE"] = "\n".join(code).replace(
+    # Without indentation and lines of comments.
+    texts["CODE"] = re.sub(r"^ *(//.*\n)?", "", "\n".join(code), flags=re.MULTILINE).replace(
         "const SERVER = null", f"const SERVER = {_json(server)}"
     )
     return re.sub(r"@([A-Z]+)@", lambda found: texts[found[1]], text)

@@ -104,10 +104,6 @@ const planeOf = (from, f) => ({ w: from.w, h: from.h, data: Float32Array.from(fr
 // The ink of a page of one brightness: 0 on paper, 1 in the core of a stroke.
 function inkOf(page) {
   const sides = border(page), paper = median(sides);
-  if (sides.filter((v) => Math.abs(v - paper) > 12).length > sides.length / 5) {
-    throw new Error("The background is not of one brightness. For photographed pages there are " +
-      "dnnstack predict and dnnstack serve, which find the paper first. Here, draw the digit.");
-  }
   const signed = planeOf(page, (v) => paper - v);
   const weight = (sign) => signed.data.reduce((sum, v) => sum + Math.max(sign * v - 8, 0), 0);
   const dark = weight(1) >= weight(-1), scale = dark ? 255 / Math.max(paper, 16) : -1;
@@ -116,6 +112,12 @@ function inkOf(page) {
   const smooth = Math.min(page.w, page.h) > 40 ? planeOf(means, (v) => v / 9) : level;
   const contrast = largest(smooth.data);
   if (contrast < 16) throw new Error("No digit is found: the picture is blank or nearly so.");
+  const between = level.data.filter((v) => Math.abs(v) > 12 && Math.abs(v) < contrast / 4);
+  const far = sides.filter((v) => Math.abs(v - paper) > 12);
+  if (between.length > level.data.length / 10 || far.length > sides.length / 5) {
+    throw new Error("The background is not of one brightness. For photographed pages there are " +
+      "dnnstack predict and dnnstack serve, which find the paper first. Here, draw the digit.");
+  }
   const strong = level.data.filter((v, i) => v > contrast / 2 && smooth.data[i] > contrast / 2);
   const core = strong.length ? median(strong) : contrast;
   return planeOf(level, (v) => Math.min(Math.max(v / core, 0), 1));

@@ -15,7 +15,7 @@ from typing import Any
 NODE, BROWSER = shutil.which("node"), shutil.which("chromium")
 _RUNNER = """
 const { readFileSync } = require("fs");
-const code = (text) => text.match(/<script>\\n([^]*?)\\/\\/ The page: /)[1];
+const code = (text) => text.match(/<script>\\n([^]*?)const SERVER/)[1];
 const block = (text, id) => text.match(new RegExp(`id="${id}">([^]*?)</script>`))[1];
 const asked = JSON.parse(readFileSync(0, "utf8"));
 (async () => {
