@@ -10,7 +10,7 @@ import click
 from . import completion, console, options, plugins
 
 # Those of exports.format.formats(), whose import would slow down every command.
-FORMATS = ("numpy", "torch")
+FORMATS = ("html", "numpy", "torch")
 
 
 @click.command(
@@ -36,6 +36,11 @@ FORMATS = ("numpy", "torch")
     "--int8",
     is_flag=True,
     help="Compute with 8-bit integers, chosen on training samples; for c, html, numpy and onnx.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(("fp16", "int8", "fp32")),
+    help="How weights are stored, for html; they compute in floats.  [default: fp16]",
 )
 @click.option("--no-check", is_flag=True, help="Do not compare the answers with those of predict.")
 @click.option(

@@ -27,7 +27,7 @@ Answers = NDArray[np.float64]
 MOST, DRAWN = 10_000, 100
 # An answer is another one only if the two are further apart than this.
 _TIE = 1e-6
-# The most that the accuracy of 8-bit integers may be lower, as a share.
+# The most that the accuracy of 8-bit integers or of rounded weights may be lower, as a share.
 _MOST_LOST = 0.001
 
 
@@ -185,9 +185,10 @@ def _others(plain: Plain, ours: Answers, theirs: Answers) -> int:
 
 
 def _is_wrong(checked: Checked, format: Format, plain: Plain) -> bool:
-    if plain.is_quantized:
+    if plain.is_quantized or format.rounding:
         lost = checked.other / checked.count if checked.lost is None else checked.lost
-        return lost > _MOST_LOST
+        far = not plain.is_quantized and checked.largest > format.rounding
+        return far or lost > _MOST_LOST
     return checked.other > 0 or checked.largest > format.bound
 
 
@@ -203,7 +204,7 @@ def _refusal(checked: Checked, format: Format, plain: Plain, stored: NDArray[Any
         if theirs is None:
             break
         apart = np.abs(ours - theirs.reshape(ours.shape)).max() / max(1.0, float(ours.std()))
-        if not apart <= format.bound:
+        if not apart <= max(format.bound, format.rounding):
             guilty = f"layer '{layer.name}' ({layer.kind})"
             break
     return (

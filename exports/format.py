@@ -62,6 +62,11 @@ class Format(ABC):
                     f"have it: {', '.join(able(type(op))) or 'none'}"
                 )
 
+    @property
+    def rounding(self) -> float:
+        """The largest difference that weights of fewer bits may make; 0: there are none."""
+        return 0.0
+
     @abstractmethod
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         """The contents by suffix, those of the file itself last under ""; always the same bytes."""

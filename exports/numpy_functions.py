@@ -26,6 +26,11 @@ def conv2d(x, w, b=None, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), g
     return y if b is None else y + b[:, None, None]
 
 
+def matmul(a, b, transpose_a=False, transpose_b=False, bias=None):
+    y = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+    return y if bias is None else y + bias
+
+
 def max_pool(x, kernel, stride, padding=(0, 0, 0, 0)):
     seen = windows(x, kernel, stride, padding, (1, 1), -math.inf)
     y = seen[:, :, 0, 0]
@@ -48,6 +53,38 @@ def avg_pool(x, kernel, stride, padding=(0, 0, 0, 0)):
 def along(v, x):
     """v: (C,), shaped to be used with x: (N, C, ...)."""
     return v.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def bias_add(x, b):
+    return x + along(b, x)
+
+
+def channel_scale(x, s, factor=1.0):
+    return x * along(np.float32(factor) * s, x)
+
+
+def scale(x, factor):
+    return x * np.float32(factor)
+
+
+def add(*terms):
+    return sum(terms[1:], terms[0])
+
+
+def concat(*parts):
+    return np.concatenate(parts, 1)
+
+
+def part(x, begin, end):
+    return x[:, begin:end]
+
+
+def reshape(x, shape):
+    return x.reshape(-1, *shape)
+
+
+def heaviside(x):
+    return (x > 0).astype(np.float32)
 
 
 def batch_norm(x, weight, bias, mean, var, eps):
@@ -140,6 +177,11 @@ def pad_channels(x, channels):
 def rbf(x, centres):
     """(N, K): minus the squared distance to each centre."""
     return -np.square(x[:, None] - centres).sum(2)
+
+
+def wide(x):
+    """Where sums of products of integers are exact."""
+    return x.astype(float)
 
 
 def quantize(x, scale, low, high):

@@ -19,7 +19,18 @@ from .support.ran import ran
 from .support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors", ".txt"}
+PACKAGED = {
+    ".py",
+    ".typed",
+    ".yaml",
+    ".json",
+    ".cu",
+    ".cuh",
+    ".safetensors",
+    ".txt",
+    ".js",
+    ".html",
+}
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
 
 

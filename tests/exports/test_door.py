@@ -16,6 +16,7 @@ from dnnstack.common.options import options_of
 from dnnstack.exports import door
 from dnnstack.exports.door import Checked, Samples, compare, export
 from dnnstack.exports.format import Format, Twin, format_of, formats
+from dnnstack.exports.html_file import Html
 from dnnstack.exports.numpy_file import Numpy
 from dnnstack.exports.plain import Plain
 from dnnstack.exports.torch_file import Torch
@@ -174,6 +175,31 @@ def _checked(largest: float = 0.0, other: int = 0, lost: float | None = None) ->
 def test_floats_answer_alike_and_integers_nearly(checked, integers, wrong, monkeypatch, trained):
     monkeypatch.setattr(Plain, "is_quantized", integers)
     assert door._is_wrong(checked, Numpy(), Plain.of(trained)) is wrong
+
+
+@pytest.mark.parametrize(
+    ("weights", "checked", "wrong"),
+    [
+        ("fp32", _checked(1.1e-4), True),
+        ("fp32", _checked(other=1), True),
+        ("fp16", _checked(5e-3, 10), False),
+        ("fp16", _checked(5.1e-3), True),
+        ("fp16", _checked(other=11), True),
+        ("int8", _checked(0.1, 500, 0.001), False),
+        ("int8", _checked(0.11, 0, 0.0), True),
+        ("int8", _checked(0.0, 0, 0.0011), True),
+    ],
+)
+def test_rounded_weights_answer_nearly_alike(weights, checked, wrong, trained):
+    assert door._is_wrong(checked, Html(weights=weights), Plain.of(trained)) is wrong
+
+
+def test_names_of_layers_are_no_names_of_python(tmp_path):
+    names = ("relu", "lambda", "np", "x", "a_b", "a-b", "raw")
+    layers = "".join(f"{{tanh: {{name: {name!r}}}}}, " for name in names)
+    net = untrained(f"[{layers} flatten, {{dense: {{units: 4}}}}, softmax]", (1, 3, 3), 4)
+    forward = Forward(net, open_backend("numpy", 1))
+    assert export(net, forward, Numpy(), tmp_path / "a.py", _asked(net)).checked is not None
 
 
 @pytest.mark.parametrize(

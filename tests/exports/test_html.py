@@ -1,0 +1,555 @@
+"""The page computes as its twin in NumPy, prepares pictures as ``predict``, and tells answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.select import open_backend
+from dnnstack.common.errors import ExportError
+from dnnstack.configs.schema.compression import QuantizeConfig
+from dnnstack.datasets import ImageSet
+from dnnstack.datasets.columns import Column, Columns
+from dnnstack.datasets.digit_pictures import prepare_digit
+from dnnstack.datasets.pictures import in_channels, scaled
+from dnnstack.exports import html_file, numpy_functions
+from dnnstack.exports.calls import CALLABLE
+from dnnstack.exports.door import Samples, export
+from dnnstack.exports.html_file import Html, model_of, page, read_page, run
+from dnnstack.exports.plain import Plain
+from dnnstack.graph import ops
+from dnnstack.training.compressed.quantization import quantized_checkpoint
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.predict import predict
+from dnnstack.training.inference.trained import Trained
+from hypothesis import assume, given, settings
+from PIL import Image, ImageDraw
+
+from ..support.page_code import ANSWERS, BROWSER, NODE, Tab, browser, by_node
+from ..support.random_nets import trainings
+from ..support.untrained import untrained, with_drawn_weights
+
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
+END = "flatten, {dense: {units: 4}}, softmax"
+DIGITS = (
+    "[{conv2d: {filters: 4, kernel_size: 5}}, relu, {max_pool2d: {pool_size: 2}}, "
+    "flatten, {dense: {units: 10}}, softmax]"
+)
+ACTIVATIONS = (
+    *("relu, tanh, sigmoid, softplus, silu, gelu, scaled_tanh", "{elu: {alpha: 0.7}}, prelu"),
+    "{leaky_relu: {negative_slope: 0.3}}, {gelu: {approximate: true}}",
+)
+# Together with integers every operation, in every way that matters.
+NETS = (
+    *(f"[{{scale: {{factor: 3.0}}}}, {names}, {END}]" for names in ACTIVATIONS),
+    f"[{{conv2d: {{filters: 6, kernel_size: [3, 2], padding: same, stride: [2, 1]}}}}, {END}]",
+    f"[{{conv2d: {{filters: 4, kernel_size: 3, groups: 2, dilation: 2}}}}, elu, {END}]",
+    f"[{{conv2d: {{filters: 7, kernel_size: 3, use_bias: false, padding: 1}}}}, batch_norm, {END}]",
+    f"[batch_norm, relu, {{batch_norm: {{scale: false, center: false}}}}, {END}]",
+    f"[{{max_pool2d: {{pool_size: 3, stride: 2, padding: same}}}}, lrn, {END}]",
+    f"[{{avg_pool2d: {{pool_size: 3, stride: 2, ceil_mode: true}}}}, {{lcn: {{size: 5}}}}, {END}]",
+    f"[{{pad2d: {{padding: [1, 2], value: 2}}}}, {{scaled_subsampling: {{pool_size: 2}}}}, {END}]",
+    "[{concat: {branches: [[relu], [{conv2d: {filters: 3, kernel_size: 1}}]]}}, "
+    "{residual: {body: [{conv2d: {filters: 9, kernel_size: 1}}], shortcut: padding}}, "
+    f"lrn, {END}]",
+    "[flatten, {dense: {units: 84}}, scaled_tanh, rbf, softmax]",
+)
+
+
+def _digits(layers: str = DIGITS) -> Trained:
+    net = untrained(layers)
+    origin = replace(net.checkpoint.provenance, classes=tuple("0123456789"))
+    return Trained.of(replace(net.checkpoint, provenance=origin))
+
+
+def _in_integers(layers: str) -> Trained:
+    net = untrained(layers, (4, 9, 8), 4)
+    images = Samples.drawn(net).stored
+    data = ImageSet("drawn", images, np.zeros(len(images), np.int32), net.classes, key="drawn")
+    backend, index = ReferenceBackend(1), np.arange(20, dtype=np.int32)
+    return Trained.of(quantized_checkpoint(net, backend, data, index, QuantizeConfig()))
+
+
+def _heaviside() -> Trained:
+    layers = "[flatten, {dense: {units: 4}}, heaviside]"
+    return untrained(layers, (4, 9, 8), 4, loss="perceptron")
+
+
+def _written(net: Trained, path: Path, **options: Any) -> Path:
+    """A page whose answers were found to be those of ``predict``."""
+    forward = Forward(net, open_backend("numpy", 1))
+    export(net, forward, Html(**options), path, lambda: Samples.drawn(net))
+    return path
+
+
+def _asked(net: Trained, path: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """What Node.js is asked of a page, and what its twin answers."""
+    plain = Plain.of(net)
+    raw = plain.raw(Samples.drawn(net).stored[:4])
+    answers = run(*read_page(path.read_text("utf-8")), raw)
+    rows = raw.reshape(len(raw), -1).tolist()
+    return {"page": str(path), "given": rows, "ask": ANSWERS}, answers
+
+
+def _same(pages: list[tuple[dict[str, Any], np.ndarray]]) -> None:
+    for found, (_, wanted) in zip(by_node([asked for asked, _ in pages]), pages, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        assert np.ptp(wanted) > 0
+
+
+@needs_node
+def test_every_operation_is_computed_as_predict_does(tmp_path):
+    integers = f"[{{conv2d: {{filters: 5, kernel_size: 3}}}}, relu, {END}]"
+    nets = [untrained(layers, (4, 9, 8), 10 if "rbf" in layers else 4) for layers in NETS]
+    nets += [_in_integers(integers), _heaviside()]
+    pages, seen = [], set()
+    for at, net in enumerate(nets):
+        seen |= {type(op) for op in Plain.of(net).folded().ops}
+        pages.append(_asked(net, _written(net, tmp_path / f"{at}.html", weights="fp32")))
+    assert seen == CALLABLE - {ops.Slice}
+    _same(pages)
+
+
+@needs_node
+def test_what_no_layer_of_ours_describes_is_computed_too(digits_page):
+    x = np.random.default_rng(0).normal(0, 3, (1, 5, 1, 2)).astype(np.float32)
+    w = np.arange(6, dtype=np.float32).reshape(3, 2)
+    rows, columns = x[0, :3, 0].copy(), w
+    given = [
+        [[*x.shape], x.ravel().tolist()],
+        [[3, 2], rows.ravel().tolist()],
+        [[3, 2], w.ravel().tolist()],
+    ]
+    ask = """const [x, a, b] = given.map(([shape, data]) => made(shape, Float32Array.from(data)));
+    const product = operations.matmul(a, b, true, false, null);
+    return [operations.part(x, 1, 4), operations.log_softmax(x), product];"""
+    found = by_node([{"page": str(digits_page), "given": given, "ask": ask}])[0]
+    wanted = (
+        numpy_functions.part(x, 1, 4),
+        numpy_functions.log_softmax(x),
+        numpy_functions.matmul(rows, columns, True, False, None),
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert one["shape"] == [*other.shape]
+        np.testing.assert_allclose(one["data"], other.ravel(), rtol=1e-5, atol=1e-5)
+
+
+@needs_node
+@settings(max_examples=12, deadline=None)
+@given(trainings())
+def test_a_drawn_network_is_computed_as_predict_does(tmp_path_factory, training):
+    info = training.info
+    text = json.dumps(training.config)
+    # No format has its operations.
+    assume("im2col" not in text)
+    net = with_drawn_weights(text, info.shape, len(info.classes), kind=info.kind)
+    path = _written(net, tmp_path_factory.mktemp("drawn") / "a.html", weights="fp32")
+    _same([_asked(net, path)])
+
+
+@needs_node
+@pytest.mark.parametrize("weights", ["fp16", "int8", "fp32"])
+def test_weights_are_read_as_they_were_rounded(tmp_path, weights):
+    net = _digits()
+    tiny, huge = 3e-7, 7e4 if weights == "fp32" else 60.0
+    filters = net.checkpoint.arrays["conv2d_1.weight"]
+    filters[0], filters[1, 0, 0, :2], filters[2] = 0.0, (tiny, -tiny), filters[2] * 1e-3
+    filters[3, 0, 0, 0] = huge if weights != "int8" else 1.0
+    path = tmp_path / "a.html"
+    export(net, Forward(net, open_backend("numpy", 1)), Html(weights=weights), path, None)
+    first = path.read_bytes()
+    export(net, Forward(net, open_backend("numpy", 1)), Html(weights=weights), path, None)
+    assert path.read_bytes() == first
+    read = read_page(first.decode())[1]
+    for name, array in net.checkpoint.arrays.items():
+        if weights == "fp32" or array.ndim == 1:
+            np.testing.assert_array_equal(read[name], array)
+        elif weights == "fp16":
+            np.testing.assert_array_equal(read[name], array.astype(np.float16))
+        else:
+            steps = np.abs(array.reshape(len(array), -1)).max(1) / 127
+            apart = np.abs(read[name] - array).reshape(len(array), -1).max(1)
+            assert (apart <= steps * 0.5001).all()
+            assert (apart > 0).any()
+    _same([_asked(net, path)])
+
+
+def test_half_precision_ends_at_its_largest_number(tmp_path):
+    net = _digits()
+    net.checkpoint.arrays["dense_1.weight"][0, :2] = 1e6, -1e6
+    export(net, Forward(net, open_backend("numpy", 1)), Html(), tmp_path / "a.html", None)
+    read = read_page((tmp_path / "a.html").read_text())[1]["dense_1.weight"]
+    assert read[0, :2].tolist() == [65504, -65504]
+
+
+def test_another_number_in_the_page_is_refused_with_its_layer(tmp_path, monkeypatch):
+    net, own = _digits(), html_file._bytes
+
+    def wrong(array: np.ndarray) -> bytes:
+        return own(array + np.float32(0.5) * np.eye(1, 10)[0] if array.shape == (10,) else array)
+
+    monkeypatch.setattr(html_file, "_bytes", wrong)
+    with pytest.raises(ExportError, match=r"first to differ: layer 'dense_1' \(dense\)"):
+        _written(net, tmp_path / "a.html")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- pictures, by Node.js
+
+
+def _by_code(path: Path, given: list[Any], ask: str) -> list[Any]:
+    return by_node([{"page": str(path), "given": each, "ask": ask} for each in given])
+
+
+@pytest.fixture(scope="module")
+def digits_page(tmp_path_factory):
+    return _written(_digits(), tmp_path_factory.mktemp("digits") / "digits.html")
+
+
+@needs_node
+def test_pictures_are_scaled_as_pillow_scales_them(digits_page):
+    rng = np.random.default_rng(0)
+    given, wanted = [], []
+    for size, (height, width), channels, whole in [
+        ((640, 431), (32, 32), 3, False),
+        ((43, 64), (28, 28), 1, False),
+        ((20, 17), (32, 40), 3, False),
+        ((33, 32), (32, 32), 1, True),
+        ((32, 32), (32, 32), 3, True),
+        ((64, 64), (32, 32), 1, False),
+        ((50, 101), (60, 7), 1, True),
+    ]:
+        pixels = rng.integers(0, 256, (size[1], size[0], 3), np.uint8)
+        image = in_channels(Image.fromarray(pixels), channels, [])
+        if whole and size[1] - height > 2 * max(size[0] - width, 0):
+            # Pillow before 13 has another order.
+            image = image.resize((image.width, height), Image.Resampling.BICUBIC)
+        wanted.append(scaled(image, height, width, whole, []))
+        rgba = np.dstack([pixels, np.full(size[::-1], 255)])
+        given.append([*size, rgba.ravel().tolist(), width, height, channels, whole])
+    ask = """const [width, height, data, w, h, channels, whole] = given;
+    const found = planes({ width, height, data }, channels);
+    return found.map((each) => fitted(each, w, h, whole).data);"""
+    for found, planes in zip(_by_code(digits_page, given, ask), wanted, strict=True):
+        np.testing.assert_array_equal(np.reshape(found, planes.shape), planes)
+
+
+def _page_of(size: tuple[int, int], width: float, paper: int, ink: int) -> Image.Image:
+    """A five with a bar that the border cuts off, a speck, and a dot that is none."""
+    picture = Image.new("L", size, paper)
+    points = [(0.7, 0.1), (0.3, 0.1), (0.3, 0.4), (0.6, 0.4), (0.65, 0.55), (0.3, 0.7)]
+    side = min(size)
+    draw = ImageDraw.Draw(picture)
+    draw.line([(side * x, side * y) for x, y in points], ink, int(side * width), "curve")
+    draw.rectangle((0, side * 0.9, side * 0.3, side), ink)
+    draw.rectangle((side * 0.85, side * 0.5, side * 0.855, side * 0.505), ink)
+    draw.rectangle((side * 0.8, side * 0.7, side * 0.88, side * 0.78), ink)
+    return picture
+
+
+DIGIT = """const [w, h, data] = given;
+try { return digit({ w, h, data: Uint8ClampedArray.from(data) }).data; }
+catch (error) { return error.message; }"""
+
+
+@needs_node
+def test_a_digit_is_prepared_as_predict_prepares_it(digits_page):
+    pictures = [
+        _page_of((280, 280), 0.07, 255, 0),
+        _page_of((300, 200), 0.015, 0, 255),
+        _page_of((61, 90), 0.12, 230, 40),
+        _page_of((38, 38), 0.1, 40, 250),
+        _page_of((840, 300), 0.03, 255, 90),
+        Image.fromarray(np.pad(np.full((8, 3), 9, np.uint8), ((10, 10), (10, 15)))),
+    ]
+    arrays = [np.asarray(each) for each in pictures]
+    given = [[*each.shape[::-1], each.ravel().tolist()] for each in arrays]
+    found = _by_code(digits_page, given, DIGIT)
+    # It has MNIST's form already.
+    assert found.pop() == arrays.pop().ravel().tolist()
+    for page_found, grey in zip(found, arrays, strict=True):
+        wanted = prepare_digit(grey, "it", []).astype(int)
+        assert np.abs(np.reshape(page_found, (28, 28)) - wanted).max() <= 2
+
+
+@needs_node
+def test_what_is_for_predict_is_refused(digits_page):
+    shaded = np.linspace(60, 250, 100 * 100).reshape(100, 100).astype(int)
+    given = [[100, 100, each.ravel().tolist()] for each in (shaded, np.full((100, 100), 90))]
+    uneven, blank = _by_code(digits_page, given, DIGIT)
+    assert "not of one brightness" in uneven
+    assert "dnnstack serve" in uneven
+    assert "No digit is found" in blank
+
+
+# ---------------------------------------------------------------- the page, in a browser
+
+SHOWN = "[...document.querySelectorAll('#bars li')].map((e) => e.lastChild.textContent)"
+ANSWERED = "!document.querySelector('#bars').classList.contains('blank')"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+def _predicted(net: Trained, picture: Path) -> list[float]:
+    (found,) = predict(Forward(net, open_backend("numpy", 1)), [picture], 99)
+    return list(found.probabilities)  # type: ignore[union-attr]
+
+
+def _shown(tab: Tab) -> list[float]:
+    tab.until(ANSWERED)
+    assert tab.value("$('note').textContent") == ""
+    return [float(text.rstrip("%")) / 100 for text in tab.value(SHOWN)]
+
+
+FIVE = [(0.7, 0.15), (0.35, 0.15), (0.33, 0.45), (0.5, 0.42), (0.65, 0.5), (0.55, 0.8), (0.3, 0.78)]
+
+
+@needs_browser
+def test_a_drawn_digit_is_answered_as_predict_answers_its_picture(tab, digits_page, tmp_path):
+    tab.requests.clear()
+    tab.open(digits_page)
+    assert tab.value(ANSWERED) is False
+    assert tab.value("[$('photo').hidden, $('paper').hidden, $('form').hidden]") == [
+        True,
+        False,
+        True,
+    ]
+    tab.draw("pad", FIVE[:4], FIVE[3:])
+    tab.value("repeat()")
+    data = tab.value("pad.toDataURL()")
+    picture = tmp_path / "five.png"
+    picture.write_bytes(base64.b64decode(data.split(",")[1]))
+    np.testing.assert_allclose(_shown(tab), _predicted(_digits(), picture), atol=2e-2)
+    layers = tab.value(
+        "[...document.querySelectorAll('#maps figcaption')].map((e) => e.textContent)"
+    )
+    assert layers == [
+        *("conv2d_1, relu_1: 4 × 24 × 24", "max_pool2d_1: 4 × 12 × 12", "dense_1: 10"),
+    ]
+    assert tab.value("$('best').textContent") == tab.value(
+        "$('bars').querySelector('.best span').textContent"
+    )
+    tab.value("$('clear').click()")
+    assert tab.value(ANSWERED) is False
+    assert tab.requests == [digits_page.as_uri()]
+
+
+@needs_browser
+def test_pictures_are_answered_as_predict_answers_them(tab, tmp_path):
+    net = untrained(f"[{{conv2d: {{filters: 3, kernel_size: 3}}}}, relu, {END}]", (3, 12, 16), 4)
+    tab.open(_written(net, tmp_path / "colours.html"))
+    rng = np.random.default_rng(3)
+    coarse = Image.fromarray(rng.integers(0, 256, (5, 6, 4), np.uint8), "RGBA")
+    large = coarse.resize((300, 200), Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    kinds: dict[str, tuple[Image.Image, dict[str, Any]]] = {
+        "a.png": (large, {}),
+        "b.jpg": (large.convert("RGB"), {"exif": exif, "quality": 95}),
+        "c.webp": (large.convert("RGB"), {"lossless": True}),
+        "d.gif": (large.convert("L").convert("P"), {}),
+        "e.png": (coarse.convert("L"), {}),
+    }
+    assert tab.value("[$('photo').hidden, $('paper').hidden]") == [False, True]
+    for name, (image, how) in kinds.items():
+        image.save(tmp_path / name, **how)
+        tab.value("clear()")
+        tab.choose(tmp_path / name)
+        np.testing.assert_allclose(_shown(tab), _predicted(net, tmp_path / name), atol=5e-3)
+    Path(tmp_path, "none.png").write_text("no picture")
+    tab.choose(tmp_path / "none.png")
+    tab.until("$('note').textContent")
+    assert tab.value("$('note').textContent") == "none.png: is no picture that this browser reads."
+    assert tab.value(ANSWERED) is False
+
+
+def _table(
+    kind: Any, classes: tuple[str, ...], missing: Any = "mean", unknown: Any = "zeros"
+) -> Trained:
+    inputs = (
+        Column("size <b>", "number", (2.25,)),
+        Column("year", "number", (2000.0,), offset=2000.0),
+        Column("old", "yes_no", (0.75,)),
+        Column("colour", "category", (0.25, 0.75), ("blue", "red")),
+    )
+    columns = Columns(inputs, ("answer",), kind, classes, missing, unknown)
+    loss = {"numbers": "mse", "yes_no": "binary_cross_entropy"}.get(kind, "cross_entropy")
+    ends = ", softmax" if kind == "class" else ""
+    layers = f"[flatten, {{dense: {{units: {len(classes)}}}}}{ends}]"
+    net = untrained(layers, (5, 1, 1), len(classes), kind=kind, loss=loss, floats=True)
+    origin = replace(net.checkpoint.provenance, columns=columns, classes=classes)
+    return Trained.of(replace(net.checkpoint, provenance=origin))
+
+
+FILL = """var texts = %s;
+document.querySelectorAll('#form input, #form select').forEach((e, i) => (e.value = texts[i]));
+$('form').dispatchEvent(new Event('input'))"""
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["class", "numbers", "yes_no"])
+def test_a_row_is_answered_as_predict_answers_it(tab, tmp_path, kind):
+    classes = ("one", "</script><b>two")
+    net = _table(kind, classes)
+    tab.open(_written(net, tmp_path / "table.html", weights="fp32"))
+    names = tab.value(
+        "[...document.querySelectorAll('.field')].map((e) => e.firstChild.textContent)"
+    )
+    assert names == ["size <b>", "year", "old", "colour"]
+    forward = Forward(net, open_backend("numpy", 1))
+    texts = tab.value("[...document.querySelectorAll('.field')].map((e) => e.lastChild.value)")
+    assert texts == ["2.25", "2000", "yes", "red"]
+    rows = {
+        ("1.5", "2003", "no", "blue"): [1.5, 3, 0, 1, 0],
+        ("", "1990", "yes", "\n"): [2.25, -10, 1, 0, 0],
+        ("-3", "", "", ""): [-3, 0, 0.75, 0.25, 0.75],
+    }
+    for texts, stored in rows.items():
+        tab.value(FILL % json.dumps(texts))
+        (wanted,) = forward(np.array(stored, np.float32).reshape(1, 5, 1, 1))
+        shown = tab.value(SHOWN)
+        if kind == "yes_no":
+            assert [text.split()[0] for text in shown] == [
+                "yes" if v > 0.5 else "no" for v in wanted
+            ]
+        numbers = [float(text.split()[-1].rstrip("%")) for text in shown]
+        scale = 1 if kind == "numbers" else 100
+        np.testing.assert_allclose(numbers, wanted * scale, atol=0.06 if scale == 100 else 1e-4)
+    assert tab.value(
+        "[...document.querySelectorAll('#bars li')].map((e) => e.firstChild.textContent)"
+    ) == [*classes]
+
+
+@needs_browser
+def test_a_field_that_needs_a_value_is_named(tab, tmp_path):
+    net = _table("class", ("one", "two"), "error", "error")
+    tab.open(_written(net, tmp_path / "table.html"))
+    assert tab.value("document.querySelectorAll('option').length") == 4
+    tab.value(FILL % json.dumps(["", "1", "no", "red"]))
+    assert tab.value("$('note').textContent") == "size <b>: needs a number."
+    assert tab.value(ANSWERED) is False
+
+
+@needs_browser
+def test_a_sequence_is_given_as_numbers(tab, tmp_path):
+    net = untrained(
+        f"[{{conv1d: {{filters: 2, kernel_size: 3}}}}, {END}]", (1, 1, 9), 4, floats=True
+    )
+    tab.open(_written(net, tmp_path / "series.html", weights="fp32"))
+    write = """document.querySelector('textarea').value = '%s';
+    $('form').dispatchEvent(new Event('input'))"""
+    tab.value(write % "1 2, x")
+    assert tab.value("$('note').textContent") == "9 numbers are needed; here are 2."
+    values = np.linspace(-1, 2, 9).astype(np.float32)
+    tab.value(write % ", ".join(map(str, values.tolist())))
+    (wanted,) = Forward(net, open_backend("numpy", 1))(
+        net.checkpoint.provenance.preprocessing(values.reshape(1, 1, 1, 9))
+    )
+    np.testing.assert_allclose(_shown(tab), wanted, atol=1e-3)
+
+
+@contextmanager
+def _serving(text: str, answer: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    """The address of a server of this page and answer, and what it was asked."""
+    asked: list[tuple[str, str, bytes]] = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.reply(200, "text/html", text.encode())
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, self.headers["Content-Type"], body))
+            self.reply(400 if "error" in answer else 200, "text/json", json.dumps(answer).encode())
+
+        def reply(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+        server.shutdown()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("answer", "shown", "note"),
+    [
+        (
+            {"top": [{"label": str(k), "probability": k / 45} for k in range(9, -1, -1)]},
+            [f"{k / 0.45:.1f}%" for k in range(10)],
+            "",
+        ),
+        (
+            {"doubt": "is none", "top": [{"label": str(k), "probability": 0.1} for k in range(10)]},
+            ["10.0%"] * 10,
+            "Not sure: is none.",
+        ),
+        ({"error": "is damaged"}, None, "is damaged"),
+    ],
+)
+def test_a_served_page_asks_the_server_of_photographs(tab, tmp_path, answer, shown, note):
+    picture = tmp_path / "shaded.png"
+    Image.linear_gradient("L").save(picture)
+    text = page(model_of(Plain.of(_digits())), server="predict")
+    with _serving(text, answer) as (address, asked):
+        tab.go(address)
+        assert tab.value("[$('photo').hidden, $('paper').hidden]") == [False, True]
+        tab.choose(picture)
+        tab.until(f"{ANSWERED} || $('note').textContent")
+        assert tab.value("$('note').textContent") == note
+        assert not shown or tab.value(SHOWN) == shown
+        assert tab.value(ANSWERED) is bool(shown)
+    assert asked == [("/predict?top=10", "image/png", picture.read_bytes())]
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("kind", "answer", "shown"),
+    [
+        ("class", [{"answers": {"one": 0.2, "two": 0.8}}], ["20.0%", "80.0%"]),
+        ("numbers", {"numbers": {"two": 2.5, "one": -1}}, ["-1", "2.5"]),
+    ],
+)
+def test_a_served_page_asks_the_server_of_rows(tab, kind, answer, shown):
+    text = page(model_of(Plain.of(_table(kind, ("one", "two")))), server="predict")
+    with _serving(text, answer) as (address, asked):
+        tab.go(address)
+        tab.value("repeat()")
+        assert tab.value(SHOWN) == shown
+    row = {"size <b>": "2.25", "year": "2000", "old": "yes", "colour": "red"}
+    assert [(path, json.loads(body)) for path, _, body in asked] == [
+        ("/predict?top=2", {"rows": [row]})
+    ] * 2
+
+
+@pytest.mark.skipif(
+    os.environ.get("DNNSTACK_EXPECT_BROWSER") != "1",
+    reason="DNNSTACK_EXPECT_BROWSER=1 is not set: tests of pages may be skipped",
+)
+def test_node_and_a_browser_are_there():
+    assert NODE
+    assert BROWSER
