@@ -31,6 +31,7 @@ EXCEPTIONS = {
     ("training/ranks/team.py", "socket"),  # the machine's name
     ("training/ranks/local.py", "socket"),  # pairs that ranks inherit
     ("training/ranks/local.py", "subprocess"),  # ranks, by this Python
+    ("exports/listening.py", "socket"),  # what the user asks serve to listen on
     ("plugins/loading.py", "exec"),  # a file that the user has named, or allowed when asked
     ("datasets/transfer.py", "http"),
     ("datasets/transfer.py", "socket"),
