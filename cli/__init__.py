@@ -74,6 +74,10 @@ def _requirement(module: str) -> str:
         listed = []
     for line in listed:
         requirement, _, condition = line.partition(";")
-        if "extra" not in condition and re.split(r"[^\w-]", requirement.strip())[0].lower() == name:
-            return f"'{requirement.strip()}'"
+        if re.split(r"[^\w-]", requirement.strip())[0].lower() == name:
+            extra = re.search(r"extra == .(\w+)", condition)
+            if extra is None:
+                return f"'{requirement.strip()}'"
+            if extra[1] != "test":
+                return f"'dnnstack[{extra[1]}]'"
     return name

@@ -30,6 +30,7 @@ from .new import new
 from .predict import predict
 from .report import report
 from .runs import runs
+from .serve import serve
 from .summary import summary
 from .sweep import sweep
 from .train import train
@@ -70,8 +71,8 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, sweep, report, evaluate, compare, predict, compress, export, new, runs, weights),
-    *(data, summary, explain, config, doctor),
+    *(train, sweep, report, evaluate, compare, predict, compress, export, serve, new, runs),
+    *(weights, data, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import logging
 import os
 import warnings
@@ -95,21 +96,26 @@ def _below(path: Path) -> Iterator[Path | DatasetError]:
         _LOG.warning("%s: %s", path, told)
 
 
-def open_picture(path: Path, steps: list[str], reading: Reading | None = None) -> PilImage:
+def open_picture(
+    path: Path, steps: list[str], reading: Reading | None = None, data: bytes | None = None
+) -> PilImage:
     """The first frame, decoded and converted to 8 bits: mode L or RGB, upright, on white.
 
     Its size is checked before anything is decoded. What was done is appended to ``steps``, what was
     found is noted in ``reading``, which says the depth of integer pixels, by default 16 bits.
-    Raises DatasetError, naming the file.
+    ``data``: the bytes of the file, which is not read then. Raises DatasetError, naming the file.
     """
     from PIL import Image, UnidentifiedImageError
 
-    if not path.exists():
+    if data is None and not path.exists():
         raise DatasetError(f"{path}: no such file")
-    if not path.is_file():
+    if data is None and not path.is_file():
         raise DatasetError(f"{path}: is not a file; name the pictures themselves")
     try:
-        with warnings.catch_warnings(), open(path, "rb") as file:
+        with (
+            warnings.catch_warnings(),
+            open(path, "rb") if data is None else io.BufferedReader(io.BytesIO(data)) as file,
+        ):
             # Pillow's own size warning is less helpful than the check below.
             warnings.simplefilter("ignore")
             if not file.peek(1):

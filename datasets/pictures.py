@@ -51,16 +51,21 @@ class Picture:
 
 
 def read_picture(
-    path: Path | str, shape: tuple[int, int, int], preparation: Preparation | None = None
+    path: Path | str,
+    shape: tuple[int, int, int],
+    preparation: Preparation | None = None,
+    data: bytes | None = None,
 ) -> Picture:
     """One picture file in a network's input shape (C, H, W), C being 1 (grey) or 3 (RGB).
 
     A digit is converted to MNIST's format, light on dark, unless it has that format already; the
-    middle of other pictures is scaled to H x W. Raises DatasetError, naming the file, if it is
-    unreadable, not a picture or too large, or if no digit is found on it.
+    middle of other pictures is scaled to H x W. ``data``: the bytes of the file, which is not read
+    then. Raises DatasetError, naming the file, if it is unreadable, not a picture or too large, or
+    if no digit is found on it.
     """
     file = Path(path)
-    return _prepared(partial(open_picture, file), file, shape, preparation or Preparation())
+    opened = partial(open_picture, file, data=data)
+    return _prepared(opened, file, shape, preparation or Preparation())
 
 
 def as_picture(

@@ -150,6 +150,7 @@ FULL = {
     "predict": [f"{PREDICT} digit.png"],
     "report": ["report tiny-compressed"],
     "runs": ["runs"],
+    "serve": ["serve --port 0 --device numpy"],
     "summary": ["summary --config tiny.yaml"],
     "sweep": [f"sweep --config search.yaml {ONE}"],
     "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],

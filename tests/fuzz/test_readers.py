@@ -57,6 +57,7 @@ READERS = {
     "datasets/single_pictures.py": "archive",
     "datasets/strokes_tables.py": SYSTEM,
     "datasets/transfer.py": "writes alone",
+    "exports/serving.py": SYSTEM,
     "plugins/loading.py": "code, which runs if the user allows it",
     "plugins/trust.py": "what the user has allowed, in a folder of his own",
     "reports/doctor_gpu.py": SYSTEM,

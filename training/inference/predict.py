@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...common.errors import DatasetError
 from ...common.files import atomic_write, remove_abandoned
@@ -172,22 +173,37 @@ def predict(
     Pictures are classified one by one, so a result never depends on other pictures.
     """
     trained = forward.trained.at_size(size)
-    how, kind = preparation(trained, invert, raw), trained.data.kind
-    located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
-    least = min_probability
-    if least is None:
-        least = LEAST_OF_DIGITS if located else 0.0
+    asked = Asked(trained, preparation(trained, invert, raw), top, min_probability)
     for path in paths:
         if isinstance(path, DatasetError):
             yield path
             continue
         try:
-            picture = read_picture(path, trained.input_shape, how)
+            picture = read_picture(path, trained.input_shape, asked.how)
         except DatasetError as error:
             yield error
             continue
-        probabilities = forward(picture.image[None])[0].astype(np.float64)
-        best = np.argsort(-probabilities, kind="stable")[:top]
+        yield asked.answer(path, picture, forward(picture.image[None])[0])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a network about pictures that are prepared in this way; see ``predict``."""
+
+    trained: Trained
+    how: Preparation
+    top: int
+    min_probability: float | None = None
+
+    def answer(self, path: Path, picture: Picture, scores: NDArray[np.float32]) -> Prediction:
+        """scores: (K,), what the network gives for the picture."""
+        trained, how, kind = self.trained, self.how, self.trained.data.kind
+        located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
+        least = self.min_probability
+        if least is None:
+            least = LEAST_OF_DIGITS if located else 0.0
+        probabilities = scores.astype(np.float64)
+        best = np.argsort(-probabilities, kind="stable")[: self.top]
         every = kind in ("numbers", "yes_no")
         if every:
             best = np.arange(len(probabilities))
@@ -196,7 +212,7 @@ def predict(
         if not (doubt or every) and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
         shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.yes_above
-        yield Prediction(path, answers, picture, doubt, shares, kind, bound)
+        return Prediction(path, answers, picture, doubt, shares, kind, bound)
 
 
 def _doubt(picture: Picture) -> str:

@@ -86,8 +86,9 @@ class RowAnswers:
 
     def to_json(self, at: int) -> dict[str, Any]:
         best = int(self.found[at].argmax())
+        unit, number = self._where(at)
         answers = dict(zip(self.classes, self.found[at].tolist(), strict=True))
-        own: dict[str, Any] = {"line": self.rows.lines[at], "kind": self.kind}
+        own: dict[str, Any] = {unit: number, "kind": self.kind}
         if self.kind == "class":
             own |= {"label": self.classes[best], "index": best}
         return {"path": str(self.rows.path), **own, "answers": answers}
@@ -95,6 +96,7 @@ class RowAnswers:
     def to_text(self, at: int, top: int) -> str:
         """``FILE: line 2: rose 97.1%, lily 2.0%``."""
         values: Sequence[float] = self.found[at].tolist()
+        unit, number = self._where(at)
         order = [*range(len(values))]
         if self.kind in ("class", "distribution"):
             order = sorted(order, key=lambda k: -values[k])[:top]
@@ -104,4 +106,8 @@ class RowAnswers:
             else f"{self.classes[k]} {values[k]:.1%}"
             for k in order
         )
-        return printable(f"{self.rows.path}: line {self.rows.lines[at]}: {', '.join(shown)}")
+        return printable(f"{self.rows.path}: {unit} {number}: {', '.join(shown)}")
+
+    def _where(self, at: int) -> tuple[str, int]:
+        """The line of a row in its file; of rows that come from no file, its number."""
+        return ("line", self.rows.lines[at]) if self.rows.lines else ("row", at + 1)
