@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,10 @@ class Ensemble(Classifier):
     def weights(self) -> tuple[float, ...]:
         """The weight of each network; they sum to 1."""
         return self._mixture.weights
+
+    def calibrate(self, *given: object, **how: object) -> NoReturn:
+        """Raises UsageError: each network has a calibration of its own."""
+        raise UsageError("an ensemble has the calibrations of its networks: calibrate each alone")
 
     @in_python
     def fit_weights(
@@ -144,20 +148,21 @@ def load_ensemble(
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] = "runs",
     tta: str = "none",
+    calibrated: bool = True,
 ) -> Ensemble:
     """Several trained networks as one.
 
     runs: names or folders of runs, checkpoint files, or the name of a group of runs. Of a run with
     snapshots, all of these are taken. combine: average the "probabilities" or the "logits", or
     count "votes". weights: one for each network; by default they are equal, and ``fit_weights``
-    finds the best ones for the validation samples. tta: as for ``load``. Raises DnnstackError.
+    finds the best ones for the validation samples. tta, calibrated: as for ``load``. Raises
+    DnnstackError.
     """
     word("combine", combine, get_args(Combine))
     views(tta)
     folder = Path(path_text("runs_dir", runs_dir))
-    where = machine(device, threads)
-    given = paths("runs", runs)
-    return open_ensemble(given, folder, combine, weights, *where, notice=log_notice, tta=tta)
+    where = (*machine(device, threads), True, log_notice, tta, calibrated)
+    return open_ensemble(paths("runs", runs), folder, combine, weights, *where)
 
 
 def open_ensemble(
@@ -170,9 +175,11 @@ def open_ensemble(
     capture: bool = True,
     notice: Callable[[str], None] = lambda text: None,
     tta: str = "none",
+    calibrated: bool = True,
 ) -> Ensemble:
     """See ``load_ensemble``; ``notice`` is told which checkpoints and device are used."""
-    members = find_members(references, runs_dir, notice)
+    found = find_members(references, runs_dir, notice)
+    members = found if calibrated else [member.calibrated(None) for member in found]
     mixture = Mixture.of(len(members), combine, weights)
     backend = open_backend(device, threads, notice, capture)
     return Ensemble(members, backend, mixture, notice, tta)

@@ -73,6 +73,7 @@ class Csv(Dataset):
     fit: Literal["crop", "resize"] = "crop"
     mode: Literal["rgb", "grey"] = "rgb"
     bits: Depth | None = None
+    reject: str | None = None
     columns: Columns | None = None
 
     def describe(self, root: Path) -> DatasetInfo:

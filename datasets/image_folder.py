@@ -71,6 +71,7 @@ class ImageFolder(Dataset):
     classes: int | Sequence[str] | None = None
     on_error: Literal["stop", "skip"] = "stop"
     draft: bool | None = None
+    reject: str | None = None
     bits: Depth | None = None
 
     def describe(self, root: Path) -> DatasetInfo:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 
 from ...common.targets import Kind
 from .base import problem
-from .dataset_base import DatasetConfig, Folder, PictureSize
+from .dataset_base import DatasetConfig, Folder, PictureSize, Reject
 
 
 def _column_names(value: Any) -> Any:
@@ -87,6 +87,7 @@ class CsvConfig(DatasetConfig):
         "crop: the largest central part with the right proportions; resize: the whole picture.",
     ] = "crop"
     mode: Annotated[Literal["rgb", "grey"], "Three channels of a picture, or one."] = "rgb"
+    reject: Reject = None
 
     @property
     def measured(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ...common.options import is_whole
 from ...common.text import nfc
@@ -101,6 +101,10 @@ def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
 
 
 PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
+Reject = Annotated[
+    Annotated[str, Field(min_length=1)] | None,
+    "Class of counterexamples: to be of it means to be of none of the others.",
+]
 
 
 class DatasetConfig(NamedModel):

@@ -21,6 +21,7 @@ from .dataset_base import (
     Folder,
     Names,
     PictureSize,
+    Reject,
     Row,
     names_of,
     sample_shape,
@@ -210,6 +211,7 @@ class ImageFolderConfig(DatasetConfig):
         "Decode JPEGs that are at least twice as large as size at 1/2, 1/4 or 1/8 of their own: "
         "faster, with slightly other pixels.",
     ] = None
+    reject: Reject = None
 
 
 _MODELS: Models[DatasetConfig] = already(

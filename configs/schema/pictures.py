@@ -137,6 +137,12 @@ class EvaluateConfig(Model):
         "own accuracy always takes.",
     ] = None
 
+    calibrate: Annotated[
+        bool,
+        "At the end of training, fit the temperature of probabilities, and what is familiar, to "
+        "the validation samples.",
+    ] = False
+
     @property
     def yes_above(self) -> float:
         """The threshold."""

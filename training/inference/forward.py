@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...backends.base import Backend, Executable
 from ...graph.graph import Graph, Shape
 from ..augmentation import TEST_TIME, TestTime
+from ..records.formats.calibration import familiarity_of
 from .trained import Trained
 
 Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
@@ -55,16 +56,32 @@ class Forward:
             if latest is not None and latest[0] == inputs.shape and latest[1] == inputs.dtype:
                 return latest[2](inputs)
             if 0 < count <= most:
-                return self._part(inputs)
+                return self._part(inputs)[1]
             found = np.empty((count, len(self.trained.classes)), np.float32)
             for first in range(0, count, most):
-                found[first : first + most] = self._part(inputs[first : first + most])
+                found[first : first + most] = self._part(inputs[first : first + most])[1]
         return found
 
-    def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
+    def judged(
+        self, inputs: NDArray[np.uint8] | NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+        """The same, and the familiarity of each, (N,), None where that is not measured."""
+        trust = self.trained.trust
+        if trust is None or not trust.arrays:
+            return self(inputs), None
+        answers, found = np.zeros((len(inputs), len(self.trained.classes)), np.float32), []
+        with self._lock:
+            for first in range(0, len(inputs), self._most):
+                part = inputs[first : first + self._most]
+                batch, answers[first : first + len(part)] = self._part(part)
+                found.append(familiarity_of(*batch.seen(len(part)), trust.arrays))
+        return answers, np.concatenate(found or [np.zeros(0)])
+
+    def _part(self, part: NDArray[Any]) -> tuple[_Numbers, NDArray[np.float32]]:
         if self._values or (len(part) == 1 and part.dtype == np.uint8):
             part = self.trained.checkpoint.provenance.preprocessing(part)
-        return self._batch(part.shape, part.dtype)(part)
+        batch = self._batch(part.shape, part.dtype)
+        return batch, batch(part)
 
     def close(self) -> None:
         """Free what was compiled; a later call compiles again."""
@@ -111,6 +128,13 @@ class _Numbers:
         count = len(inputs)
         answers = self.whole(self._fitted(inputs))
         return answers if count == self._size else answers[:count].copy()
+
+    def seen(self, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The scores and features of the last call, which had so many; of views the mean."""
+        names = ("scores", "features")
+        found = (self._executable.read(self._graph[name]) for name in names)
+        scores, features = (each.reshape(-1, self._size, each.shape[1]).mean(0) for each in found)
+        return scores[:count], features[:count]
 
     def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
         if len(inputs) == self._size:

@@ -18,8 +18,9 @@ from dnnstack.reports.evaluate_plots import (
     draw_plots,
     errors_picture,
 )
-from dnnstack.training.inference.evaluate import Evaluation, Mistake, Part, Tally
+from dnnstack.training.inference.evaluate import Evaluation, Part
 from dnnstack.training.inference.parts import load_part
+from dnnstack.training.inference.tally import Mistake, Tally
 from dnnstack.training.inference.trained import Trained
 from numpy.typing import NDArray
 from PIL import Image
