@@ -184,8 +184,8 @@ class Classifier:
         found = self._forward.judged(as_inputs(pictures, trained, invert=invert, raw=raw))[1]
         if found is None:
             raise UsageError(
-                f"{self.checkpoint}: what is familiar to it was not measured; call calibrate(), or "
-                "dnnstack eval --calibrate, for a network of classes"
+                f"{self.checkpoint}: what is familiar to it was not measured; dnnstack eval "
+                "--calibrate measures it for networks of classes"
             )
         return found
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import Model, Named, NamedModel, numbers, one_or_more, problem, short
+from .base import Flag, Model, Named, NamedModel, numbers, one_or_more, problem, short
 from .declared import config_models
 from .one_of import Models, one_of
 
@@ -138,10 +138,10 @@ class EvaluateConfig(Model):
     ] = None
 
     calibrate: Annotated[
-        bool,
+        Flag,
         "At the end of training, fit the temperature of probabilities, and what is familiar, to "
         "the validation samples.",
-    ] = False
+    ] = None
 
     @property
     def yes_above(self) -> float:

@@ -28,8 +28,9 @@ Arrays = Mapping[str, NDArray[np.float32]]
 SUFFIX = "calibration.safetensors"
 COLDEST, HOTTEST = 1 / 20, 20.0
 """Temperatures; the cross-entropy of answers that are all right falls without end."""
+_LONGEST_HEADER = 1 << 16
 _ARRAYS = ("centres", "moments", "whitening")
-_Share = Annotated[float, Interval(ge=0.0, le=1.0)]
+_Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def read_trust(checkpoint: Path, sha256: str, classes: int, features: int) -> Tr
     classes, features: of the network.
     """
     path = trust_path(checkpoint)
+    if path.stat().st_size > _LONGEST_HEADER + 4 * features * (features + classes):
+        raise CheckpointError(f"{path}: is larger than that of any such network")
     stored = read_weight_file(path)
     try:
         text = stored.metadata["dnnstack"]
