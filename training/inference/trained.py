@@ -55,7 +55,7 @@ class Trained:
 
         ``notice`` is warned of one that cannot be used.
         """
-        if not trust_path(self.path).exists():
+        if not os.path.lexists(trust_path(self.path)):
             return self
         shown = self.network.judged(1.0, True).infer_graph(1)["features"].shape[1]
         try:

@@ -119,7 +119,11 @@ def read_trust(checkpoint: Path, sha256: str, classes: int, features: int) -> Tr
     classes, features: of the network.
     """
     path = trust_path(checkpoint)
-    if path.stat().st_size > _LONGEST_HEADER + 4 * features * (features + classes):
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    if size > _LONGEST_HEADER + 4 * features * (features + classes):
         raise CheckpointError(f"{path}: is larger than that of any such network")
     stored = read_weight_file(path)
     try:
