@@ -148,21 +148,20 @@ def load_ensemble(
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] = "runs",
     tta: str = "none",
-    calibrated: bool = True,
 ) -> Ensemble:
     """Several trained networks as one.
 
     runs: names or folders of runs, checkpoint files, or the name of a group of runs. Of a run with
     snapshots, all of these are taken. combine: average the "probabilities" or the "logits", or
     count "votes". weights: one for each network; by default they are equal, and ``fit_weights``
-    finds the best ones for the validation samples. tta, calibrated: as for ``load``. Raises
-    DnnstackError.
+    finds the best ones for the validation samples. tta: as for ``load``. Raises DnnstackError.
     """
     word("combine", combine, get_args(Combine))
     views(tta)
     folder = Path(path_text("runs_dir", runs_dir))
-    where = (*machine(device, threads), True, log_notice, tta, calibrated)
-    return open_ensemble(paths("runs", runs), folder, combine, weights, *where)
+    where = machine(device, threads)
+    given = paths("runs", runs)
+    return open_ensemble(given, folder, combine, weights, *where, notice=log_notice, tta=tta)
 
 
 def open_ensemble(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 RELIABILITY = "reliability.png"
 _MARGIN, _LEFT, _RIGHT, _ABOVE = 20, 84, 32, 92
 _BIN, _HIGH, _COUNTS = 40, 420, 84
-_TICKS = 5
 
 
 def reliability_picture(result: Evaluation) -> PilImage | None:
@@ -24,42 +23,35 @@ def reliability_picture(result: Evaluation) -> PilImage | None:
 
     if result.bins is None:
         return None
-    text, small = fonts.font(15), fonts.font(11)
-    wide, bottom = _BIN * BINS, _ABOVE + _HIGH
-    size = _LEFT + wide + _RIGHT, bottom + 34 + _COUNTS + 34 + _MARGIN
-    picture = Image.new("RGB", size, style.PAPER)
+    text, wide, bottom = fonts.font(15), _BIN * BINS, _ABOVE + _HIGH
+    base = bottom + 34 + _COUNTS
+    picture = Image.new("RGB", (_LEFT + wide + _RIGHT, base + 54), style.PAPER)
     draw = ImageDraw.Draw(picture)
-    shares, right, counts = result.bins.tolist()
-    total = sum(counts)
-    error = sum(abs(p - own) for p, own in zip(shares, right, strict=True)) / total
+    shares, right, counts = result.bins
+    error = float(abs(shares - right).sum() / counts.sum())
     how = "" if result.temperature is None else f", temperature {result.temperature:.3f}"
     title = f"{result.dataset}, {result.part}: calibration error {error:.2%}{how}"
     draw.text((_MARGIN, _MARGIN - 6), title, style.INK, fonts.font(18))
     key = "bars: the share of right answers; lines: their mean probability"
     draw.text((_MARGIN, _MARGIN + 24), key, style.GREY, text)
-    for tick in range(_TICKS + 1):
-        y, x = bottom - _HIGH * tick // _TICKS, _LEFT + wide * tick // _TICKS
-        draw.line((_LEFT, y, _LEFT + wide, y), style.LINE)
-        share = f"{100 * tick // _TICKS}%"
-        draw.text((_LEFT - 8, y), share, style.INK, text, anchor="rm")
-        draw.text((x, bottom + 8), share, style.INK, text, anchor="ma")
+    for tick in range(0, 101, 20):
+        y, x = bottom - _HIGH * tick // 100, _LEFT + wide * tick // 100
+        draw.line((_LEFT, y, _LEFT + wide, y), style.LINE if tick else style.GREY)
+        draw.text((_LEFT - 8, y), f"{tick}%", style.INK, text, anchor="rm")
+        draw.text((x, bottom + 8), f"{tick}%", style.INK, text, anchor="ma")
     draw.line((_LEFT, bottom, _LEFT + wide, _ABOVE), style.PALE, 2)
-    base = bottom + 34 + _COUNTS
-    most = max(counts)
-    for place, count in enumerate(counts):
+    for place, count in enumerate(counts.tolist()):
         if not count:
             continue
         x = _LEFT + place * _BIN
-        top = bottom - round(_HIGH * right[place] / count)
-        mean = bottom - round(_HIGH * shares[place] / count)
-        draw.rectangle((x + 4, min(top, bottom - 1), x + _BIN - 4, bottom), style.BLUE)
-        draw.line((x + 1, mean, x + _BIN - 1, mean), style.RED, 3)
+        top, mean = (bottom - round(_HIGH * each[place] / count) for each in (right, shares))
         # The square root makes rare answers visible beside common ones.
-        tall = round((_COUNTS - 20) * (count / most) ** 0.5)
-        draw.rectangle((x + 4, base - max(tall, 1), x + _BIN - 4, base), style.PALE)
-        middle = x + _BIN // 2, base - max(tall, 1) - 3
-        draw.text(middle, f"{count:.0f}", style.GREY, small, anchor="ms")
-    draw.line((_LEFT, bottom, _LEFT + wide, bottom), style.GREY)
+        high = base - round((_COUNTS - 20) * float(count / counts.max()) ** 0.5)
+        draw.rectangle((x + 4, top, x + _BIN - 4, bottom), style.BLUE)
+        draw.line((x + 1, mean, x + _BIN - 1, mean), style.RED, 3)
+        draw.rectangle((x + 4, high, x + _BIN - 4, base), style.PALE)
+        number = (x + _BIN // 2, high - 3), f"{count:.0f}"
+        draw.text(*number, style.GREY, fonts.font(11), anchor="ms")
     draw.line((_LEFT, base, _LEFT + wide, base), style.GREY)
     draw.text((_LEFT - 8, base), "answers", style.GREY, text, anchor="rs")
     below = _LEFT + wide // 2, base + 10

@@ -13,18 +13,8 @@ from ...common.errors import ConfigError, UsageError
 from ...datasets import ImageSet
 from ..metrics import Calibration as Bins
 from ..network import MOST_FEATURES
-from ..records.formats.calibration import (
-    COLDEST,
-    HOTTEST,
-    Arrays,
-    Calibration,
-    Floats,
-    Trust,
-    distance_of,
-    energy_of,
-    familiarity_of,
-    write_trust,
-)
+from ..records.formats import calibration as stored
+from ..records.formats.calibration import Arrays, Calibration, Floats, Trust, energy_of
 from .evaluate import Part, evaluate
 from .trained import Trained
 
@@ -77,7 +67,7 @@ def calibrate(
         learned = _seen(plain, backend, (images, index[:: -(-len(index) // _MOST)]))
         arrays = _familiar(_known(learned, trained.reject), _known(held, trained.reject), keep)
     trust = Trust(said, arrays)
-    write_trust(trained.path, trust)
+    stored.write_trust(trained.path, trust)
     return trained.calibrated(trust), said
 
 
@@ -87,7 +77,7 @@ def best_temperature(scores: Floats, own: Floats) -> float:
     scores: (N, K); own: (N,), those of the true classes. By Newton's method, between bounds that
     close in on the slope's zero; never worse than T = 1.
     """
-    low, high, b = 1 / HOTTEST, 1 / COLDEST, 1.0
+    low, high, b = 1 / stored.HOTTEST, 1 / stored.COLDEST, 1.0
     most = scores.max(1)
     below, gap = scores - most[:, None], own - most
     for _ in range(_ROUNDS):
@@ -153,10 +143,10 @@ def _familiar(learned: Seen, held: Seen, keep: float) -> Arrays:
     turn = np.linalg.inv(lower).T
     arrays = {"centres": means @ turn, "whitening": turn}
     found = {name: np.ascontiguousarray(each, np.float32) for name, each in arrays.items()}
-    figures = energy_of(scores), distance_of(features, found)
+    figures = energy_of(scores), stored.distance_of(features, found)
     moments = [number for each in figures for number in (each.mean(), max(each.std(), 1e-6))]
     found["moments"] = np.array([*moments, 0.0], np.float32)
-    told = familiarity_of(held[0], held[1], found)
+    told = stored.familiarity_of(held[0], held[1], found)
     # A little less, for it is kept as float32.
     least = np.float32(np.quantile(told, 1 - keep, method="lower"))
     found["moments"][4] = np.nextafter(least, np.float32(-np.inf))
