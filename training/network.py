@@ -21,6 +21,7 @@ from ..layers.whitening import Pictures, Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather
 from .preprocessing import Preprocessing
 
+SEEN = ("features", "logits")
 MOST_FEATURES = 4096
 """Of a network's last dense layer, for their covariance to be known."""
 FirstPictures = Callable[[int], Pictures]
@@ -64,7 +65,8 @@ class Network:
     def judged(self, temperature: float, featured: bool) -> Network:
         """The same network, whose scores are divided by ``temperature`` for its probabilities.
 
-        ``featured``: graphs that only answer have ``features``, see ``_features``.
+        ``featured``: graphs have the results ``features``, see ``_features``, and ``logits``, the
+        scores of each view; those of the pictures as they are come first.
         """
         network = copy.copy(self)
         network.temperature, network.featured = temperature, featured
@@ -252,7 +254,7 @@ class Network:
         x = forward_all(self._scoring(), graph, x)
         graph.results["scores"] = x
         if self.featured and "features" not in graph.results:
-            graph.results["features"] = _features(graph, x)
+            graph.results |= {"features": _features(graph, x), "logits": x}
         return x
 
     def _viewed(

@@ -121,7 +121,7 @@ def _read_calibration(data: bytes, folder: Path) -> None:
     found = calibration.read_trust(folder / "step-1.safetensors", "0" * 64, 3, 4)
     assert 0.05 <= found.calibration.temperature <= 20
     if found.arrays:
-        pair = np.ones((2, 3), np.float32), np.zeros((2, 4), np.float32)
+        pair = np.zeros((2, 4), np.float32), np.ones((2, 3), np.float32)
         assert calibration.familiarity_of(*pair, found.arrays).shape == (2,)
 
 

@@ -146,7 +146,7 @@ def _familiar(learned: Seen, held: Seen, keep: float) -> Arrays:
     figures = energy_of(scores), stored.distance_of(features, found)
     moments = [number for each in figures for number in (each.mean(), max(each.std(), 1e-6))]
     found["moments"] = np.array([*moments, 0.0], np.float32)
-    told = stored.familiarity_of(held[0], held[1], found)
+    told = stored.familiarity_of(held[1], held[0], found)
     # A little less, for it is kept as float32.
     least = np.float32(np.quantile(told, 1 - keep, method="lower"))
     found["moments"][4] = np.nextafter(least, np.float32(-np.inf))

@@ -18,6 +18,7 @@ from ...common.targets import MEASURES, Kind, named
 from ...datasets import ImageSet, evaluation_order
 from ..augmentation import views_of
 from ..metrics import Measured, macro, rates
+from ..network import SEEN
 from ..records.formats.calibration import familiarity_of
 from ..records.formats.state import shown
 from .intervals import wilson
@@ -251,15 +252,15 @@ def evaluate(
             found = batch[real]
             scores = executable.read(graph["scores"])[real]
             probabilities = executable.read(graph["probabilities"])[real]
-            features = scores
+            features = logits = scores
             if "features" in graph.results:
-                # Of several views the mean.
-                seen = executable.read(graph["features"])
-                features = seen.reshape(-1, batch_size, seen.shape[1]).mean(0)[real]
+                features, logits = (
+                    executable.read(graph[name])[:batch_size][real] for name in SEEN
+                )
             tally.add(found, images.labels[found], scores, probabilities)
             hear(found, scores, probabilities, features)
             if trust is not None and trust.arrays:
-                kept = familiarity_of(scores, features, trust.arrays) >= 0
+                kept = familiarity_of(features, logits, trust.arrays) >= 0
                 known = trained.reject is None or images.labels[found] != trained.reject
                 familiar += kept[np.broadcast_to(known, kept.shape)].tolist()
             progress(len(found))

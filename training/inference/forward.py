@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...backends.base import Backend, Executable
 from ...graph.graph import Graph, Shape
 from ..augmentation import TEST_TIME, TestTime
+from ..network import SEEN
 from ..records.formats.calibration import familiarity_of
 from .trained import Trained
 
@@ -130,11 +131,9 @@ class _Numbers:
         return answers if count == self._size else answers[:count].copy()
 
     def seen(self, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The scores and features of the last call, which had so many; of views the mean."""
-        names = ("scores", "features")
-        found = (self._executable.read(self._graph[name]) for name in names)
-        scores, features = (each.reshape(-1, self._size, each.shape[1]).mean(0) for each in found)
-        return scores[:count], features[:count]
+        """``SEEN`` of the last call, which had so many pictures."""
+        features, logits = (self._executable.read(self._graph[name])[:count] for name in SEEN)
+        return features, logits
 
     def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
         if len(inputs) == self._size:

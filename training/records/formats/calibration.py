@@ -69,10 +69,10 @@ class Trust:
     arrays: Arrays
 
 
-def familiarity_of(scores: NDArray[Any], features: NDArray[Any], arrays: Arrays) -> Floats:
+def familiarity_of(features: NDArray[Any], scores: NDArray[Any], arrays: Arrays) -> Floats:
     """(N,): energy less distance, in deviations, less the threshold: 0 or more if familiar.
 
-    scores: (N, K), undivided; features: (N, D).
+    features: (N, D); scores: (N, K), undivided.
     """
     energy, energies, distance, distances, least = arrays["moments"].astype(np.float64)
     high = (energy_of(scores) - energy) / energies
