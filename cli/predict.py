@@ -105,11 +105,10 @@ def predict(
     A network of numbers answers with these, one of questions with yes or no to each.
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
-    input, one per line. For digit networks, the digit is located on its page, also on a photograph
-    of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure", and
-    as "none of these" what is unlike all that a calibrated network knows (eval --calibrate). If a
-    picture cannot be read, an error names it, the others are still classified, and the exit status
-    is 1. A network that was trained on a CSV file takes files with the same columns.
+    input, one per line. For digit networks, the digit is located on its page, or on a photograph of
+    it. What is hardly one digit is "not sure", and what a calibrated network does not know, "none
+    of these". An error names a picture that cannot be read, and the exit status is then 1. A
+    network that was trained on a CSV file takes files with the same columns.
     """
     from ..common.errors import DatasetError
     from ..datasets import find_pictures
