@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 import dnnstack
 import numpy as np
 import pytest
-from dnnstack.common.errors import UsageError, Warned
+from dnnstack.common.errors import ConfigError, UsageError, Warned
 from dnnstack.graph.ops import Scale
+from dnnstack.training import network as module
 from dnnstack.training.inference.calibrate import DIVIDED, best_temperature, calibrate
 from dnnstack.training.inference.evaluate import evaluate
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.metrics import Calibration
+from dnnstack.training.records.formats import calibration
 from dnnstack.training.records.formats.calibration import trust_path, write_trust
 from dnnstack.training.records.formats.dnnz import save_compressed
 from dnnstack.training.records.formats.store import write_checkpoint
@@ -156,14 +159,12 @@ def test_views_and_other_sizes_of_batches_are_judged_alike(trained, reference, t
 
 def _damaged(path: Path, change: Any) -> None:
     """The file with another text or other arrays, and the digest that belongs to it."""
-    from dnnstack.training.records.formats import calibration as module
-
     header = path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")]
     said = json.loads(json.loads(header)["__metadata__"]["dnnstack"])
     arrays = load_file(path)
     change(said, arrays)
     text = json.dumps(said)
-    save_file(arrays, path, {"dnnstack": text, "sha256": module._digest(text, arrays)})
+    save_file(arrays, path, {"dnnstack": text, "sha256": calibration._digest(text, arrays)})
 
 
 _WRONG = {
@@ -271,3 +272,63 @@ def test_other_targets(name, changes, known, reference, tmp_path):
         own = shares[index]
         crossed = -targets * np.log(own) - (0 if known else (1 - targets) * np.log(1 - own))
         assert loss == pytest.approx(crossed.sum(1).mean() if known else crossed.mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize("most", [143, 144])
+def test_too_many_features_give_way_to_scores(most, trained, reference, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_FEATURES", most)
+    graph = trained.network.judged(1.0, True).infer_graph(2)
+    wide = graph["features"].shape[1]
+    assert (wide == 144) == (most == 144)
+    assert wide == 144 or graph["features"] == graph["scores"] == graph["logits"]
+    found, _ = calibrate(trained, reference, *_divided(trained, tmp_path))
+    assert found.trust is not None
+    assert found.trust.arrays["whitening"].shape == (wide, wide)
+    assert find_trained(None, None, tmp_path / "runs", _unwarned).trust is not None
+    monkeypatch.setattr("dnnstack.training.inference.calibrate.MOST_FEATURES", 9)
+    assert calibrate(trained, reference, *_divided(trained, tmp_path))[0].trust.arrays == {}
+
+
+def test_what_has_no_probabilities_is_not_calibrated(tmp_path):
+    where, short = (
+        f"run.dir={tmp_path}",
+        ["train.epochs=2", "data.validation=4", "data.batch_size=4"],
+    )
+    done = dnnstack.train("linear-regression.yaml", overrides=[where, *short], device="numpy")
+    model = dnnstack.load(done.run, device="numpy")
+    with pytest.raises(ConfigError, match=r"has no probabilities to calibrate"):
+        model.calibrate()
+    with pytest.raises(UsageError, match=r"was not measured; Classifier\.calibrate\(\) measures"):
+        model.familiarity(np.zeros((1, 2), np.float32))
+    again = [where, *short, "evaluate.calibrate=true"]
+    with pytest.raises(ConfigError, match=r"evaluate\.calibrate: the targets are numbers"):
+        dnnstack.train("linear-regression.yaml", overrides=again, device="numpy")
+
+
+def test_a_program_calibrates_and_asks_what_is_familiar(trained, tmp_path):
+    where = tmp_path / "runs"
+    with dnnstack.load(runs_dir=where, device="numpy") as model:
+        assert not model.knows_familiar
+        said = model.calibrate(keep=0.75)
+        images, index = model.load_part("validation")
+        told = model.familiarity(images.images[index])
+        # The same object answers by it from now on.
+        assert (told >= 0).mean() == model.evaluate(split="validation").kept == 25 / 32
+        assert said.keep == 0.75
+        assert model.knows_familiar
+        alike = model.predict_proba(images.images[index])
+    with dnnstack.load(runs_dir=where, device="numpy", calibrated=False) as plain:
+        assert not plain.knows_familiar
+        assert np.abs(plain.predict_proba(images.images[index]) - alike).max() > 1e-3
+    pair = [trained.path, trained.path.with_name("step-10.safetensors")]
+    shutil.copy(pair[0], pair[1])
+    with dnnstack.load_ensemble(pair, device="numpy") as both:
+        each = (
+            dnnstack.load(trained.path, device="numpy", calibrated=own) for own in (True, False)
+        )
+        halves = [one.predict_proba(images.images) for one in each]
+        found = both.predict_proba(images.images)
+        np.testing.assert_allclose(found, np.mean(halves, 0), rtol=1e-5, atol=1e-7)
+        assert not both.knows_familiar
+        with pytest.raises(UsageError, match="calibrate each alone"):
+            both.calibrate()
