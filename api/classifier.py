@@ -26,12 +26,14 @@ from .given import as_array
 from .inputs import Pictures, Row, as_inputs, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
+from .training.inference.calibrate import DIVIDED, KEEP, calibrate
 from .training.inference.evaluate import Evaluation, Part
 from .training.inference.forward import Forward
 from .training.inference.predict import Prediction
 from .training.inference.predict import predict as predictions
 from .training.inference.rows import RowAnswers, rows_of
 from .training.inference.trained import Trained, data_root_of, find_trained
+from .training.records.formats.calibration import Calibration
 from .wording import in_python, log_notice
 
 if TYPE_CHECKING:
@@ -48,13 +50,14 @@ def load(
     threads: int | None = None,
     runs_dir: str | os.PathLike[str] = "runs",
     tta: str = "none",
+    calibrated: bool = True,
 ) -> Classifier:
     """A trained network, from its checkpoint.
 
     run: a run's folder, its name in ``runs_dir``, or a checkpoint file; by default the latest run.
     Of a run the best checkpoint is taken, or the newest if it has no validation. ``device``,
-    ``threads`` and ``tta`` are those of ``dnnstack predict``. Raises CheckpointError,
-    BackendUnavailableError.
+    ``threads`` and ``tta`` are those of ``dnnstack predict``; ``calibrated``: use the calibration
+    that lies beside the checkpoint, if one does. Raises CheckpointError, BackendUnavailableError.
     """
     views(tta)
     named = None if run is None else path_text("run", run)
@@ -62,7 +65,8 @@ def load(
     name = None if file is not None else named
     folder = Path(path_text("runs_dir", runs_dir))
     device, threads = machine(device, threads)
-    return open_classifier(name, file, folder, device, threads, notice=log_notice, tta=tta)
+    how: dict[str, Any] = {"notice": log_notice, "tta": tta, "calibrated": calibrated}
+    return open_classifier(name, file, folder, device, threads, **how)
 
 
 def open_classifier(
@@ -74,9 +78,11 @@ def open_classifier(
     capture: bool = True,
     notice: Callable[[str], None] = lambda text: None,
     tta: str = "none",
+    calibrated: bool = True,
 ) -> Classifier:
     """See ``load``; ``notice`` is told which checkpoint and device are used, if that was open."""
     trained = find_trained(run, checkpoint, runs_dir, notice)
+    trained = trained if calibrated else trained.calibrated(None)
     return Classifier(trained, open_backend(device, threads, notice, capture), notice, tta)
 
 
@@ -96,13 +102,16 @@ class Classifier:
         notice: Callable[[str], None] = lambda text: None,
         tta: str = "none",
     ) -> None:
-        self.trained = trained
         self.backend = backend
         self._notice = notice
         self._tta = tta
-        self._forward = Forward(trained, backend, tta)
-        self._at_size = lru_cache(3)(trained.at_size)
         self._shape = trained.input_shape if trained.takes_pictures else None
+        self._use(trained)
+
+    def _use(self, trained: Trained) -> None:
+        self.trained = trained
+        self._forward = Forward(trained, self.backend, self._tta)
+        self._at_size = lru_cache(3)(trained.at_size)
 
     @cached_property
     def classes_(self) -> NDArray[np.str_]:
@@ -161,6 +170,26 @@ class Classifier:
             return self._forward(pictures)
         trained = self._at_size(picture_size(size))
         return self._forward(as_inputs(pictures, trained, invert=invert, raw=raw))
+
+    @property
+    def knows_familiar(self) -> bool:
+        """Whether it tells how familiar a picture is."""
+        return self._forward.trained.network.featured
+
+    @in_python
+    def familiarity(
+        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False, size: HW = None
+    ) -> NDArray[np.float64]:
+        """How familiar each picture is, (N,): at least 0 of what is like the training; see
+        ``predict``. Raises UsageError for a network of which that is not known."""
+        trained = self._at_size(picture_size(size))
+        found = self._forward.judged(as_inputs(pictures, trained, invert=invert, raw=raw))[1]
+        if found is None:
+            raise UsageError(
+                f"{self.checkpoint}: what is familiar to it was not measured; dnnstack eval "
+                "--calibrate measures it for networks of classes"
+            )
+        return found
 
     def predict_each(
         self,
@@ -295,6 +324,33 @@ class Classifier:
         return export(
             trained, self._forward, chosen, file, samples if check else None, self._notice
         )
+
+    @in_python
+    def calibrate(
+        self,
+        *,
+        keep: float = KEEP,
+        data_dir: str | os.PathLike[str] | None = None,
+        offline: bool = False,
+    ) -> Calibration:
+        """Fit the temperature of the probabilities, and what is familiar, to validation samples.
+
+        Saved beside the checkpoint, and used from now on. ``keep``: the share of these samples that
+        is familiar; ``data_dir`` and ``offline``: see ``evaluate``. A network that was trained on
+        arrays is calibrated by its config's ``evaluate.calibrate``. Raises DnnstackError.
+        """
+        folder = path_or_none("data_dir", data_dir)
+        downloads = Downloads(offline=True) if offline else None
+        seen, held = (self.load_part(part, None, folder, downloads) for part in DIVIDED)
+        found, said = calibrate(self.trained, self.backend, seen, held, keep)
+        self._use(found)
+        return said
+
+    def judged(
+        self, inputs: NDArray[np.uint8] | NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+        """``predict_proba`` of (N, C, H, W) as it is, and the familiarity of each, if measured."""
+        return self._forward.judged(inputs)
 
     def load_part(
         self,

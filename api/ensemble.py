@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,10 @@ class Ensemble(Classifier):
     def weights(self) -> tuple[float, ...]:
         """The weight of each network; they sum to 1."""
         return self._mixture.weights
+
+    def calibrate(self, *given: object, **how: object) -> NoReturn:
+        """Raises UsageError: each network has a calibration of its own."""
+        raise UsageError("an ensemble has the calibrations of its networks: calibrate each alone")
 
     @in_python
     def fit_weights(
@@ -171,9 +175,11 @@ def open_ensemble(
     capture: bool = True,
     notice: Callable[[str], None] = lambda text: None,
     tta: str = "none",
+    calibrated: bool = True,
 ) -> Ensemble:
     """See ``load_ensemble``; ``notice`` is told which checkpoints and device are used."""
-    members = find_members(references, runs_dir, notice)
+    found = find_members(references, runs_dir, notice)
+    members = found if calibrated else [member.calibrated(None) for member in found]
     mixture = Mixture.of(len(members), combine, weights)
     backend = open_backend(device, threads, notice, capture)
     return Ensemble(members, backend, mixture, notice, tta)

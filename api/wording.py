@@ -19,8 +19,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SAME = (
-    "combine config data_dir device folds invert min_probability raw resume run runs_dir seeds "
-    "size split threads tta weights workers"
+    "combine config data_dir device folds invert keep min_probability raw resume run runs_dir "
+    "seeds size split threads tta weights workers"
 )
 ARGUMENTS = {
     "--checkpoint": "run",
@@ -39,6 +39,7 @@ _VALUE = (
 _FOUND = re.compile(
     r"dnnstack train --config (?P<trained>[\w./-]*\w)"
     r"|dnnstack eval --ensemble (?P<several>[^\s;,)]+)"
+    r"|(?P<calibrate>dnnstack eval --calibrate)"
     # Other commands stay what they are.
     r"|dnnstack [a-z]+(?: --[a-z-]+)+"
     r"|(?<![^\s(])--set (?P<key>[\w.]+)="
@@ -100,6 +101,8 @@ def _replaced(found: Match[str]) -> str:
         return f"dnnstack.train({json.dumps(found['trained'])})"
     if found["several"]:
         return f"dnnstack.load_ensemble({json.dumps(found['several'])})"
+    if found["calibrate"]:
+        return "Classifier.calibrate()"
     if found["key"]:
         return f'overrides={{"{found["key"]}": {_literal(found["set"])}}}'
     if found["source"]:

@@ -26,18 +26,11 @@ data:
   batch_size: 16
   validation: 0
   augment: [random_flip, rotate: {degrees: 15}, scale: {min: 0.8, max: 1.25}]
-layers:
-  - conv2d: {filters: 16, kernel_size: 3, padding: 1}
-  - relu
-  - max_pool2d
-  - conv2d: {filters: 32, kernel_size: 3, padding: 1}
-  - relu
-  - max_pool2d
-  - conv2d: {filters: 64, kernel_size: 3, padding: 1}
-  - relu
-  - global_avg_pool2d
-  - dense: {units: 4}
-  - softmax
+layers: [
+  {conv2d: {filters: 16, kernel_size: 3, padding: 1}}, relu, max_pool2d,
+  {conv2d: {filters: 32, kernel_size: 3, padding: 1}}, relu, max_pool2d,
+  {conv2d: {filters: 64, kernel_size: 3, padding: 1}}, relu, global_avg_pool2d,
+  {dense: {units: 4}}, softmax]
 optimizer: {type: sgd, lr: 0.01}
 train: {max_steps: 10000}
 checkpoint: {every_epochs: 1000, best: false}

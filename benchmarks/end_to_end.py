@@ -64,9 +64,8 @@ def train_images_per_second(options: argparse.Namespace, steps: int) -> tuple[fl
         command = [*TOOL, "train", "--config", options.config]
         command += ["--device", options.device, "--threads", str(options.threads)]
         command += ["--runs-dir", folder]
-        for override in options.overrides:
+        for override in (*options.overrides, f"train.max_steps={steps}"):
             command += ["--set", override]
-        command += ["--set", f"train.max_steps={steps}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
         log = next(Path(folder).glob("*/log.jsonl")).read_text("utf-8").splitlines()
     events = [json.loads(line) for line in log]

@@ -43,25 +43,17 @@ LENET = (*LENET, "--set", "train.epochs=null", "--set", "schedule=fixed")
 NORMED = """
 seed: 3
 data: {dataset: {strokes: {train_count: 6400, test_count: 1000}}, batch_size: 256, validation: 1000}
-layers:
-  - conv2d: {filters: 64, kernel_size: 3, padding: same}
-  - batch_norm
-  - relu
-  - max_pool2d
-  - dropout: {rate: 0.2}
-  - flatten
-  - dense: {units: 10}
-  - softmax
+layers: [
+  {conv2d: {filters: 64, kernel_size: 3, padding: same}}, batch_norm, relu, max_pool2d,
+  {dropout: {rate: 0.2}}, flatten, {dense: {units: 10}}, softmax]
 loss: cross_entropy
 optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, clip_norm: 1.0, ema: {decay: 0.9}}
 train: {max_steps: 60, log_every: 10}
 """
 WHOLE, FOUR = ("--set", "parallel.buckets=1"), ("--set", "parallel.buckets=4")
 SPEEDS = (
-    ("lenet.yaml", 64),
-    ("lenet.yaml", 1024),
-    ("cifar10-resnet9.yaml", 512),
-    ("cifar10-airbench.yaml", 1024),
+    *(("lenet.yaml", 64), ("lenet.yaml", 1024)),
+    *(("cifar10-resnet9.yaml", 512), ("cifar10-airbench.yaml", 1024)),
 )
 
 

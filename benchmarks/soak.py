@@ -32,6 +32,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -277,14 +278,9 @@ def _resumes(backend: Any, count: int, folder: Path, meter: Meter) -> None:
             run, step = None, 0
         heard, step = Stopping(), step + 1
         source = None if run is None else open_resume(run, lambda text: None)
-        ended = train(
-            config,
-            backend,
-            folder,
-            resume=source,
-            listener=heard,
-            stop_requested=lambda heard=heard, step=step: heard.step >= step,
-        )
+        until = partial(lambda heard, step: heard.step >= step, heard, step)
+        how: dict[str, Any] = {"resume": source, "listener": heard}
+        ended = train(config, backend, folder, stop_requested=until, **how)
         if (ended.state, ended.step) != ("interrupted", step):
             raise SystemExit(f"resume {done} ended after step {ended.step}: {ended.state}")
         run = ended.run

@@ -63,10 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         show("--help", [measured([*TOOL, "--help"], cache, folder) for _ in range(options.starts)])
-        cold = [
-            measured(train, Path(name) / f"cold-{i}", folder, step)
-            for i in range(options.starts // 3)
-        ]
+        caches = [folder / f"cold-{number}" for number in range(options.starts // 3)]
+        cold = [measured(train, each, folder, step) for each in caches]
         show("train to the end of its first step, cold", cold)
         measured(train, cache, folder)
         warm = [measured(train, cache, folder, step) for _ in range(options.starts)]

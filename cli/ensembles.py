@@ -72,10 +72,11 @@ def opened(
     no_graph: bool,
     notice: Callable[[str], None] = console.note,
     tta: str = "none",
+    uncalibrated: bool = False,
 ) -> Classifier:
     """The classifier that the options name: an ensemble, or one network.
 
-    tta: the views over which ``predict`` averages.
+    tta: the views over which ``predict`` averages; uncalibrated: calibrations are left out.
     """
     from ..classifier import open_classifier
     from ..common.errors import UsageError
@@ -88,7 +89,7 @@ def opened(
         if word is not None and not ensemble:
             raise click.UsageError(f"{name} needs --ensemble", ctx)
     folder = runs_dir or Path("runs")
-    how = (device or "auto", threads, not no_graph, notice, tta)
+    how = (device or "auto", threads, not no_graph, notice, tta, not uncalibrated)
     if not ensemble:
         return open_classifier(run, checkpoint, folder, *how)
     from ..ensemble import open_ensemble

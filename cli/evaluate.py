@@ -40,13 +40,26 @@ if TYPE_CHECKING:
     "config's evaluate.threshold, 0.5.",
 )
 @click.option(
+    "--calibrate",
+    is_flag=True,
+    help="First fit the temperature of the probabilities, and what is familiar, to the validation "
+    "samples, and save that beside the checkpoint.",
+)
+@click.option(
+    "--keep",
+    type=options.Share(),
+    metavar="P",
+    help="With --calibrate: the share of the validation samples that is familiar; default: 95%.",
+)
+@options.uncalibrated
+@click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder for confusion.png and errors.png; default: eval-SPLIT in the run's folder, and "
-    "none for an ensemble.",
+    help="Folder for confusion.png, reliability.png and errors.png; default: eval-SPLIT in the "
+    "run's folder, and none for an ensemble.",
 )
-@click.option("--no-plots", is_flag=True, help="Do not draw confusion.png and errors.png.")
+@click.option("--no-plots", is_flag=True, help="Do not draw these pictures.")
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.no_graph
@@ -60,6 +73,8 @@ def evaluate(
     tta: str | None,
     size: str | None,
     threshold: float | None,
+    calibrate: bool,
+    keep: float | None,
     plots_dir: Path | None,
     no_plots: bool,
     as_json: bool,
@@ -85,10 +100,18 @@ def evaluate(
     if more and not ensemble:
         ctx, plural = click.get_current_context(), "s" * (len(more) > 1)
         raise click.UsageError(f"Got unexpected extra argument{plural} ({' '.join(more)})", ctx)
+    if calibrate and (ensemble or network["uncalibrated"]):
+        other = "--ensemble" if ensemble else "--uncalibrated"
+        raise click.UsageError(f"--calibrate and {other} cannot be used together")
+    if keep is not None and not calibrate:
+        raise click.UsageError("--keep needs --calibrate")
     plugins.load(plugin)
     model = ensembles.opened((*ensemble, *more), **network)
     downloads = downloading.policy(offline)
     count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta, size)
+    if calibrate:
+        how = {} if keep is None else {"keep": keep}
+        console.note(f"calibrated: {model.calibrate(data_dir=data_dir, offline=offline, **how)}")
     images, index = model.load_part(part, dataset, data_dir, downloads, size, tta)
     with console.bar(len(index) * count, "samples") as advance:
         result = model.evaluate_part(images, index, part, advance, tta, threshold)

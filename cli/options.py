@@ -118,6 +118,12 @@ same_samples = click.option(
     "run was begun with, and leave out what is new.",
 )
 
+uncalibrated = click.option(
+    "--uncalibrated",
+    is_flag=True,
+    help="Leave out the calibration that lies beside a checkpoint.",
+)
+
 no_graph = click.option(
     "--no-graph",
     is_flag=True,

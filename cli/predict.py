@@ -81,6 +81,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
 @click.option(
     "--short", is_flag=True, help="Print a line for each picture: its likeliest class, no chart."
 )
+@options.uncalibrated
 @options.json_output("JSON Lines: one object for each picture")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row per picture.")
 @options.device("auto")
@@ -104,10 +105,10 @@ def predict(
     A network of numbers answers with these, one of questions with yes or no to each.
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
-    input, one per line. For digit networks, the digit is located on its page, also on a photograph
-    of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
-    picture cannot be read, an error names it, the others are still classified, and the exit status
-    is 1. A network that was trained on a CSV file takes files with the same columns.
+    input, one per line. For digit networks, the digit is located on its page, or on a photograph of
+    it. What is hardly one digit is "not sure", and what a calibrated network does not know, "none
+    of these". An error names a picture that cannot be read, and the exit status is then 1. A
+    network that was trained on a CSV file takes files with the same columns.
     """
     from ..common.errors import DatasetError
     from ..datasets import find_pictures
@@ -121,12 +122,12 @@ def predict(
         return predict_rows.tell(model, _names(paths), top or 3, as_json, as_csv)
     folder, status = None if inputs is None else InputFolder(inputs), 0
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
-    kind = model.trained.data.kind
+    kind, familiar = model.trained.data.kind, model.knows_familiar
     _check_of_classes(kind, {"--top": top, "--min-probability": min_probability})
     best_first = top is not None or count < len(model.classes_)
     write = console.write if as_csv else console.say
     if as_csv:
-        write(csv_row(columns(model.classes_, kind)))
+        write(csv_row(columns(model.classes_, kind, familiar)))
     as_text = not (as_json or as_csv)
     colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     how: dict[str, Any] = {"invert": invert, "raw": raw, "min_probability": min_probability}

@@ -69,6 +69,7 @@ class Csv(OwnPictures):
     separator: str | None = None
     encoding: Encoding | None = None
     picture: str | None = None
+    reject: str | None = None
     columns: Columns | None = None
 
     def describe(self, root: Path) -> DatasetInfo:

@@ -76,6 +76,7 @@ class OwnPictures(Dataset):
     mode: Literal["rgb", "grey"] = "rgb"
     on_error: Literal["stop", "skip"] = "stop"
     draft: bool | None = None
+    reject: str | None = None
     bits: Depth | None = None
 
     @property

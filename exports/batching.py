@@ -21,13 +21,13 @@ class Batches:
 
     def __init__(self, compute: Callable[[Any], Any], most: int, counted: Callable[[int], None]):
         self.sizes = (1, math.isqrt(most), most)
-        self.waiting: deque[tuple[NDArray[Any], Future[NDArray[np.float32]]]] = deque()
+        self.waiting: deque[tuple[NDArray[Any], Future[Any]]] = deque()
         self._compute, self._counted = compute, counted
         self._thread = ThreadPoolExecutor(1, "compute")
 
-    def __call__(self, pictures: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """The answer (K,) to each (C, H, W), once its turn has come; raises what computing does."""
-        answers: list[Future[NDArray[np.float32]]] = [Future() for _ in pictures]
+    def __call__(self, pictures: Sequence[NDArray[Any]]) -> list[Any]:
+        """What is computed of each (C, H, W), at its turn; raises what computing does."""
+        answers: list[Future[Any]] = [Future() for _ in pictures]
         self.waiting.extend(zip(pictures, answers, strict=True))
         self._thread.submit(self._run)
         return [answer.result() for answer in answers]

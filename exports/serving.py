@@ -84,13 +84,18 @@ class App:
         self._takes = "rows" if columns else "image" if pictures else "values"
         most = batch or self._trained.config.data.evaluation_batch_size
         counted = partial(self.counts.observe, "dnnstack_batch_size")
-        self._batches = Batches(model.predict_proba, most, counted)
+        self._batches = Batches(self._judged, most, counted)
         for size in self._batches.sizes if pictures else ():
             # Compiled once, so that no request waits for it.
             model.predict_proba(np.zeros((size, *self._trained.input_shape), np.uint8))
         self._room = threading.Semaphore(MOST_REQUESTS)
         self._threads = ThreadPoolExecutor(MOST_REQUESTS, "request")
         self._decoding = threading.Semaphore(min(_DECODERS, available_threads()))
+
+    def _judged(self, pictures: Any) -> list[tuple[Any, float | None]]:
+        """The answer to each picture, and how familiar it is, if that is measured."""
+        shown, known = self._model.judged(pictures)
+        return [*zip(shown, [None] * len(shown) if known is None else known, strict=True)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.requests import Request
@@ -203,20 +208,20 @@ class App:
                 raise Refused(400, "raw and invert are for pictures")
             elif key == "rows" == self._takes:
                 rows = self._model.predict_rows(given)
-                found = rows.found
+                found = [(row, None) for row in rows.found]
             elif key == "values":
-                found = self._model.predict_proba(given)
+                found = [(row, None) for row in self._model.predict_proba(given)]
                 seen = [Picture(given, ())] * len(found)
             else:
                 raise Refused(400, f"the network takes {self._takes} or values, not {key}")
         except DatasetError as error:
             raise Refused(400, str(error)) from None
-        if not np.isfinite(found).all():
+        if not np.isfinite([row for row, _ in found]).all():
             raise Refused(400, "the answer is not finite: numbers are too large, or none")
         if key == "rows":
             return [rows.to_json(at) for at in range(len(rows))]
         asked, every = Asked(self._trained, how, top), zip(names, seen, found, strict=True)
-        answers = [asked.answer(Path(name), one, row).to_json() for name, one, row in every]
+        answers = [asked.answer(Path(name), one, *row).to_json() for name, one, row in every]
         return answers[0] if key == "image" else answers
 
 

@@ -11,7 +11,8 @@ from ..backends.base import Backend
 from ..common.records import dataclass
 from ..datasets import ImageSet
 from ..datasets.identity import matched_classes
-from ..training.inference.evaluate import Evaluation, Part, Scores, evaluate, threshold_of
+from ..training.inference.evaluate import Evaluation, Part, evaluate, threshold_of
+from ..training.inference.tally import Scores
 from ..training.inference.trained import Trained
 from ..training.metrics import goodness, right_of
 from ..training.own_samples import in_classes
@@ -54,7 +55,7 @@ def answers(
     bound = threshold_of(trained, threshold)
     done = 0
 
-    def hear(found: NDArray[np.int32], scores: Scores, shares: Scores) -> None:
+    def hear(found: NDArray[np.int32], scores: Scores, shares: Scores, _: Scores) -> None:
         nonlocal done
         batch = slice(done, done + len(found))
         probabilities[batch] = shares[:, places]

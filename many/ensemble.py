@@ -15,10 +15,11 @@ from ..common.targets import MEASURES, named
 from ..common.text import nfc, shape_text
 from ..datasets import ImageSet, Preparation
 from ..datasets.identity import matched_classes
-from ..training.inference.evaluate import Evaluation, Part, Tally
+from ..training.inference.evaluate import Evaluation, Part
 from ..training.inference.forward import Forward
 from ..training.inference.intervals import normal, paired
 from ..training.inference.predict import preparation
+from ..training.inference.tally import Tally
 from ..training.inference.trained import Trained
 from ..training.metrics import errors, goodness, right_of
 from .answers import answers
@@ -250,7 +251,7 @@ def evaluate_ensemble(
     scores, probabilities = combined(
         [each.probabilities for each in found], mixture.combine, mixture.weights
     )
-    tally = Tally(len(first.classes), images.kind, first.threshold)
+    tally = Tally(len(first.classes), images.kind, first.threshold, members[0].reject)
     tally.add(index, labels, scores, probabilities)
     loss = float("nan")
     if images.kind == "distribution" and mixture.combine != "votes":
@@ -300,7 +301,8 @@ class EnsembleForward(Forward):
     def __init__(
         self, members: Sequence[Trained], backend: Backend, mixture: Mixture, tta: str = "none"
     ) -> None:
-        super().__init__(members[0], backend)
+        # Each has a familiarity of its own, which is not that of the answers together.
+        super().__init__(members[0].calibrated(None), backend)
         self._members = [Forward(member, backend, tta) for member in members]
         # The place in each member of the first one's classes.
         first = members[0].classes

@@ -83,7 +83,7 @@ def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> li
     """The snapshots of a run, the first one first; its best network, or that of a file."""
     notices: list[str] = []
     found = find_network(reference, runs_dir, notices.append)
-    if not Path(reference).is_file() and (taken := _snapshots(found)):
+    if not Path(reference).is_file() and (taken := _snapshots(found, notice)):
         notice(f"using {len(taken)} snapshots of {found.path.parent.parent}")
         return taken
     for text in notices:
@@ -91,12 +91,13 @@ def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> li
     return [found]
 
 
-def _snapshots(one: Trained) -> list[Trained]:
+def _snapshots(one: Trained, notice: Callable[[str], None]) -> list[Trained]:
     """Those of the run that this network is of, as far as they are there."""
     folder, per_epoch = one.path.parent, one.checkpoint.provenance.steps_per_epoch
     there = set(checkpoint_steps(folder))
     steps = [step for step in snapshot_steps(one.config, per_epoch) if step in there]
-    return [Trained.of(named_checkpoint(tensors_path(folder, step))) for step in steps]
+    each = (named_checkpoint(tensors_path(folder, step)) for step in steps)
+    return [Trained.of(checkpoint).trusted(notice) for checkpoint in each]
 
 
 def check_parts(members: Sequence[Trained], part: Part, images: ImageSet) -> None:

@@ -1,4 +1,4 @@
-"""An evaluation as pictures: ``confusion.png`` and ``errors.png``.
+"""An evaluation as pictures: ``confusion.png``, ``reliability.png`` and ``errors.png``.
 
 Drawn with Pillow alone, within a fraction of a second: loading a plotting library would take longer
 than most evaluations.
@@ -18,6 +18,7 @@ from ..datasets import ImageSet, as_image
 from ..training.inference.evaluate import Evaluation
 from . import fonts, style
 from .contact_sheet import write_png
+from .reliability_plot import RELIABILITY, reliability_picture
 from .targets_plots import draw_targets
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ _PICTURE, _LARGEST_PICTURE = 112, 200
 
 
 def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]:
-    """Write both pictures into the folder, creating it; without mistakes, write only the first;
-    of numbers and questions those of ``targets_plots``.
+    """Write the pictures into the folder, creating it, but for those of which there is nothing to
+    show; of numbers and questions those of ``targets_plots``.
 
     images: the data set that was evaluated. Raises OSError or DatasetError if that fails.
     """
@@ -55,13 +56,19 @@ def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]
     written = [folder / CONFUSION]
     write_png(confusion_picture(result), written[0])
     # Samples of float32 are no pictures.
-    if result.worst and images.images.dtype == np.uint8:
-        written.append(folder / ERRORS)
-        write_png(errors_picture(result, images), written[1])
-    else:
-        # A file of an earlier evaluation would show outdated mistakes.
-        with contextlib.suppress(FileNotFoundError):
-            (folder / ERRORS).unlink()
+    shown = result.worst and images.images.dtype == np.uint8
+    others = {
+        RELIABILITY: reliability_picture(result),
+        ERRORS: errors_picture(result, images) if shown else None,
+    }
+    for name, picture in others.items():
+        if picture is not None:
+            written.append(folder / name)
+            write_png(picture, folder / name)
+        else:
+            # A file of an earlier evaluation would show what is outdated.
+            with contextlib.suppress(FileNotFoundError):
+                (folder / name).unlink()
     return written
 
 

@@ -55,7 +55,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
         "",
     ]
     if not result.counts:
-        return paragraph([*lines, *_tta(result), *_targets(result, width)])
+        return paragraph([*lines, *_tta(result), *_trust(result), *_targets(result, width)])
     lines += [
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
@@ -70,6 +70,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     )
     if error is not None:
         lines.append(f"ECE       {error:.2%}  (expected calibration error, of the probabilities)")
+    lines += _trust(result)
     if divergence is not None:
         lines.append(f"KL        {divergence:.4f}  (divergence from the shares of the targets)")
     lines += [*_loss(result), "", *_classes(result, width)]
@@ -87,6 +88,24 @@ def _tta(result: Evaluation) -> list[str]:
     if result.tta_share < 1:
         of = f"the {100 * result.tta_share:.3g}% of each batch with the closest scores"
     return [f"tta       {result.tta}: scores averaged over {count} views of {of}"]
+
+
+def _trust(result: Evaluation) -> list[str]:
+    """The calibration, the share of samples that are familiar, and the class of rejects."""
+    lines = []
+    if result.temperature is not None:
+        lines.append(f"T         {result.temperature:.3f}  (temperature of the calibration)")
+    if result.kept is not None:
+        lines.append(f"familiar  {result.kept:.2%}  (the others are none of these)")
+    if found := result.rejects:
+        name = cut(result.classes[found["index"]], _NAME)
+        lines += [
+            f"rejects   of {found['count']} '{name}', {found['false_alarms']} false alarms: taken "
+            f"for another class; AUROC {figure('roc_auc', found['roc_auc'])}",
+            f"          of {found['known']} others, {found['misses']} misses: taken for none; "
+            f"accuracy {figure('accuracy', found['accuracy'])}",
+        ]
+    return lines
 
 
 def _loss(result: Evaluation) -> list[str]:

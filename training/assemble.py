@@ -21,6 +21,7 @@ from ..configs import RunConfig
 from ..configs.places import layer_place
 from ..configs.schema.layers import NESTED
 from ..configs.schema.optimizer import GroupConfig
+from ..configs.suggest import did_you_mean
 from ..datasets import (
     DataFile,
     DatasetInfo,
@@ -229,10 +230,17 @@ def check_data(config: RunConfig, info: DatasetInfo) -> None:
         ("data.stratified", data.stratified and not whole),
         ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
         ("evaluate.tta_share", config.evaluate.tta_share is not None and not whole),
+        ("evaluate.calibrate", config.evaluate.calibrate and info.kind == "numbers"),
     )
     for key, wrong in given:
         if wrong:
             raise ConfigError(f"{key}: the targets are {named(info.kind)}, not a class; remove it")
+    reject = data.dataset.options().get("reject")
+    if reject is not None and not (whole and reject in info.classes):
+        found = did_you_mean(reject, info.classes if whole else (), "name a class, or remove it")
+        raise ConfigError(
+            f"data.dataset.{data.dataset.type}.reject: no class is called {reject!r}; {found}"
+        )
     if data.augment and info.floats:
         raise ConfigError(
             f"data.augment: changes pictures of bytes, but the samples of '{info.name}' are "

@@ -11,9 +11,12 @@ from ..backends.select import open_backend
 from ..configs import LoadedConfig, placed
 from ..datasets import Downloads
 from .alone import Company
-from .assemble import Load, data_folder
-from .inference.trained import data_folder_of
+from .assemble import Load, data_folder, load_data
+from .inference.calibrate import DIVIDED, calibrate
+from .inference.parts import load_part
+from .inference.trained import Trained, data_folder_of
 from .listener import Listener, Summary
+from .records.formats.store import FOLDER, best_checkpoint
 from .records.resume import Resume, open_resume
 from .records.runs import AUTO, LATEST, find_run, latest_run_of
 from .records.starting import resume_or_start
@@ -88,10 +91,11 @@ def fit(
         if resumed is not None and resumed.checkpoint and not loaded.names_data_folder:
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)
         with_others = company(trained_on)
-        return train(
+        root = data_folder(config, data_dir, config.data.root, trained_on)
+        done = train(
             config,
             backend,
-            data_folder(config, data_dir, config.data.root, trained_on),
+            root,
             resume=resumed,
             listener=listener,
             stop_requested=lambda: stop_requested() or listener.stop_requested(),
@@ -102,3 +106,9 @@ def fit(
             overrides=loaded.overrides,
             same_samples=same_samples,
         )
+        if done.state == "finished" and config.evaluate.calibrate:
+            trained = Trained.of(best_checkpoint(done.run / FOLDER))
+            how = (root, None, downloads, lambda text: None, None, load or load_data)
+            seen, held = (load_part(trained, part, *how) for part in DIVIDED)
+            listener.notice(f"calibrated: {calibrate(trained, backend, seen, held)[1]}")
+        return done

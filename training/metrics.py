@@ -170,24 +170,29 @@ class Calibration:
     """Adds up how far the probabilities of answers are from the share of right ones."""
 
     def __init__(self) -> None:
-        self._sums = np.zeros((2, BINS))
-        self._count, self._fits = 0, True
+        self._sums = np.zeros((3, BINS))
+        self._fits = True
 
     def add(self, top: NDArray[Any], right: NDArray[np.bool_]) -> None:
         """top: (n,) the probability of each answer; right: (n,) whether it is the true class."""
         top = top.astype(np.float64)
         self._fits = self._fits and bool(((top >= 0) & (top <= 1)).all())
         bins = np.clip(np.ceil(top * BINS).astype(np.int64) - 1, 0, BINS - 1)
-        for row, values in zip(self._sums, (top, right), strict=True):
+        for row, values in zip(self._sums, (top, right, np.ones(len(top))), strict=True):
             row += np.bincount(bins, values, BINS)
-        self._count += len(top)
+
+    @property
+    def bins(self) -> Floats | None:
+        """(3, BINS): of each bin the sum of its probabilities, its right answers and all of them;
+        None of what is no probability."""
+        return self._sums if self._fits and self._sums[2].any() else None
 
     @property
     def error(self) -> float | None:
         """The sum over the bins of |probabilities - right| / N; None of what is no probability."""
-        if not (self._fits and self._count):
+        if self.bins is None:
             return None
-        return float(np.abs(self._sums[0] - self._sums[1]).sum()) / self._count
+        return float(np.abs(self._sums[0] - self._sums[1]).sum() / self._sums[2].sum())
 
 
 def right_of(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..common import random
 from ..graph.augmentations import Augmentation
 from ..graph.graph import DType, Graph, Shape, Tensor
-from ..graph.ops import Activation, Advance, Reshape, Softmax
+from ..graph.ops import Activation, Advance, MatMul, Reshape, Scale, Softmax
 from ..layers.activation import Sigmoid
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
@@ -21,6 +21,9 @@ from ..layers.whitening import Pictures, Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather
 from .preprocessing import Preprocessing
 
+SEEN = ("features", "logits")
+MOST_FEATURES = 4096
+"""Of a network's last dense layer, for their covariance to be known."""
 FirstPictures = Callable[[int], Pictures]
 
 
@@ -44,6 +47,7 @@ class Network:
         self.input_shape = input_shape
         self.classes = classes
         self.floats = floats
+        self.temperature, self.featured = 1.0, False
         loss.check(layers[-1].output_shape if layers else input_shape, classes)
         loss.check_layers(tuple(self.every_layer()))
         check_whitening(self.layers)
@@ -57,6 +61,23 @@ class Network:
         network = copy.copy(self)
         network.layers = tuple(layers)
         return network
+
+    def judged(self, temperature: float, featured: bool) -> Network:
+        """The same network, whose scores are divided by ``temperature`` for its probabilities.
+
+        ``featured``: graphs have the results ``features``, see ``_features``, and ``logits``, the
+        scores of each view; those of the pictures as they are come first.
+        """
+        network = copy.copy(self)
+        network.temperature, network.featured = temperature, featured
+        return network
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether its probabilities are the softmax or the sigmoid of its scores."""
+        loss = self.loss
+        free = loss.unbounded and loss.target in ("class", "distribution") and not self._last()
+        return loss.sigmoid or loss.softmax or free
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All trained tensors in the order of the layers."""
@@ -232,6 +253,8 @@ class Network:
                 )
         x = forward_all(self.scoring(), graph, x)
         graph.results["scores"] = x
+        if self.featured and "features" not in graph.results:
+            graph.results |= {"features": _features(graph, x), "logits": x}
         return x
 
     def _viewed(
@@ -252,14 +275,14 @@ class Network:
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
         """Add what is shown of the scores: probabilities, or the scores themselves."""
-        loss = self.loss
-        _, last = _ending(self.layers, Sigmoid if loss.sigmoid else SoftmaxLayer)
-        shares = loss.target in ("class", "distribution")
-        as_softmax = loss.softmax or (loss.unbounded and shares and last is None)
-        if not (loss.sigmoid or as_softmax):
+        if not self.has_logits:
             graph.results["probabilities"] = scores
             return
+        loss, last = self.loss, self._last()
         with graph.at(last.name if last is not None else "loss", "forward"):
+            if self.temperature != 1.0:
+                y = graph.tensor("calibrated", scores.shape)
+                scores = graph.add(Scale(x=scores, y=y, factor=1 / self.temperature))
             p = graph.tensor("probabilities", scores.shape)
             graph.add(
                 Activation(x=scores, y=p, kind="sigmoid")
@@ -267,6 +290,17 @@ class Network:
                 else Softmax(x=scores, y=p)
             )
         graph.results["probabilities"] = p
+
+    def _last(self) -> Layer | None:
+        """The final softmax or sigmoid that makes probabilities of the scores."""
+        return _ending(self.layers, Sigmoid if self.loss.sigmoid else SoftmaxLayer)[1]
+
+
+def _features(graph: Graph, scores: Tensor) -> Tensor:
+    """(N, D): what the last dense layer makes the scores (N, K) of; else, or of too many, these."""
+    products = (op for op in reversed(graph.ops) if isinstance(op, MatMul))
+    found = next((op.a for op in products if op.c.shape == scores.shape), scores)
+    return found if found.shape[1] <= MOST_FEATURES else scores
 
 
 def _ending(layers: tuple[Layer, ...], kind: type[Layer]) -> tuple[tuple[Layer, ...], Layer | None]:

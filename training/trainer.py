@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
-from ..common.errors import Warned
+from ..common.errors import ConfigError, Warned
 from ..common.targets import MEASURES
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads
@@ -225,6 +225,11 @@ def _set_up(
     data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, parts)
     data = of_trained_rows(data, plan.train)
+    if config.evaluate.calibrate and not (len(plan.validation) and network.has_logits):
+        raise ConfigError(
+            "evaluate.calibrate: fits the probabilities of a loss such as cross_entropy to "
+            "validation samples (data.validation), and one of both is missing; remove it"
+        )
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)

@@ -16,6 +16,7 @@ from .dataset_base import (
     Mode,
     OnError,
     PictureSize,
+    Reject,
     TestFraction,
 )
 
@@ -93,6 +94,7 @@ class CsvConfig(DatasetConfig):
     mode: Mode = "rgb"
     on_error: OnError = "stop"
     draft: Draft = None
+    reject: Reject = None
 
     @property
     def measured(self) -> bool:

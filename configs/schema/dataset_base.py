@@ -101,6 +101,10 @@ def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
 
 
 PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
+Reject = Annotated[
+    Annotated[str, Field(min_length=1)] | None,
+    "Class of counterexamples: to be of it means to be of none of the others.",
+]
 
 
 Fit = Annotated[

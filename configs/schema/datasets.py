@@ -25,6 +25,7 @@ from .dataset_base import (
     Names,
     OnError,
     PictureSize,
+    Reject,
     Row,
     TestFraction,
     names_of,
@@ -204,6 +205,7 @@ class ImageFolderConfig(DatasetConfig):
     ] = None
     on_error: OnError = "stop"
     draft: Draft = None
+    reject: Reject = None
 
 
 _MODELS: Models[DatasetConfig] = already(

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import Model, Named, NamedModel, numbers, omitting, one_or_more, problem, short
+from .base import Flag, Model, Named, NamedModel, numbers, omitting, one_or_more, problem, short
 from .declared import config_models
 from .one_of import Models, one_of
 
@@ -137,6 +137,12 @@ class EvaluateConfig(Model):
         omitting(0.5),
         "Of questions of yes or no: an answer above it is yes; default: 0.5, which a training's "
         "own accuracy always takes.",
+    ] = None
+
+    calibrate: Annotated[
+        Flag,
+        "At the end of training, fit the temperature of probabilities, and what is familiar, to "
+        "the validation samples.",
     ] = None
 
     @property

@@ -86,6 +86,7 @@ SCENES = {
             (*_EARLIER, "--resume"),
         ),
         Scene("eval", "kept", ("eval", "--threads", "1")),
+        Scene("calibrate", "kept", ("eval", "--calibrate", "--no-plots", "--threads", "1")),
         Scene(
             "predict",
             "kept",

@@ -1,4 +1,5 @@
-"""Safetensors files of other programs, from which a network takes its first weights."""
+"""Safetensors files of other programs, from which a network takes its first weights, and
+calibrations."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dnnstack.training.records.formats import calibration
+from dnnstack.training.records.formats.calibration import Calibration
 from dnnstack.training.weights.source import open_source
 from dnnstack.training.weights.start import begin
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from .drawing import changed, encoded, wrong_json
 from .harness import Target
@@ -84,4 +88,44 @@ def _read(data: bytes, folder: Path) -> None:
     json.dumps(start.to_json(), allow_nan=False)
 
 
-WEIGHT_FILES = (Target("weights", _read, _files(), lambda: [_sound()]),)
+_SAID = Calibration("0" * 64, 0.9, 20, 0.95, (0.5, 0.4), (0.1, 0.05))
+
+
+def _calibration(text: str, arrays: dict[str, np.ndarray]) -> bytes:
+    """A file with the digest that belongs to it."""
+    return save(arrays, {"dnnstack": text, "sha256": calibration._digest(text, arrays)})
+
+
+@cache
+def _sound_calibrations() -> list[bytes]:
+    shapes = {"centres": (3, 4), "moments": (5,), "whitening": (4, 4)}
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    return [_calibration(json.dumps(vars(_SAID)), each) for each in (arrays, {})]
+
+
+@st.composite
+def _calibrations(draw: st.DrawFn) -> bytes:
+    if draw(st.booleans()):
+        return draw(changed(_sound_calibrations))
+    one = st.sampled_from(((3, 4), (4, 4), (5,), (0,), (0, 4), (), (2, 3, 4), (9, 4)))
+    value = st.sampled_from((0.0, 1.0, -1.0, 1e38, np.nan, np.inf))
+    names = st.sampled_from(("centres", "moments", "whitening", "other"))
+    drawn = draw(st.dictionaries(names, st.tuples(one, value), max_size=4))
+    arrays = {name: np.full(shape, each, np.float32) for name, (shape, each) in drawn.items()}
+    text = draw(wrong_json(vars(_SAID)).filter(str.isascii) | st.just(json.dumps(vars(_SAID))))
+    return _calibration(text, arrays)
+
+
+def _read_calibration(data: bytes, folder: Path) -> None:
+    calibration.trust_path(folder / "step-1.safetensors").write_bytes(data)
+    found = calibration.read_trust(folder / "step-1.safetensors", "0" * 64, 3, 4)
+    assert 0.05 <= found.calibration.temperature <= 20
+    if found.arrays:
+        pair = np.zeros((2, 4), np.float32), np.ones((2, 3), np.float32)
+        assert calibration.familiarity_of(*pair, found.arrays).shape == (2,)
+
+
+WEIGHT_FILES = (
+    Target("weights", _read, _files(), lambda: [_sound()]),
+    Target("calibration", _read_calibration, _calibrations(), _sound_calibrations),
+)

@@ -15,8 +15,8 @@ from dnnstack.reports.ensemble_text import text_of
 from dnnstack.reports.evaluate_text import as_text as evaluation_text
 from dnnstack.reports.predict_text import as_colours, blocks, csv_row, headline
 from dnnstack.reports.predict_text import as_text as prediction_text
-from dnnstack.training.inference.evaluate import Mistake
 from dnnstack.training.inference.predict import Answer, Prediction, columns
+from dnnstack.training.inference.tally import Mistake
 
 from ..support.described import as_json, at_widths, joined
 from .golden_objects import evaluation

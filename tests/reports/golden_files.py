@@ -21,6 +21,7 @@ from dnnstack.reports import sensitivity_report
 from dnnstack.training.compressed.place import Record, read_record
 from dnnstack.training.compressed.sensitivity import Sensitivity
 from dnnstack.training.records.formats import checkpoint, dnnz, weight_file
+from dnnstack.training.records.formats.calibration import Calibration
 from dnnstack.training.records.formats.provenance import OPTIONAL, Provenance
 from dnnstack.training.records.formats.run_log import Line
 from dnnstack.training.records.formats.samples import Samples, read_samples
@@ -30,7 +31,7 @@ from dnnstack.training.records.group import Group, read_group
 _KINDS: list[Any] = [
     *(CachedTuning, PlanFacts, Search, journal._Line, Record, Sensitivity, Samples, Group),
     *(State, Provenance, checkpoint._Format, checkpoint._Manifest, dnnz._Described),
-    *(weight_file._Entry, Line),
+    *(weight_file._Entry, Line, Calibration),
 ]
 _READERS: dict[str, Callable[[Path], object]] = {
     "plugin.py": read_plugin,

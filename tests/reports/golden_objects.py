@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from dnnstack.training.compressed.sensitivity import Curves, PrunedPoint, Sensitivity, SharedPoint
-from dnnstack.training.inference.evaluate import Evaluation, Mistake
+from dnnstack.training.inference.evaluate import Evaluation
+from dnnstack.training.inference.tally import Mistake
 from numpy.typing import NDArray
 
 

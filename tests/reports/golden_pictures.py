@@ -13,7 +13,8 @@ from dnnstack.reports.evaluate_plots import confusion_picture, errors_picture
 from dnnstack.reports.plots import Points, Splits, figure_of
 from dnnstack.reports.sensitivity_report import figure_of as sensitivity_figure
 from dnnstack.reports.staleness import figure_of as staleness_figure
-from dnnstack.training.inference.evaluate import Evaluation, Mistake
+from dnnstack.training.inference.evaluate import Evaluation
+from dnnstack.training.inference.tally import Mistake
 
 from ..support.described import figure_text, picture_text
 from .golden_objects import evaluation, sensitivity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -17,53 +17,15 @@ from ...common.records import dataclass
 from ...common.targets import MEASURES, Kind, named
 from ...datasets import ImageSet, evaluation_order
 from ..augmentation import views_of
-from ..metrics import (
-    Calibration,
-    Measured,
-    class_figures,
-    errors,
-    macro,
-    measure,
-    rates,
-    worst_first,
-)
+from ..metrics import Measured, macro, rates
+from ..network import SEEN
+from ..records.formats.calibration import familiarity_of
 from ..records.formats.state import shown
 from .intervals import wilson
+from .tally import Miss, Mistake, Scores, Tally
 from .trained import Trained
 
 Part = Literal["train", "validation", "test"]
-Scores = NDArray[np.floating[Any]]
-
-
-_RANKS = (1, 2, 3, 5)
-_WORST = 40
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A misclassified picture. index: in its data set; answer: the class it was taken for.
-
-    ``probability`` is that of the answer, ``true_probability`` that of the label; ``source`` is
-    that of ImageSet, such as the path of a file, and may be empty.
-    """
-
-    index: int
-    label: int
-    answer: int
-    probability: float
-    true_probability: float
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class Miss:
-    """A sample of numbers or questions with one of the greatest ``errors``, and its answers."""
-
-    index: int
-    error: float
-    targets: tuple[float, ...]
-    answers: tuple[float, ...]
-    source: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +36,10 @@ class Evaluation:
     have no confusion, but ``misses`` in place of ``worst``. ``measured``: the figures of the kind;
     ``pairs``: all targets and answers (N, K), of classes none; ``threshold``: above which an answer
     is yes.
+
+    ``temperature``: of its calibration, None without one; ``kept``: the share of samples that are
+    familiar, None where that is not measured; ``rejects``: see ``rejected``, None without a class
+    of these; ``bins``: those of ``metrics.Calibration``.
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
     with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME, whose
@@ -96,6 +62,10 @@ class Evaluation:
     misses: tuple[Miss, ...] = ()
     pairs: tuple[NDArray[Any], NDArray[Any]] | None = None
     threshold: float = 0.5
+    temperature: float | None = None
+    kept: float | None = None
+    rejects: Mapping[str, Any] | None = None
+    bins: NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -193,6 +163,9 @@ class Evaluation:
             "tta_share": self.tta_share,
             "size": [*self.size],
             "count": self.count,
+            **({"temperature": self.temperature} if self.temperature is not None else {}),
+            **({"kept": self.kept} if self.kept is not None else {}),
+            **({"rejects": dict(self.rejects)} if self.rejects is not None else {}),
         }
         if not self.counts:
             outputs = zip(self.classes, self.measured.outputs, strict=True)
@@ -232,94 +205,6 @@ class Evaluation:
         }
 
 
-class Tally:
-    """Accumulates confusion, ranks and mistakes over batches; of numbers and questions, all."""
-
-    def __init__(self, classes: int, kind: Kind = "class", threshold: float = 0.5) -> None:
-        self._classes, self._kind, self._threshold = classes, kind, threshold
-        self._cells = np.zeros(classes * classes, np.int64)
-        self._ranks = np.zeros(classes, np.int64)
-        self._wrong: list[Mistake] = []
-        self._calibration = Calibration()
-        self._kept: list[tuple[NDArray[Any], NDArray[Any], Scores]] = []
-
-    def add(
-        self, index: NDArray[Any], targets: NDArray[Any], scores: Scores, probabilities: Scores
-    ) -> None:
-        """index: (n,); targets: (n,) or (n, K); scores, probabilities: (n, K), of each sample."""
-        if self._kind != "class":
-            self._kept.append((index, targets, probabilities))
-        if self._kind in ("class", "distribution"):
-            self._count(
-                index, targets if targets.ndim == 1 else targets.argmax(1), scores, probabilities
-            )
-
-    def _count(
-        self, index: NDArray[Any], labels: NDArray[Any], scores: Scores, probabilities: Scores
-    ) -> None:
-        rows = np.arange(len(labels))
-        answers = scores.argmax(1)
-        self._cells += np.bincount(labels * self._classes + answers, minlength=len(self._cells))
-        own = scores[rows, labels][:, None]
-        # Of equal scores, the first class counts as the likelier, as for the answer.
-        before = np.arange(self._classes) < labels[:, None]
-        ranks = ((scores > own) | ((scores == own) & before)).sum(1)
-        self._ranks += np.bincount(ranks, minlength=self._classes)
-        self._calibration.add(probabilities[rows, answers], answers == labels)
-        for row in np.flatnonzero(answers != labels).tolist():
-            label, answer = int(labels[row]), int(answers[row])
-            p = probabilities[row]
-            self._wrong.append(
-                Mistake(int(index[row]), label, answer, float(p[answer]), float(p[label]))
-            )
-
-    @property
-    def confusion(self) -> NDArray[np.int64]:
-        return self._cells.reshape(self._classes, self._classes)
-
-    def top_k(self) -> dict[int, int]:
-        right = np.cumsum(self._ranks).tolist()
-        return {k: right[k - 1] for k in _RANKS if k < self._classes or k == 1}
-
-    def worst(self, sources: Sequence[str] = ()) -> tuple[Mistake, ...]:
-        """The mistakes with the lowest probability of the true class; sources: of the data set."""
-        order = sorted(self._wrong, key=lambda m: (m.true_probability, -m.probability, m.index))
-        taken = order[:_WORST]
-        return tuple(replace(m, source=sources[m.index] if sources else "") for m in taken)
-
-    def fields(self, sources: Sequence[str] = ()) -> dict[str, Any]:
-        """Those of an Evaluation that say what was found."""
-        found: dict[str, Any] = {
-            "kind": self._kind,
-            "threshold": self._threshold,
-            "confusion": self.confusion,
-            "top_k": self.top_k(),
-            "worst": self.worst(sources),
-        }
-        if not self._kept:
-            return found | {
-                "measured": Measured(class_figures(self.confusion, self._calibration.error))
-            }
-        index, targets, answers = map(np.concatenate, zip(*self._kept, strict=True))
-        measured = measure(self._kind, targets, answers, self._threshold)
-        found |= {"measured": measured, "pairs": (targets, answers)}
-        if self._kind == "distribution":
-            return found
-        error = errors(self._kind, targets, answers)
-        rows = worst_first(error, _WORST)
-        misses = [
-            Miss(
-                int(index[row]),
-                float(error[row]),
-                tuple(targets[row].tolist()),
-                tuple(answers[row].tolist()),
-                sources[index[row]] if sources else "",
-            )
-            for row in rows
-        ]
-        return found | {"misses": tuple(misses), "top_k": {}}
-
-
 def evaluate(
     trained: Trained,
     backend: Backend,
@@ -328,7 +213,7 @@ def evaluate(
     part: Part,
     progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
-    hear: Callable[[NDArray[np.int32], Scores, Scores], object] = lambda *batch: None,
+    hear: Callable[[NDArray[np.int32], Scores, Scores, Scores], object] = lambda *batch: None,
     threshold: float | None = None,
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
@@ -338,7 +223,8 @@ def evaluate(
     The pictures may be of another size than in training, see ``Trained.at_size``.
     The last batch is padded with masked samples. ``progress`` is called with the number of
     pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
-    and their probabilities (n, K). ``threshold``: an answer above it is yes, by default the
+    and their probabilities (n, K), and their features (n, D), which are the scores unless the
+    network is ``featured``. ``threshold``: an answer above it is yes, by default the
     config's. Raises ConfigError for a threshold of other targets.
     """
     threshold = threshold_of(trained, threshold)
@@ -360,15 +246,25 @@ def evaluate(
         executable.write(graph["order"], order.reshape(-1))
         executable.write(graph["step"], np.zeros(1, np.int64))
         executable.write(graph["sums"], np.zeros(3))
-        tally = Tally(len(trained.classes), trained.data.kind, threshold)
+        tally = Tally(len(trained.classes), trained.data.kind, threshold, trained.reject)
+        trust, familiar = trained.trust, list[bool]()
         for batch in order:
             executable.run(graph.name)
             real = batch >= 0
             found = batch[real]
             scores = executable.read(graph["scores"])[real]
             probabilities = executable.read(graph["probabilities"])[real]
+            features = logits = scores
+            if "features" in graph.results:
+                features, logits = (
+                    executable.read(graph[name])[:batch_size][real] for name in SEEN
+                )
             tally.add(found, images.labels[found], scores, probabilities)
-            hear(found, scores, probabilities)
+            hear(found, scores, probabilities, features)
+            if trust is not None and trust.arrays:
+                kept = familiarity_of(features, logits, trust.arrays) >= 0
+                known = trained.reject is None or images.labels[found] != trained.reject
+                familiar += kept[np.broadcast_to(known, kept.shape)].tolist()
             progress(len(found))
         sums = executable.read(graph["sums"])
     return Evaluation(
@@ -380,6 +276,8 @@ def evaluate(
         tta=tta,
         tta_share=views.share if tta != "none" else 1.0,
         size=(height, width),
+        temperature=None if trust is None else trust.calibration.temperature,
+        kept=float(np.mean(familiar)) if familiar else None,
         **tally.fields(images.sources),
     )
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ...backends.base import Backend, Executable
 from ...graph.graph import Graph, Shape
 from ..augmentation import TEST_TIME, TestTime
+from ..network import SEEN
+from ..records.formats.calibration import familiarity_of
 from .trained import Trained
 
 Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
@@ -56,19 +58,35 @@ class Forward:
             if latest is not None and latest[0] == inputs.shape and latest[1] == inputs.dtype:
                 return latest[2](inputs)
             if 0 < count <= most:
-                return self._part(inputs)
+                return self._part(inputs)[1]
             found = np.empty((count, len(self.trained.classes)), np.float32)
             for first in range(0, count, most):
-                found[first : first + most] = self._part(inputs[first : first + most])
+                found[first : first + most] = self._part(inputs[first : first + most])[1]
         return found
 
-    def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
+    def judged(
+        self, inputs: NDArray[np.uint8] | NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+        """The same, and the familiarity of each, (N,), None where that is not measured."""
+        trust = self.trained.trust
+        if trust is None or not trust.arrays:
+            return self(inputs), None
+        answers, found = np.zeros((len(inputs), len(self.trained.classes)), np.float32), []
+        with self._lock:
+            for first in range(0, len(inputs), self._most):
+                part = inputs[first : first + self._most]
+                batch, answers[first : first + len(part)] = self._part(part)
+                found.append(familiarity_of(*batch.seen(len(part)), trust.arrays))
+        return answers, np.concatenate(found or [np.zeros(0)])
+
+    def _part(self, part: NDArray[Any]) -> tuple[_Numbers, NDArray[np.float32]]:
         origin = self.trained.checkpoint.provenance
         if origin.columns is not None:
             part = origin.columns.filled(part)
         if self._values or (len(part) == 1 and part.dtype == np.uint8):
             part = origin.preprocessing(part)
-        return self._batch(part.shape, part.dtype)(part)
+        batch = self._batch(part.shape, part.dtype)
+        return batch, batch(part)
 
     def close(self) -> None:
         """Free what was compiled; a later call compiles again."""
@@ -115,6 +133,11 @@ class _Numbers:
         count = len(inputs)
         answers = self.whole(self._fitted(inputs))
         return answers if count == self._size else answers[:count].copy()
+
+    def seen(self, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """``SEEN`` of the last call, which had so many pictures."""
+        features, logits = (self._executable.read(self._graph[name])[:count] for name in SEEN)
+        return features, logits
 
     def _fitted(self, inputs: NDArray[Any]) -> NDArray[Any]:
         if len(inputs) == self._size:

@@ -26,6 +26,8 @@ _DIGITS = tuple("0123456789")
 # How a formula begins in one spreadsheet or another, also in full width.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
+FAMILIARITY = "familiarity"
+NONE = "none of these"
 # A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
 # with this probability or less.
 LEAST_OF_DIGITS = 0.5
@@ -47,6 +49,8 @@ class Prediction:
     ``doubt``: why the answer is not sure, or "". ``probabilities``: of every class, in their order.
     ``kind``: of the targets; of numbers and questions ``top`` has all of them in their own order,
     with the number, or the probability of yes. ``threshold``: above which that is yes.
+    ``familiarity``: at least 0 of what is like the samples of the training, None if it is not
+    measured; ``rejected``: whether the answer is the class of rejects, None without such a class.
     """
 
     path: Path
@@ -56,6 +60,8 @@ class Prediction:
     probabilities: tuple[float, ...] = ()
     kind: Kind = "class"
     threshold: float = 0.5
+    familiarity: float | None = None
+    rejected: bool | None = None
 
     def __repr__(self) -> str:
         if self.open:
@@ -91,6 +97,13 @@ class Prediction:
         return not self.doubt
 
     @property
+    def familiar(self) -> bool | None:
+        """Whether it is of one of the classes at all; None if that is not known."""
+        if self.familiarity is None and self.rejected is None:
+            return None
+        return not self.rejected and (self.familiarity is None or self.familiarity >= 0)
+
+    @property
     def preprocessing(self) -> tuple[str, ...]:
         """What was done to the picture, in order."""
         return self.picture.steps
@@ -114,6 +127,8 @@ class Prediction:
             **rest,
             "sure": self.sure,
             "doubt": self.doubt or None,
+            **({} if self.familiar is None else {"familiar": self.familiar}),
+            **({} if self.familiarity is None else {FAMILIARITY: self.familiarity}),
         }
 
     def to_row(self) -> tuple[str, ...]:
@@ -137,7 +152,9 @@ class Prediction:
         figures = (str(best.index), f"{best.probability:.6f}")
         label, top = guarded(labels[0]), guarded(top)
         every = (f"{probability:.6f}" for probability in self.probabilities)
-        return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt, *every)
+        known = () if self.familiarity is None else (f"{self.familiarity:.6g}",)
+        steps = " ".join(self.preprocessing)
+        return (path, label, *figures, top, steps, self.doubt, *known, *every)
 
 
 def guarded(text: str) -> str:
@@ -145,14 +162,18 @@ def guarded(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def columns(classes: Iterable[str], kind: Kind = "class") -> tuple[str, ...]:
-    """The header of rows of CSV: ``COLUMNS``, then the probability of each class; of questions the
-    answers, then the probability of each yes, of numbers these."""
+def columns(
+    classes: Iterable[str], kind: Kind = "class", familiarity: bool = False
+) -> tuple[str, ...]:
+    """The header of rows of CSV: ``COLUMNS``, the familiarity if it is measured, then the
+    probability of each class; of questions the answers, then the probability of each yes, of
+    numbers these."""
     if kind in ("numbers", "yes_no"):
         names = [printable(name) for name in classes]
         kinds = ("number",) if kind == "numbers" else ("answer", "probability")
         return ("path", "preprocessing", *(f"{one}:{name}" for one in kinds for name in names))
-    return (*COLUMNS, *(f"probability:{printable(name)}" for name in classes))
+    known = (FAMILIARITY,) * familiarity
+    return (*COLUMNS, *known, *(f"probability:{printable(name)}" for name in classes))
 
 
 def predict(
@@ -169,7 +190,8 @@ def predict(
 
     Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``; ``size``:
     that of ``Trained.at_size``. An answer of less than ``min_probability``, by default 0.5 for
-    digits and 0 for all else, is not sure; nor is that for a digit on its page whose shape is none.
+    digits and 0 for all else, is not sure; nor is that for a digit on its page whose shape is none,
+    nor for what is not familiar.
     Pictures are classified one by one, so a result never depends on other pictures.
     """
     trained = forward.trained.at_size(size)
@@ -183,7 +205,8 @@ def predict(
         except DatasetError as error:
             yield error
             continue
-        yield asked.answer(path, picture, forward(picture.image[None])[0])
+        shown, known = forward.judged(picture.image[None])
+        yield asked.answer(path, picture, shown[0], None if known is None else known[0])
 
 
 @dataclass(frozen=True)
@@ -195,8 +218,14 @@ class Asked:
     top: int
     min_probability: float | None = None
 
-    def answer(self, path: Path, picture: Picture, scores: NDArray[np.float32]) -> Prediction:
-        """scores: (K,), what the network gives for the picture."""
+    def answer(
+        self,
+        path: Path,
+        picture: Picture,
+        scores: NDArray[np.float32],
+        known: float | None = None,
+    ) -> Prediction:
+        """scores: (K,), what the network gives for the picture; known: how familiar it is."""
         trained, how, kind = self.trained, self.how, self.trained.data.kind
         located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
         least = self.min_probability
@@ -209,10 +238,15 @@ class Asked:
             best = np.arange(len(probabilities))
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
         doubt = _doubt(picture) if located else ""
+        rejected = None if trained.reject is None else bool(best[0] == trained.reject)
+        familiarity = None if known is None or every else float(known)
+        if not doubt and (rejected or (familiarity is not None and familiarity < 0)):
+            doubt = NONE if rejected else f"{NONE}: familiarity {familiarity:.2f}"
         if not (doubt or every) and float(probabilities[best[0]]) < least:
             doubt = f"less than {100 * least:.10g}%"
         shares, bound = tuple(probabilities.tolist()), trained.config.evaluate.yes_above
-        return Prediction(path, answers, picture, doubt, shares, kind, bound)
+        how_far = (familiarity, rejected)
+        return Prediction(path, answers, picture, doubt, shares, kind, bound, *how_far)
 
 
 def _doubt(picture: Picture) -> str:

@@ -23,6 +23,7 @@ from ...graph.graph import Graph
 from ...graph.quantization import products, quantized
 from ..assemble import build_network, data_folder, is_of_pictures
 from ..network import Network
+from ..records.formats.calibration import Trust, read_trust, trust_path
 from ..records.formats.checkpoint import Checkpoint
 from ..records.formats.dnnz import SUFFIX, is_compressed, read_compressed
 from ..records.formats.store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
@@ -36,6 +37,7 @@ class Trained:
     checkpoint: Checkpoint
     config: RunConfig
     network: Network
+    trust: Trust | None = None
 
     def __repr__(self) -> str:
         picture, classes = shape_text(self.input_shape), len(self.classes)
@@ -47,6 +49,27 @@ class Trained:
         origin = checkpoint.provenance
         config = parse_config(origin.config, f"{checkpoint.path} (its config)")
         return cls(checkpoint, config, build_network(config, _data(checkpoint), checkpoint.path))
+
+    def trusted(self, notice: Callable[[str], None]) -> Trained:
+        """The same network with the calibration that lies beside its checkpoint, if one does.
+
+        ``notice`` is warned of one that cannot be used.
+        """
+        if not os.path.lexists(trust_path(self.path)):
+            return self
+        shown = self.network.judged(1.0, True).infer_graph(1)["features"].shape[1]
+        try:
+            trust = read_trust(self.path, self.checkpoint.sha256, len(self.classes), shown)
+        except CheckpointError as error:
+            told = f"{error}; it is not used: calibrate again with dnnstack eval --calibrate"
+            notice(Warned(told))
+            return self
+        return self.calibrated(trust)
+
+    def calibrated(self, trust: Trust | None) -> Trained:
+        """The same network with this calibration, or with none."""
+        how = (trust.calibration.temperature, bool(trust.arrays)) if trust else (1.0, False)
+        return replace(self, network=self.network.judged(*how), trust=trust)
 
     @property
     def path(self) -> Path:
@@ -60,6 +83,12 @@ class Trained:
     @property
     def classes(self) -> tuple[str, ...]:
         return self.checkpoint.provenance.classes
+
+    @property
+    def reject(self) -> int | None:
+        """The class whose samples are of none of the others, if the config names one."""
+        name = self.config.data.dataset.options().get("reject")
+        return self.classes.index(name) if name in self.classes else None
 
     @property
     def takes_pictures(self) -> bool:
@@ -81,6 +110,7 @@ class Trained:
         own, shape = self.network, (self.input_shape[0], *(size or ()))
         try:
             network = build_network(self.config, replace(self.data, shape=_picture(shape)))
+            network = network.judged(own.temperature, own.featured)
         except ShapeError as error:
             raise ShapeError(f"{error} (for pictures of {shape_text(shape)})") from None
         for layer, other in zip(own.every_layer(), network.every_layer(), strict=True):
@@ -188,7 +218,7 @@ def find_trained(
     ``checkpoint`` may name a run, too. If the latest run has no checkpoint, that of the newest run
     that has one. ``notice`` is told which one is used unless it was named. Raises CheckpointError.
     """
-    found = _found(run, checkpoint, runs_dir, notice)
+    found = _found(run, checkpoint, runs_dir, notice).trusted(notice)
     for plugin, sha256 in changed_plugins(found.config):
         told = (
             f"the plugin {plugin.path} was changed: {found.path} was trained with the file of "

@@ -10,17 +10,22 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import ImageSet
-from dnnstack.reports import evaluate_plots
+from dnnstack.reports import evaluate_plots, style
 from dnnstack.reports.evaluate_plots import (
     CONFUSION,
     ERRORS,
+    RELIABILITY,
     confusion_picture,
     draw_plots,
     errors_picture,
 )
-from dnnstack.training.inference.evaluate import Evaluation, Mistake, Part, Tally
+from dnnstack.reports.evaluate_text import as_text
+from dnnstack.reports.reliability_plot import reliability_picture
+from dnnstack.training.inference.evaluate import Evaluation, Part
 from dnnstack.training.inference.parts import load_part
+from dnnstack.training.inference.tally import Mistake, Tally
 from dnnstack.training.inference.trained import Trained
+from dnnstack.training.metrics import BINS
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -96,12 +101,64 @@ def test_plots_are_written_and_stale_ones_go(images, tmp_path):
         folder / CONFUSION,
         folder / ERRORS,
     ]
-    for name in (CONFUSION, ERRORS):
+    counted = replace(evaluation(CONFUSION_OF_THREE), bins=np.ones((3, BINS)))
+    assert draw_plots(counted, images, folder)[1:] == [folder / RELIABILITY, folder / ERRORS]
+    for name in (CONFUSION, RELIABILITY, ERRORS):
         with Image.open(folder / name) as picture:
             assert picture.format == "PNG"
     flawless = replace(evaluation(np.diag([3, 4, 5])), worst=())
     assert draw_plots(flawless, images, folder) == [folder / CONFUSION]
     assert [path.name for path in folder.iterdir()] == [CONFUSION]
+
+
+def test_bars_are_as_high_as_answers_are_right():
+    """Bins of which each has its own share, and one has none."""
+    counts = np.arange(BINS) * 50.0
+    right, shares = counts * np.linspace(0, 1, BINS), counts * (np.arange(BINS) + 0.25) / BINS
+    result = replace(evaluation(CONFUSION_OF_THREE), bins=np.stack([shares, right, counts]))
+    picture = reliability_picture(replace(result, temperature=0.5))
+    assert picture is not None
+    assert reliability_picture(evaluation(CONFUSION_OF_THREE)) is None
+    pixels = np.asarray(picture).astype(int)
+    for edge in (pixels[:6], pixels[-6:], pixels[:, :6], pixels[:, -6:]):
+        assert edge.min() == 255
+    blue, red, pale = ((pixels == each).all(2) for each in (style.BLUE, style.RED, style.PALE))
+    bottom = np.flatnonzero(blue.any(1)).max()
+    columns = np.flatnonzero(red.any(0))
+    wide = (columns.max() - columns.min() + 2) // (BINS - 1)
+    for place in range(1, BINS):
+        x = columns.min() - 1 + (place - 1) * wide + 8
+        top = np.flatnonzero(blue[:, x] | red[:, x]).min()
+        line = np.flatnonzero(red[:, x]).mean()
+        highest = min(bottom - 420 * right[place] / counts[place], line)
+        assert top == pytest.approx(highest, abs=2)
+        assert line == pytest.approx(bottom - 420 * (place + 0.25) / BINS, abs=2)
+        below = np.flatnonzero(pale[bottom + 5 :, x])
+        assert len(below) == pytest.approx(64 * (place / (BINS - 1)) ** 0.5, abs=2)
+
+
+def test_counterexamples_are_counted_apart():
+    labels = np.array([0, 0, 1, 2, 2, 2])
+    scores = np.array([[3, 0, 0], [0, 0, 1], [0, 2, 1], [0, 1, 3], [2, 0, 1], [0, 0, 4]], float)
+    tally = Tally(3, reject=2)
+    for part in (slice(0, 2), slice(2, 6)):
+        tally.add(np.arange(6)[part], labels[part], scores[part], scores[part] / 4)
+    # Of pairs of a counterexample and another, 7 in the right order, and 2 alike.
+    wanted = {"index": 2, "count": 3, "false_alarms": 1, "known": 3, "misses": 1}
+    found = tally.fields()["rejects"]
+    assert found == {**wanted, "accuracy": 2 / 3, "roc_auc": 8 / 9}
+    alone = Tally(3, reject=2)
+    alone.add(np.arange(3), labels[3:], scores[3:], scores[3:])
+    assert alone.fields()["rejects"]["accuracy"] is alone.fields()["rejects"]["roc_auc"] is None
+    tally._reject = None
+    assert "rejects" not in tally.fields()
+    result = replace(evaluation(CONFUSION_OF_THREE), rejects=found, kept=0.875, temperature=1.25)
+    said = as_text(result)
+    assert "T         1.250  (temperature" in said
+    assert "familiar  87.50%  (the others are none" in said
+    assert "rejects   of 3 'cow', 1 false alarms: taken for another class; AUROC 0.8889\n" in said
+    assert "          of 3 others, 1 misses: taken for none; accuracy 66.67%\n" in said
+    assert result.to_json()["rejects"] == found
 
 
 def _colours(picture: Image.Image) -> set[tuple[int, ...]]:

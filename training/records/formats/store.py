@@ -21,6 +21,7 @@ from pathlib import Path
 from ....common.errors import CheckpointError, Warned
 from ....common.files import atomic_write, make_folder, sha256_file, sync_folder
 from ....common.records import dataclass
+from .calibration import SUFFIX as CALIBRATION
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -38,7 +39,7 @@ from .weight_file import read_weight_file
 
 _LOG = logging.getLogger("dnnstack.training")
 FOLDER = "checkpoints"
-_FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
+_FILE = re.compile(rf"step-(\d+)\.(json|safetensors|{re.escape(CALIBRATION)})")
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -215,7 +216,7 @@ def _prune(folder: Path, newest: int, keep: int, others: set[int]) -> None:
     Raises OSError if a power loss could bring one of a later step back.
     """
     try:
-        held = {kind: _steps(folder, kind) for kind in ("json", "safetensors")}
+        held = {kind: _steps(folder, kind) for kind in ("json", "safetensors", CALIBRATION)}
     except CheckpointError:
         return
     earlier = [step for step in held["json"] if step <= newest]
