@@ -12,6 +12,7 @@ from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError, ConfigError, UsageError
 from ..common.files import atomic_write, make_folder
 from ..common.records import dataclass
+from ..common.targets import MEASURES
 from ..common.text import cut, listed
 from ..configs import effective_yaml, load_mapping
 from ..configs.validate import safe_name
@@ -19,8 +20,9 @@ from ..graph.graph import Shape
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.preprocessing import Preprocessing
 from ..training.records.formats.provenance import BegunFrom, Provenance
+from ..training.records.formats.run_log import RunLog
 from ..training.records.formats.state import START
-from ..training.records.formats.store import write_checkpoint
+from ..training.records.formats.store import tensors_name, write_checkpoint
 from ..training.records.numerics import NUMERICS
 from ..training.records.runs import create_run
 from .blocks import flat, stacked, written
@@ -122,6 +124,7 @@ def _as_run(
                 "export the network again"
             )
     scaling = preprocessing(made, info)
+    begun = BegunFrom(str(file.path.absolute()), file.sha256, "onnx", len(arrays))
     origin = Provenance(
         steps_per_epoch=1,
         config=effective_yaml(made),
@@ -131,7 +134,7 @@ def _as_run(
         preprocessing=scaling,
         tuning=Tuning(""),
         versions={},
-        begun_from=BegunFrom(str(file.path.absolute()), file.sha256, "onnx", len(arrays)),
+        begun_from=begun,
         numerics=NUMERICS,
         kind=info.kind,
         floats=info.floats,
@@ -139,6 +142,10 @@ def _as_run(
     with create_run(runs_dir, name, origin.config, notice) as run:
         make_folder(run.checkpoints)
         write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
+        with RunLog(run.path, MEASURES[info.kind]) as log:
+            log.event("init", 0, **vars(begun))
+            log.event("checkpoint", 0, file=tensors_name(0))
+            log.event("end", 0, state="finished")
     numbers = sum(each.size for each in arrays.values())
     facts = (len(pieces), network.input_shape, info.classes, scaling)
     return Imported(file.path, run.path, len(arrays), numbers, *facts)
@@ -150,7 +157,7 @@ def _check_known(nodes: Sequence[Node]) -> None:
     for node in nodes:
         if node.op not in _KNOWN:
             unknown.setdefault(node.op, []).append(f"'{cut(node.name, 60)}'")
-    lines = [f"{cut(op, 60)}, {len(e)} times: {listed(e, 8)}" for op, e in unknown.items()]
+    lines = [f"{cut(op, 60)}, {len(e)}: {listed(e, 8)}" for op, e in unknown.items()]
     if lines:
         more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
         raise Refused(*lines[:_LISTED], *more)

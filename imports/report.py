@@ -62,13 +62,16 @@ class Imported:
                 f"to begin a training with them: --init-from {self.written}",
             ]
             return paragraph(lines)
-        numbers = zip(self.normalize.scale, self.normalize.shift, strict=True)
-        scaling = listed([f"{scale:.6g} x {shift:+.6g}" for scale, shift in numbers], 4)
+        unit = 255.0 if len(self.input_shape) == 3 and self.input_shape[1:] != (1, 1) else 1.0
+        mean, std = (
+            listed([f"{each:.4g}" for each in numbers], _LISTED)
+            for numbers in self.normalize.mean_and_std(unit)
+        )
         names = listed([cut(name, _WIDEST) for name in self.classes], _LISTED)
         lines = [
             f"{self.written}: {self.layers} layers, {size}, from {self.source}",
-            f"input       {shape_text(self.input_shape)}",
-            f"pixels      {scaling}, of x from 0 to 255, for each channel",
-            f"{len(self.classes)} classes: {names}",
+            f"input    {shape_text(self.input_shape)}, normalised with mean {mean}, std {std}; if "
+            "it was trained with others: --mean, --std",
+            f"outputs  {len(self.classes)}: {names}",
         ]
         return paragraph(lines)
