@@ -89,6 +89,8 @@ class Layers:
             self._join(node, computed)
         elif len(computed) > 1 or (node.inputs[0] != computed[0] and node.op not in ("Add", "Mul")):
             raise Refused("no layer takes what is computed in this place")
+        elif node.op not in HANDLERS:
+            raise Refused("no layer does this with what is computed")
         else:
             before, made = HANDLERS[node.op](self, node, computed[0])
             self._follow(node.output, before, made)

@@ -31,7 +31,7 @@ from .onnx_layers import HANDLERS, Layers, Refused
 from .patterns import needed
 from .report import Imported
 
-_LISTED = 30
+_LISTED, _LARGEST = 30, 1 << 20
 _KNOWN = {*HANDLERS, "Concat", "Shape", "Gather", "Unsqueeze"}
 _LOSSES = {"class": "cross_entropy", "yes_no": "binary_cross_entropy"}
 _LOSSES |= {"numbers": "mean_squared_error"}
@@ -90,6 +90,8 @@ def _as_run(
     _check_known(nodes)
     shape = _shape(file, wishes.size)
     layers = Layers(nodes, file.arrays, given, shape)
+    if output not in layers.shapes:
+        raise Refused("the whole: its output does not depend on its input")
     stack, ends = stacked(layers, given.name, output), layers.shapes[output]
     pieces, table = [*flat(stack)], written(stack)
     if len(ends) == 3:
@@ -165,12 +167,15 @@ def _check_known(nodes: Sequence[Node]) -> None:
 
 def _shape(file: OnnxFile, size: tuple[int, int] | None) -> Shape:
     """That of a sample, as far as the file says it, else the user."""
-    sides = [*file.inputs[0].shape[1:]]
+    given = file.inputs[0].shape
+    sides = [*given[1:]]
     if size is not None and len(sides) == 3:
         sides[1:] = size
-    if len(sides) not in (1, 3):
-        raise Refused("the whole: its input is neither pictures (N, C, H, W) nor rows (N, C)")
     found = tuple(side for side in sides if side is not None)
+    if len(sides) not in (1, 3) or max(found, default=0) > _LARGEST:
+        raise Refused(
+            f"the whole: its input of {given} is neither pictures (N, C, H, W) nor rows (N, C)"
+        )
     if len(found) < len(sides):
         raise CheckpointError(
             f"{file.path}: leaves open how large its pictures are; say it, as in --size 224, or "
