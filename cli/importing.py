@@ -30,9 +30,9 @@ class _Numbers(click.ParamType[list[float]]):
     "import",
     short_help="Make a run of a network in an ONNX file.",
     epilog=options.examples(
-        "dnnstack import resnet18.onnx --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
+        "dnnstack import cats.onnx --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225",
         "dnnstack import lenet.onnx --set data.dataset=mnist",
-        "dnnstack import cats.onnx --classes cat,dog --size 64",
+        "dnnstack import cats.onnx --classes cat,lynx,puma --size 64",
     ),
 )
 @click.argument("file", type=options.Named(), metavar="FILE.onnx", shell_complete=completion.files)

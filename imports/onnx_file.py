@@ -133,15 +133,11 @@ def _read(path: Path, sha256: str, model: Any) -> OnnxFile:
     nodes = []
     for each in graph.node:
         attributes = _attributes(each, opset, path)
-        values = {key: value for key, value in attributes.items() if value is not None}
+        values = [value for value in attributes.values() if value is not None]
         output, op = each.output[0], each.op_type
-        if (
-            op == "Constant"
-            and len(values) == 1
-            and values.keys() <= {"value", "value_float", "value_int"}
-        ):
-            (number,) = values.values()
-            arrays[output] = np.asarray(number, np.float32 if isinstance(number, float) else None)
+        if op == "Constant" and len(values) == 1 and not isinstance(values[0], bytes):
+            kind = np.float32 if isinstance(values[0], float) else None
+            arrays[output] = np.asarray(values[0], kind)
             continue
         op = op if each.domain in _STANDARD else f"{each.domain}.{op}"
         nodes.append(Node(op, each.name or output, (*each.input,), output, attributes))

@@ -273,9 +273,9 @@ class Layers:
     def flatten(self, node: Node, x: str) -> Made:
         shape = self.shapes[x]
         if node.op == "Flatten":
-            fits = node.attributes["axis"] in (1, -len(shape))
+            fits = node.attributes["axis"] in (1, -3 if len(shape) == 3 else 1)
         elif node.op == "Squeeze":
-            fits = shape[1:] == (1, 1) and self.axes(node, 1) == [2, 3]
+            fits = shape[1:] in ((), (1, 1)) and self.axes(node, 1) == [2, 3]
         else:
             wanted = self.array(node, 1).ravel().tolist()
             # The batch is 1 where sizes are computed.
