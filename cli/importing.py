@@ -23,7 +23,7 @@ class _Numbers(click.ParamType[list[float]]):
         try:
             return [float(each) for each in value.split(",")]
         except ValueError:
-            self.fail(f"expected numbers between commas, as in 0.5,0.4,0.4 (got '{value}')")
+            self.fail(f"expected numbers between commas, as in 0.5,0.4 (got '{value}')", param, ctx)
 
 
 @click.command(

@@ -110,15 +110,15 @@ def _read(path: Path, sha256: str, model: Any) -> OnnxFile:
     graph = model.graph
     if len(graph.node) > _MOST_NODES:
         raise ValueError(f"has {len(graph.node):,} nodes, more than {_MOST_NODES:,}")
-    beside: dict[str, bytes] = {}
-    arrays = {each.name: _array(each, path, beside) for each in graph.initializer}
-    checker.check_model(model)
     opset = next((o.version for o in model.opset_import if o.domain in _STANDARD), 0)
-    if opset not in _OPSETS:
+    if model.opset_import and opset not in _OPSETS:
         raise ValueError(
             f"is of opset {opset}, but those from {_OPSETS[0]} to {_OPSETS[-1]} are read; export "
             "it with one of these"
         )
+    beside: dict[str, bytes] = {}
+    arrays = {each.name: _array(each, path, beside) for each in graph.initializer}
+    checker.check_model(model)
     weights = tuple(name for name, each in arrays.items() if each.dtype == np.float32)
     inputs = [
         Input(
@@ -165,7 +165,8 @@ def _attributes(node: Any, opset: int, path: Path) -> dict[str, Any]:
         elif kind in (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.INTS):
             value = helper.get_attribute_value(attribute)
             if any(not abs(v) <= LARGEST for v in np.atleast_1d(value).tolist()):
-                raise ValueError(f"node '{cut(node.name, _WIDEST)}': its {each.name} is too large")
+                shown = cut(node.name or node.output[0], _WIDEST)
+                raise ValueError(f"node '{shown}': its {each.name} is too large")
             # As short as it was written.
             value = float(str(np.float32(value))) if kind == AttributeProto.FLOAT else value
         elif kind == AttributeProto.STRING:

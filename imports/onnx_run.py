@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.tuning import Tuning
-from ..common.errors import CheckpointError, ConfigError, UsageError
+from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
 from ..common.files import atomic_write, make_folder
 from ..common.records import dataclass
 from ..common.targets import MEASURES
@@ -34,7 +34,7 @@ from .report import Imported
 _LISTED, _LARGEST = 30, 1 << 20
 _KNOWN = {*HANDLERS, "Concat", "Shape", "Gather", "Unsqueeze"}
 _LOSSES = {"class": "cross_entropy", "yes_no": "binary_cross_entropy"}
-_LOSSES |= {"numbers": "mean_squared_error"}
+_LOSSES |= {"numbers": "mse"}
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,14 @@ def _as_run(
         "optimizer": {"type": "sgd", "lr": 0.01, "momentum": 0.9},
         "train": {"epochs": 10},
     }
-    made = load_mapping(config, wishes.overrides).config
-    info = describe_data(made)
-    network = build_network(made, info)
+    try:
+        made = load_mapping(config, wishes.overrides).config
+        info = describe_data(made)
+        network = build_network(made, info)
+    except (ConfigError, ShapeError) as error:
+        if wishes != Wishes(size=wishes.size):
+            raise
+        raise Refused(*error.args) from None
     values = [each for piece in pieces for each in piece.parameters]
     values += [each for piece in pieces for each in piece.statistics]
     learned = network.learned()
