@@ -155,10 +155,7 @@ class Layers:
         """An array that broadcasts along the channels of a sample, as one number for each."""
         axes = len(shape) + 1
         padded = values.reshape((1,) * (axes - values.ndim) + values.shape)
-        if padded.ndim != axes or padded.shape not in (
-            (1,) * axes,
-            (1, shape[0], *[1] * (axes - 2)),
-        ):
+        if padded.shape not in ((1,) * axes, (1, shape[0], *(1 for _ in shape[1:]))):
             raise Refused(f"its array of the shape {values.shape} is not one number per channel")
         return np.array(np.broadcast_to(padded.ravel(), shape[:1]), np.float32)
 
