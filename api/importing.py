@@ -19,8 +19,8 @@ def import_onnx(
     *,
     name: str | None = None,
     size: int | str | tuple[int, int] | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     classes: Sequence[str] | None = None,
     overrides: Overrides = (),
     runs_dir: str | os.PathLike[str] = "runs",
@@ -32,6 +32,7 @@ def import_onnx(
     what the network expects of pixels / 255, one number or one per channel. size: (height, width)
     of pictures, where the file leaves it open. Raises CheckpointError, ConfigError, UsageError.
     """
-    wishes = Wishes(name, picture_size(size), mean, std, classes, assignments(overrides))
+    shift, scale = ([v] if isinstance(v, (int, float)) else v for v in (mean, std))
+    wishes = Wishes(name, picture_size(size), shift, scale, classes, assignments(overrides))
     path, folder = Path(path_text("file", file)), Path(path_text("runs_dir", runs_dir))
     return import_network(path, wishes, folder, log_notice)

@@ -134,7 +134,9 @@ def _read(path: Path, sha256: str, model: Any) -> OnnxFile:
     for each in graph.node:
         attributes = _attributes(each, opset, path)
         values = [value for value in attributes.values() if value is not None]
-        output, op = each.output[0], each.op_type
+        output, op = next(iter(each.output), ""), each.op_type
+        if not output:
+            continue
         if op == "Constant" and len(values) == 1 and not isinstance(values[0], bytes):
             kind = np.float32 if isinstance(values[0], float) else None
             arrays[output] = np.asarray(values[0], kind)
@@ -165,7 +167,7 @@ def _attributes(node: Any, opset: int, path: Path) -> dict[str, Any]:
         elif kind in (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.INTS):
             value = helper.get_attribute_value(attribute)
             if any(not abs(v) <= LARGEST for v in np.atleast_1d(value).tolist()):
-                shown = cut(node.name or node.output[0], _WIDEST)
+                shown = cut(node.name or node.op_type, _WIDEST)
                 raise ValueError(f"node '{shown}': its {each.name} is too large")
             # As short as it was written.
             value = float(str(np.float32(value))) if kind == AttributeProto.FLOAT else value

@@ -81,6 +81,8 @@ class Layers:
 
     def _add(self, node: Node) -> None:
         computed = [name for name in node.inputs if name in self.shapes]
+        if any(name not in self.shapes and name not in self.arrays for name in node.inputs if name):
+            raise Refused("reads what a node before it gives beside its first output")
         if node.op == "Shape" and computed:
             self.arrays[node.output] = np.array([1, *self.shapes[computed[0]]])
         elif not computed:
@@ -199,15 +201,15 @@ class Layers:
     def conv(self, node: Node, x: str) -> Made:
         w = self.array(node, 1)
         shape = w.shape[2:]
-        if w.ndim != 4 or (node.attributes["kernel_shape"] or [*shape]) != [*shape]:
+        groups, size = node.attributes["group"], node.attributes["kernel_shape"]
+        if w.ndim != 4 or groups < 1 or (size or [*shape]) != [*shape]:
             raise Refused("its filters are not for pictures")
         window = Window(
             (shape[0], shape[1]), _pair(node, "strides"), (0,) * 4, _pair(node, "dilations")
         )
         padding, _ = self.padding(node, x, window, self._padded.get(x, [0] * 4))
         options = {"filters": w.shape[0], "kernel_size": window.kernel, "stride": window.stride}
-        options |= {"padding": padding, "dilation": window.dilation}
-        options |= {"groups": max(1, node.attributes["group"])}
+        options |= {"padding": padding, "dilation": window.dilation, "groups": groups}
         return x, [self._weighted(node, "conv2d", options, w, 1.0)]
 
     def gemm(self, node: Node, x: str) -> Made:

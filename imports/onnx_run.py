@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
@@ -58,7 +59,9 @@ def import_network(
     that do not fit it.
     """
     file = read_onnx(path)
-    name = wishes.name or safe_name(path.stem)
+    name = safe_name(path.stem) if wishes.name is None else wishes.name
+    if safe_name(name) != name:
+        raise UsageError(f"--name: {name!r} is no name of a run; '{safe_name(name)}' would be one")
     try:
         return _as_run(file, name, wishes, runs_dir, notice)
     except Refused as error:
@@ -130,7 +133,6 @@ def _as_run(
                 f"{file.path}: '{key}' has numbers that are not finite, or variances below 0; "
                 "export the network again"
             )
-    scaling = preprocessing(made, info)
     begun = BegunFrom(str(file.path.absolute()), file.sha256, "onnx", len(arrays))
     origin = Provenance(
         steps_per_epoch=1,
@@ -138,7 +140,7 @@ def _as_run(
         dataset=info.name,
         input_shape=network.input_shape,
         classes=info.classes,
-        preprocessing=scaling,
+        preprocessing=preprocessing(made, info),
         tuning=Tuning(""),
         versions={},
         begun_from=begun,
@@ -146,16 +148,34 @@ def _as_run(
         kind=info.kind,
         floats=info.floats,
     )
+    run = _write(runs_dir, name, arrays, origin, notice)
+    numbers = sum(each.size for each in arrays.values())
+    facts = (len(pieces), network.input_shape, info.classes, origin.preprocessing)
+    return Imported(file.path, run, len(arrays), numbers, *facts)
+
+
+def _write(
+    runs_dir: Path,
+    name: str,
+    arrays: Mapping[str, NDArray[np.float32]],
+    origin: Provenance,
+    notice: Callable[[str], None],
+) -> Path:
+    """A run of step 0, as if its training had ended there; returns its folder."""
     with create_run(runs_dir, name, origin.config, notice) as run:
-        make_folder(run.checkpoints)
-        write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
-        with RunLog(run.path, MEASURES[info.kind]) as log:
-            log.event("init", 0, **vars(begun))
+        try:
+            make_folder(run.checkpoints)
+            write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
+        except OSError as error:
+            raise CheckpointError(
+                f"{run.path}: cannot be written: {error.strerror}; choose another folder with "
+                "--runs-dir"
+            ) from None
+        with RunLog(run.path, MEASURES[origin.kind]) as log:
+            log.event("init", 0, **vars(origin.begun_from))
             log.event("checkpoint", 0, file=tensors_name(0))
             log.event("end", 0, state="finished")
-    numbers = sum(each.size for each in arrays.values())
-    facts = (len(pieces), network.input_shape, info.classes, scaling)
-    return Imported(file.path, run.path, len(arrays), numbers, *facts)
+        return run.path
 
 
 def _check_known(nodes: Sequence[Node]) -> None:
@@ -213,6 +233,8 @@ def _normalize(layers: Layers, of_bytes: bool, wishes: Wishes) -> tuple[list[flo
     given = []
     for option, wanted, plain in (("--mean", wishes.mean, 0.0), ("--std", wishes.std, 1.0)):
         numbers = [plain] if wanted is None else [*wanted]
+        if not np.isfinite(numbers).all() or (option == "--std" and min(numbers) <= 0):
+            raise UsageError(f"{option}: expected finite numbers, and deviations above 0")
         if len(numbers) not in (1, shape[0]):
             raise UsageError(f"{option}: {len(numbers)} numbers for {shape[0]} channels")
         given.append(numbers * (shape[0] // len(numbers)))
@@ -221,9 +243,9 @@ def _normalize(layers: Layers, of_bytes: bool, wishes: Wishes) -> tuple[list[flo
     scale, shift = layers.scale, layers.shift
     if unit == own and (scale == 1).all() and not shift.any():
         return given[0], given[1]
-    if not (np.isfinite(scale).all() and np.isfinite(shift).all() and (scale > 0).all()):
-        raise Refused("the first nodes: turn light into dark, or divide by 0")
     first = Preprocessing.standardize(given[0], given[1], unit)
     scaled, moved = np.multiply(first.scale, scale), np.multiply(first.shift, scale) + shift
+    if not (np.isfinite([scaled, moved]).all() and (scaled > 0).all()):
+        raise Refused("the first nodes: turn light into dark, or divide by 0")
     mean, std = Preprocessing((*scaled.tolist(),), (*moved.tolist(),)).mean_and_std(own)
     return [*mean], [*std]

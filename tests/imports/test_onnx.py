@@ -256,6 +256,10 @@ REFUSED = {
     "a = Relu(x) b = Add(a, s) y = Flatten(b)": "computes with an array, as no layer does here",
     "a = Relu(x) b = Concat<axis=1>(a, w) y = Flatten(b)": "no layer does this with what is",
     "a = Relu(x) b = Sub(w, a) y = Flatten(b)": "no layer takes what is computed in this place",
+    "a, i = MaxPool<kernel_shape=[2,2]>(x) b = Cast<to=1>(i) c = Add(a, b) y = Flatten(c)": (
+        "'b' (Cast): reads what a node before it gives beside its first output"
+    ),
+    "a = Conv<group=0>(x, w) y = Flatten(a)": "its filters are not for pictures",
     "a = Gemm<transA=1>(x, s) y = Flatten(a)": "multiplies by no matrix",
     "a = Conv(x, w) b = Tanh(a) c = Relu(a) d = BatchNormalization(b, t, t, t, var4) "
     "e = Add(d, c) f = Sigmoid(d) g = Add(f, c) h = Add(g, e) y = Flatten(h)": "read across blocks",
@@ -336,7 +340,7 @@ DAMAGED: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
     "nan": (_nan, "numbers that are not finite"),
     "attribute": (
         lambda m: m.graph.node[1].attribute.append(onnx.helper.make_attribute("beta", 1e30)),
-        "node 'y': its beta is too large",
+        "node 'Gemm': its beta is too large",
     ),
     "elsewhere": (_external("../w.bin"), "'../w.bin'; only those in the same folder"),
     "above": (_external(".."), "'..'; only those in the same folder"),
@@ -451,8 +455,15 @@ def test_names_of_classes(tmp_path):
     assert classes({"classes": ["d", "e", "f"]}, class_names='["a", "b", "c"]') == ("d", "e", "f")
     with pytest.raises(dnnstack.DnnstackError, match="--classes: 2 names, but the network has 3"):
         classes({"classes": ["d", "e"]})
-    with pytest.raises(dnnstack.DnnstackError, match="--mean: 3 numbers for 2 channels"):
-        classes({"mean": [1, 2, 3]})
+    for wishes, message in (
+        ({"mean": [1, 2, 3]}, "--mean: 3 numbers for 2 channels"),
+        ({"std": [1, 0]}, "--std: expected finite numbers, and deviations above 0"),
+        ({"mean": [float("nan")]}, "--mean: expected finite numbers"),
+        ({"name": "../x"}, "--name: '../x' is no name of a run; 'x' would be one"),
+        ({"name": ""}, "--name: '' is no name of a run"),
+    ):
+        with pytest.raises(dnnstack.DnnstackError, match=re.escape(message)):
+            classes(wishes)
     with pytest.raises(dnnstack.DnnstackError, match="has other weights"):
         classes({"overrides": ["layers.dense_1.use_bias=true"]})
 
@@ -461,6 +472,30 @@ def test_without_the_package_onnx_its_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(dnnstack.DnnstackError, match=r"pip install 'dnnstack\[onnx\]'"):
         dnnstack.import_onnx(FILES / "vgg.onnx", runs_dir=tmp_path)
+
+
+def test_a_disk_that_is_full_is_told(tmp_path, monkeypatch):
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device", "step-0.safetensors")
+
+    monkeypatch.setattr("dnnstack.imports.onnx_run.write_checkpoint", full)
+    with pytest.raises(dnnstack.DnnstackError, match="net: cannot be written: No space left"):
+        taken(_plain(), tmp_path)
+    monkeypatch.setattr("dnnstack.imports.onnx_run.atomic_write", full)
+    with pytest.raises(dnnstack.DnnstackError, match=r"net.safetensors: cannot be written"):
+        taken(model("y = Erf(x)", {}), tmp_path)
+
+
+def test_a_program_gives_one_number_for_all_channels(tmp_path):
+    file = FILES / "vgg.onnx"
+    found = dnnstack.import_onnx(file, mean=0.5, std=[0.25], size=16, runs_dir=tmp_path, name="a")
+    assert found.normalize is not None
+    assert found.normalize.mean_and_std(255.0) == (
+        pytest.approx((0.5,) * 3),
+        pytest.approx((0.25,) * 3),
+    )
+    with pytest.raises(dnnstack.DnnstackError, match=r"^mean: 2 numbers for 3 channels"):
+        dnnstack.import_onnx(file, mean=(0.5, 1), runs_dir=tmp_path)
 
 
 def test_a_network_of_any_size_takes_the_one_that_is_said(tmp_path):
