@@ -118,7 +118,7 @@ def _as_run(
         info = describe_data(made)
         network = build_network(made, info)
     except (ConfigError, ShapeError) as error:
-        if wishes != Wishes(size=wishes.size):
+        if wishes.overrides or wishes.classes:
             raise
         raise Refused(*error.args) from None
     values = [each for piece in pieces for each in piece.parameters]

@@ -265,6 +265,7 @@ REFUSED = {
     "a, i = MaxPool<kernel_shape=[2,2]>(x) b = Cast<to=1>(i) c = Add(a, b) y = Flatten(c)": (
         "'b' (Cast): reads what a node before it gives beside its first output"
     ),
+    "a = Add(x, x) y = Flatten(a)": "body: expected a list of at least one item",
     "a = Conv<group=0>(x, w) y = Flatten(a)": "its filters are not for pictures",
     "a = Gemm<transA=1>(x, s) y = Flatten(a)": "multiplies by no matrix",
     "a = Conv(x, w) b = Tanh(a) c = Relu(a) d = BatchNormalization(b, t, t, t, var4) "
@@ -281,10 +282,13 @@ ARRAYS = {"w": (4, 2, 3, 3), "v": (4, 3, 3, 3), **NORM, "t": (4,), "var4": (4,)}
 @rows("body", list(REFUSED))
 def test_what_no_layer_computes_is_listed_and_the_weights_are_written(body, tmp_path):
     made = model(body, {name: shape for name, shape in ARRAYS.items() if name in body})
-    found = taken(made, tmp_path)
+    taken(made, tmp_path)
+    # With a name of its own too, and in a program.
+    found = dnnstack.import_onnx(tmp_path / "net.onnx", name="odd", runs_dir=tmp_path / "runs")
     assert found.run is None
     assert REFUSED[body] in " ".join(found.reasons)
-    assert found.written == tmp_path / "runs" / "net.safetensors"
+    assert found.written == tmp_path / "runs" / "odd.safetensors"
+    assert (tmp_path / "runs" / "net.safetensors").read_bytes() == found.written.read_bytes()
     written = load_file(found.written)
     given = {each.name: numpy_helper.to_array(each) for each in made.graph.initializer}
     assert written.keys() == given.keys()
