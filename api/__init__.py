@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .grouping import sweep as sweep
     from .grouping import train_group as train_group
     from .history import History as History
+    from .importing import import_onnx as import_onnx
+    from .imports.report import Imported as Imported
     from .many.comparison import Comparison as Comparison
     from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
@@ -46,11 +48,13 @@ _HOMES = {
     "Evaluation": "training.inference.evaluate",
     "GroupReport": "many.statistics",
     "History": "history",
+    "Imported": "imports.report",
     "Prediction": "training.inference.predict",
     "RunConfig": "configs",
     "SweepReport": "reports.sweep_report",
     "check_gradients": "plugins.checking",
     "compare": "comparing",
+    "import_onnx": "importing",
     "load": "classifier",
     "load_config": "fitting",
     "load_ensemble": "ensemble",

@@ -19,8 +19,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SAME = (
-    "combine config data_dir device folds invert keep min_probability raw resume run runs_dir "
-    "seeds size split threads tta weights workers"
+    "classes combine config data_dir device folds invert keep mean min_probability name raw resume "
+    "run runs_dir seeds size split std threads tta weights workers"
 )
 ARGUMENTS = {
     "--checkpoint": "run",

@@ -1,9 +1,9 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
-the config's goal. 130, 143, 129 and others: stopped by a signal, see training/signals.py. 141: the
-reader of standard output has closed it, as ``head`` does; SIGPIPE ends most programs then, without
-a word. Anything else is a bug and keeps its traceback.
+the config's goal; or less was done than was asked for. 130, 143, 129 and others: stopped by a
+signal, see training/signals.py. 141: the reader of standard output has closed it, as ``head`` does;
+SIGPIPE ends most programs then, without a word. Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
 from .export import export
+from .importing import import_
 from .new import new
 from .predict import predict
 from .report import report
@@ -72,7 +73,7 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, compress, export, serve, new, runs),
-    *(weights, data, summary, explain, config, doctor),
+    *(weights, data, import_, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

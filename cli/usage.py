@@ -51,6 +51,7 @@ _NUMBERS = (
 _ARGUMENTS = {
     "compare first": _TWO,
     "compare second": _TWO,
+    "import file": "name a file, as in dnnstack import resnet18.onnx",
     "new folder": "name a folder with a folder for each class, as in dnnstack new flowers",
     "predict paths": "name pictures, as in dnnstack predict 5.png",
     "report target": "name a sweep or a compression, as in dnnstack report lenet-sweep",

@@ -6,6 +6,7 @@ from .compressed_files import COMPRESSED_FILES
 from .configs import CONFIGS
 from .data_files import DATA_FILES
 from .group_files import GROUP_FILES
+from .onnx_files import ONNX_FILES
 from .run_files import RUN_FILES
 from .served import SERVED
 from .weight_files import WEIGHT_FILES
@@ -18,5 +19,6 @@ _EVERY = (
     *COMPRESSED_FILES,
     *GROUP_FILES,
     *SERVED,
+    *ONNX_FILES,
 )
 TARGETS = {target.name: target for target in _EVERY}

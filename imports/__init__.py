@@ -1,0 +1,1 @@
+"""Networks that other programs have trained: read from their files, as runs of this one."""

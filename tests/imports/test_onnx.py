@@ -1,0 +1,577 @@
+"""Networks of ONNX files answer as they do elsewhere, or it is said why they cannot."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import numpy as np
+import onnx
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.imports.onnx_run import Wishes, import_network
+from dnnstack.training.inference.trained import find_trained
+from onnx import numpy_helper
+from onnx.parser import parse_model
+from onnx.reference import ReferenceEvaluator
+from PIL import Image
+from safetensors.numpy import load_file
+
+from ..support.rows import rows
+
+FILES = Path(__file__).parent / "onnx"
+EXPECTED = json.loads((FILES / "expected.json").read_text("utf-8"))
+
+
+def pixels(*shape: int) -> np.ndarray:
+    """Two pictures of bytes, those of ``make_onnx_fixtures``."""
+    count = 2 * int(np.prod(shape))
+    return (np.arange(count) * 7919 % 65521 % 256).astype(np.uint8).reshape(2, *shape)
+
+
+def model(
+    body: str,
+    shapes: dict[str, tuple[int, ...]],
+    given: str = "float[n,2,6,5] x",
+    opset: int = 17,
+    result: str = "y",
+) -> onnx.ModelProto:
+    """A network in ONNX's text form, whose arrays of these shapes are drawn."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    made = parse_model(f"{head} net ({given}) => (float[n,k] {result}) {{ {body} }}")
+    draw = np.random.default_rng(1)
+    for name, shape in shapes.items():
+        values = draw.uniform(0.2, 1.0, shape) * draw.choice([1, 1, -1], shape)
+        values = abs(values) if name.startswith("var") else values
+        values = -abs(values) if name == "minus" else values
+        array = numpy_helper.from_array(values.astype(np.float32), name)
+        made.graph.initializer.append(array)
+    return made
+
+
+def taken(made: onnx.ModelProto, folder: Path, **wishes: Any) -> dnnstack.Imported:
+    path = folder / "net.onnx"
+    path.write_bytes(made.SerializeToString())
+    return import_network(path, Wishes(**wishes), folder / "runs", lambda text: None)
+
+
+def scores(found: dnnstack.Imported, x: np.ndarray) -> np.ndarray:
+    """Those from which the probabilities are, without what all of a sample have in common."""
+    assert found.reasons == ()
+    with dnnstack.load(found.run, device="numpy") as net:
+        return centred(np.log(net.predict_proba(x).astype(np.float64)))
+
+
+def centred(values: np.ndarray) -> np.ndarray:
+    return values - values.mean(1, keepdims=True)
+
+
+def kinds(found: dnnstack.Imported) -> str:
+    assert found.run is not None
+    trained = find_trained(str(found.run), None, Path("runs"), str)
+    layers = trained.network.every_layer()
+    return " ".join(each.kind for each in layers if each.kind != "flatten")
+
+
+@rows("name", list(EXPECTED))
+def test_what_pytorch_exports_answers_as_in_pytorch(name, tmp_path):
+    found = dnnstack.import_onnx(FILES / f"{name}.onnx", runs_dir=tmp_path)
+    assert found.run == tmp_path / name
+    said = EXPECTED[name]
+    wanted = np.array(said["scores"])
+    wanted = np.log(wanted) if name == "dense" else wanted
+    got = scores(found, pixels(3, said["size"], said["size"]))
+    np.testing.assert_allclose(got, centred(wanted), atol=2e-5)
+
+
+def test_blocks_have_the_names_of_the_file(tmp_path):
+    found = dnnstack.import_onnx(FILES / "resnet-unfolded.onnx", runs_dir=tmp_path)
+    trained = find_trained(str(found.run), None, tmp_path, str)
+    names = {tensor.name for tensor in trained.network.learned()}
+    assert {"conv1.weight", "bn1.running_var", "layer1_1.bn2.bias", "fc.bias"} <= names
+    assert {"layer2_0.downsample_0.weight", "layer2_0.downsample_1.weight"} <= names
+    assert len(names) == found.arrays == 42
+    folded = dnnstack.import_onnx(FILES / "resnet.onnx", runs_dir=tmp_path)
+    names = {t.name for t in find_trained(str(folded.run), None, tmp_path, str).network.learned()}
+    assert {"conv1.bias", "layer2_0.downsample_0.bias", "fc.bias"} <= names
+
+
+W, B4 = {"w": (4, 2, 3, 3)}, {"b": (4,)}
+NORM = {"s": (2,), "o": (2,), "m": (2,), "var": (2,)}
+TRUE_MEAN = "t = AveragePool<kernel_shape=[3,3], strides=[2,2], "
+OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
+    "conv": ("t = Conv<pads=[1,2,1,2], strides=[2,1]>(x, w, b)", W | B4, "conv2d"),
+    "dilated": ("t = Conv<dilations=[2,1]>(x, w)", W, "conv2d"),
+    "groups": ("t = Conv<group=2>(x, w)", {"w": (4, 1, 3, 3)}, "conv2d"),
+    "same": ('t = Conv<auto_pad="SAME_UPPER", strides=[2,2]>(x, w)', W, "conv2d"),
+    "same-lower": ('t = Conv<auto_pad="SAME_LOWER">(x, w)', W, "conv2d"),
+    "valid": ('t = Conv<auto_pad="VALID">(x, w)', W, "conv2d"),
+    "as-same": ("t = Conv<pads=[0,1,1,1], strides=[2,2]>(x, w)", W, "conv2d"),
+    "unread-padding": ("t = Conv<pads=[1,1,0,1], strides=[2,1]>(x, w)", W, "conv2d"),
+    "bias-after": ("a = Conv(x, w) t = Add(a, b)", W | {"b": (1, 4, 1, 1)}, "conv2d"),
+    "norm": ("t = BatchNormalization<epsilon=0.3>(x, s, o, m, var)", NORM, "batch_norm"),
+    "leaky": ("a = Sub(x, b) t = LeakyRelu<alpha=0.3>(a)", {"b": (1, 2, 1, 1)}, "leaky_relu"),
+    "elu": ("a = Conv(x, w) t = Elu<alpha=0.7>(a)", W, "conv2d elu"),
+    "others": ("a = Tanh(x) c = Softplus(a) t = Sigmoid(c)", {}, "tanh softplus sigmoid"),
+    "silu": ("a = Sigmoid(x) t = Mul(x, a)", {}, "silu"),
+    "silu-turned": ("a = Sigmoid(x) t = Mul(a, x)", {}, "silu"),
+    "prelu": ("a = Conv(x, w) t = PRelu(a, b)", W | {"b": (4, 1, 1)}, "conv2d prelu"),
+    "prelu-one": ("a = Conv(x, w) t = PRelu(a, b)", W | {"b": (1,)}, "conv2d prelu"),
+    "lrn": ("t = LRN<size=3, alpha=0.5, beta=0.6, bias=1.5>(x)", {}, "lrn"),
+    "max": ("t = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,1,1,1]>(x)", {}, "max_pool2d"),
+    "max-dense": ("t = MaxPool<kernel_shape=[2,2]>(x)", {}, "max_pool2d"),
+    "max-up": ("t = MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(x)", {}, "max_pool2d"),
+    "max-end": (
+        "t = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[0,0,1,0]>(x)",
+        {},
+        "max_pool2d",
+    ),
+    "mean": (f"{TRUE_MEAN} pads=[1,1,1,1]>(x)", {}, "avg_pool2d"),
+    "mean-of-zeros": (
+        f"{TRUE_MEAN} pads=[1,1,1,1], count_include_pad=1>(x)",
+        {},
+        "pad2d avg_pool2d",
+    ),
+    "whole": ("t = GlobalAveragePool(x)", {}, "global_avg_pool2d"),
+    "whole-kept": (
+        "a = GlobalAveragePool(x) t = Conv(a, w)",
+        {"w": (4, 2, 1, 1)},
+        "avg_pool2d conv2d",
+    ),
+    "whole-mean": ("t = ReduceMean<axes=[-1,-2], keepdims=0>(x)", {}, "global_avg_pool2d"),
+    "scaled": ("a = Relu(x) c = Constant<value_float=0.25>() t = Div(a, c)", {}, "relu scale"),
+    "pad": (
+        "p = Constant<value_ints=[0,0,1,2,0,0,1,2]>() q = Identity(p) "
+        "v = Constant<value_float=0.5>() a = Relu(x) t = Pad(a, q, v)",
+        {},
+        "relu pad2d",
+    ),
+    "sum": ("a = Conv<pads=[1,1,1,1]>(x, w) t = Add(x, a)", {"w": (2, 2, 3, 3)}, "residual conv2d"),
+    "sum-of-two": (
+        "a = Conv<pads=[1,1,1,1]>(x, w) c = Relu(a) e = Conv(x, v) t = Add(e, c)",
+        W | {"v": (4, 2, 1, 1)},
+        "residual conv2d relu conv2d",
+    ),
+    "concat": ("a = Relu(x) c = Tanh(x) t = Concat<axis=1>(c, x, a)", {}, "concat tanh relu"),
+    "concat-within": (
+        "a = Conv(x, w) c = Relu(a) e = Tanh(a) f = Conv(x, w2) t = Concat<axis=-3>(f, c, e)",
+        W | {"w2": (3, 2, 3, 3)},
+        "concat conv2d conv2d concat relu tanh",
+    ),
+    "dense-block": (
+        "a = Conv<pads=[1,1,1,1]>(x, w) c = Concat<axis=1>(x, a) e = Conv(c, v) "
+        "f = Concat<axis=1>(x, a, e) t = Relu(f)",
+        W | {"v": (1, 6, 1, 1)},
+        "concat conv2d concat conv2d relu",
+    ),
+    "shared-relu": (
+        "a = Relu(x) c = Tanh(a) d = Tanh(a) e = Conv(c, w) f = Conv(d, v) t = Add(e, f)",
+        W | {"v": (4, 2, 3, 3)},
+        "relu residual tanh conv2d tanh conv2d",
+    ),
+}
+
+
+def reference(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """What the evaluator of the package onnx computes."""
+    (name,) = (each.name for each in made.graph.input)
+    found = ReferenceEvaluator(made).run(None, {name: x})[0]
+    return np.asarray(found, np.float64)
+
+
+AUTO = {"VALID": "[0,0,0,0]", "SAME_UPPER": "[0,1,1,1]", "SAME_LOWER": "[1,1,1,1]"}
+
+
+@rows("name", list(OPERATORS))
+def test_an_operator_computes_what_it_does_elsewhere(name, tmp_path):
+    body, shapes, wanted = OPERATORS[name]
+    made = model(f"{body} y = Flatten(t)", shapes)
+    found, x = taken(made, tmp_path), pixels(2, 6, 5)
+    assert kinds(found) == wanted
+    # The evaluator pads otherwise before onnx 1.23.
+    plain = re.sub(r'auto_pad="(\w+)"', lambda found: f"pads={AUTO[found[1]]}", body)
+    made = model(f"{plain} y = Flatten(t)", shapes)
+    want = centred(reference(made, (x / 255).astype(np.float32)))
+    np.testing.assert_allclose(scores(found, x), want, atol=3e-5)
+
+
+ENDS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
+    "gemm": (
+        "a = Flatten(x) y = Gemm<alpha=0.5, beta=0.3, transB=1>(a, w, b)",
+        {"w": (4, 60), "b": (4,)},
+    ),
+    "gemm-turned": ("a = Flatten<axis=-3>(x) y = Gemm(a, w, b)", {"w": (60, 4), "b": (1, 4)}),
+    "gemm-plain": ("a = Flatten(x) y = Gemm(a, w)", {"w": (60, 4)}),
+    "matmul": ("a = Flatten(x) c = MatMul(a, w) y = Add(b, c)", {"w": (60, 4), "b": (4,)}),
+    "reshape": ("s = Constant<value_ints=[0,-1]>() y = Reshape(x, s)", {}),
+    "reshape-open": ("s = Constant<value_ints=[-1,60]>() y = Reshape(x, s)", {}),
+    "reshape-by-shape": (
+        "s = Shape(x) i = Constant<value_ints=[0]>() n = Gather(s, i) "
+        "m = Constant<value_ints=[-1]>() t = Concat<axis=0>(n, m) y = Reshape(x, t)",
+        {},
+    ),
+    "squeeze": ("a = GlobalAveragePool(x) i = Constant<value_ints=[2,-1]>() y = Squeeze(a, i)", {}),
+    "picture": ("a = Conv(x, w) y = GlobalAveragePool(a)", W),
+    "norm-of-rows": (
+        "a = Flatten(x) c = Gemm(a, w) d = BatchNormalization(c, s, o, m, var) y = Dropout(d)",
+        NORM | {"w": (60, 2)},
+    ),
+    "softmax": ("a = Flatten(x) c = Gemm(a, w) d = Softmax(c) y = Log(d)", {"w": (60, 3)}),
+    "log-softmax": ("a = Flatten(x) c = Gemm(a, w) y = LogSoftmax(c)", {"w": (60, 3)}),
+}
+
+
+@rows("name", list(ENDS))
+def test_an_end_computes_what_it_does_elsewhere(name, tmp_path):
+    body, shapes = ENDS[name]
+    made = model(body, shapes)
+    x = pixels(2, 6, 5)
+    want = reference(made, (x / 255).astype(np.float32)).reshape(2, -1)
+    if name == "softmax":
+        made.graph.node.pop()
+        made.graph.output[0].name = "d"
+    np.testing.assert_allclose(scores(taken(made, tmp_path), x), centred(want), atol=3e-5)
+
+
+REFUSED = {
+    "y = Erf(x)": "Erf, 1: 'y'",
+    "a = Erf(x) b = Erf(a) y = Hardmax(b)": "Erf, 2: 'a', 'b'",
+    "a = Conv<pads=[2,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): pads unevenly: 2 and 0 rows",
+    "a = Conv<pads=[-1,0,0,0]>(x, w) y = Flatten(a)": "'a' (Conv): has the padding [-1, 0, 0, 0]",
+    "a = Conv<strides=[0,1]>(x, w) y = Flatten(a)": "its strides are [0, 1], not two numbers",
+    "a = Conv<kernel_shape=[2,3]>(x, w) y = Flatten(a)": "its filters are not for pictures",
+    "a = Conv(x, v) y = Flatten(a)": "the shapes [(4, 3, 3, 3)], not [(4, 2, 3, 3)]",
+    "a = Conv(w, x) y = Flatten(a)": "'a' (Conv): no layer takes what is computed in this place",
+    "a = MaxPool<kernel_shape=[9,9]>(x) y = Flatten(a)": "a window of 9x9 does not fit",
+    "a = MaxPool<kernel_shape=[2,2], dilations=[2,1]>(x) y = Flatten(a)": "is dilated",
+    "a = AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[0,1,1,1], count_include_pad=1>(x) "
+    "y = Flatten(a)": "'a' (AveragePool): counts an uneven padding",
+    "a = BatchNormalization<training_mode=1>(x, s, o, m, var) y = Flatten(a)": "by the batch",
+    "a = ReduceMean<axes=[2]>(x) y = Flatten(a)": "is not the mean over height and width",
+    "y = Flatten<axis=2>(x)": "'y' (Flatten): does not make one row of each sample",
+    "i = Constant<value_ints=[2,-1]>() y = Reshape(x, i)": "does not make one row of each sample",
+    "i = Constant<value_ints=[-1,30]>() y = Reshape(x, i)": "does not make one row of each sample",
+    "a = Flatten(x) c = LogSoftmax(a) y = Relu(c)": "a logarithm before other layers",
+    "a = Softmax<axis=2>(x) y = Flatten(a)": "is not along the classes",
+    "a = Concat<axis=2>(x, x) y = Flatten(a)": "joins along another axis than the channels",
+    "a = MaxPool<kernel_shape=[2,2]>(x) b = Add(a, x) y = Flatten(b)": "joins (2, 5, 4), (2, 6, 5)",
+    "a = Relu(x) b = Add(a, s) y = Flatten(b)": "computes with an array, as no layer does here",
+    "a = Relu(x) b = Concat<axis=1>(a, w) y = Flatten(b)": "no layer does this with what is",
+    "a = Relu(x) b = Sub(w, a) y = Flatten(b)": "no layer takes what is computed in this place",
+    "a, i = MaxPool<kernel_shape=[2,2]>(x) b = Cast<to=1>(i) c = Add(a, b) y = Flatten(c)": (
+        "'b' (Cast): reads what a node before it gives beside its first output"
+    ),
+    "a = Add(x, x) y = Flatten(a)": "body: expected a list of at least one item",
+    "a = Conv<group=0>(x, w) y = Flatten(a)": "its filters are not for pictures",
+    "a = Gemm<transA=1>(x, s) y = Flatten(a)": "multiplies by no matrix",
+    "a = Conv(x, w) b = Tanh(a) c = Relu(a) d = BatchNormalization(b, t, t, t, var4) "
+    "e = Add(d, c) f = Sigmoid(d) g = Add(f, c) h = Add(g, e) y = Flatten(h)": "read across blocks",
+    "z = Relu(x) y = Flatten(w)": "'y' (Flatten): is computed of arrays of the file alone",
+    "y = Identity(w)": "its output does not depend on its input",
+    "c = Constant<value_float=-1.0>() a = Mul(x, c) y = Flatten(a)": "turn light into dark",
+    "a = Relu(x) c = Cast<to=7>(a) y = Flatten(c)": "converts to another type than float32",
+    "a = LRN<size=4>(x) y = Flatten(a)": "lrn",
+}
+ARRAYS = {"w": (4, 2, 3, 3), "v": (4, 3, 3, 3), **NORM, "t": (4,), "var4": (4,)}
+
+
+@rows("body", list(REFUSED))
+def test_what_no_layer_computes_is_listed_and_the_weights_are_written(body, tmp_path):
+    made = model(body, {name: shape for name, shape in ARRAYS.items() if name in body})
+    taken(made, tmp_path)
+    # With a name of its own too, and in a program.
+    found = dnnstack.import_onnx(tmp_path / "net.onnx", name="odd", runs_dir=tmp_path / "runs")
+    assert found.run is None
+    assert REFUSED[body] in " ".join(found.reasons)
+    assert found.written == tmp_path / "runs" / "odd.safetensors"
+    assert (tmp_path / "runs" / "net.safetensors").read_bytes() == found.written.read_bytes()
+    written = load_file(found.written)
+    given = {each.name: numpy_helper.to_array(each) for each in made.graph.initializer}
+    assert written.keys() == given.keys()
+    assert all(np.array_equal(written[name], given[name]) for name in given)
+    assert found.numbers == sum(each.size for each in given.values())
+    assert found.reasons[0] in found.as_text()
+
+
+def test_blocks_within_blocks_have_an_end(tmp_path):
+    def nested(depth: int) -> str:
+        lines = "".join(f"a{n} = Relu(a{n - 1}) b{n} = Add(a{n}, x) " for n in range(1, depth))
+        return f"a0 = Tanh(x) {lines.replace('Relu(a', 'Relu(b').replace('Relu(b0', 'Relu(a0')}"
+
+    for depth, fits in ((8, True), (10, False), (30, False)):
+        body = f"{nested(depth)} y = Flatten(b{depth - 1})"
+        assert (taken(model(body, {}), tmp_path).run is not None) == fits
+
+
+RELU = "a = Flatten(x) y = Gemm(a, w)"
+
+
+def _plain() -> onnx.ModelProto:
+    return model(RELU, {"w": (60, 3)})
+
+
+def _external(location: str, **more: str) -> Callable[[onnx.ModelProto], object]:
+    def change(made: onnx.ModelProto) -> None:
+        array = made.graph.initializer[0]
+        array.ClearField("raw_data")
+        array.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in {"location": location, **more}.items():
+            array.external_data.add(key=key, value=value)
+
+    return change
+
+
+def _nan(made: onnx.ModelProto) -> None:
+    values = np.full((60, 3), np.nan, np.float32)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
+
+
+DAMAGED: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
+    "empty": (lambda m: m.Clear(), "is damaged, or is not an ONNX file"),
+    "opset": (
+        lambda m: setattr(m.opset_import[0], "version", 6),
+        "is of opset 6, but those from 7 to",
+    ),
+    "opset-new": (lambda m: setattr(m.opset_import[0], "version", 27), "is of opset 27"),
+    "unsorted": (lambda m: m.graph.node.reverse(), "topologically sorted"),
+    "missing": (lambda m: m.graph.initializer.pop(), "is damaged, or is not an ONNX file"),
+    "short": (lambda m: m.graph.initializer[0].dims.__setitem__(0, 61), "has not as many numbers"),
+    "huge": (
+        lambda m: m.graph.initializer[0].dims.__setitem__(0, 2**60),
+        "has not as many numbers",
+    ),
+    "negative": (lambda m: m.graph.initializer[0].dims.__setitem__(0, -1), "a type or a shape"),
+    "type": (lambda m: setattr(m.graph.initializer[0], "data_type", 8), "a type or a shape"),
+    "axes": (lambda m: m.graph.initializer[0].dims.extend([1] * 8), "a type or a shape"),
+    "nan": (_nan, "numbers that are not finite"),
+    "attribute": (
+        lambda m: m.graph.node[1].attribute.append(onnx.helper.make_attribute("beta", 1e30)),
+        "node 'Gemm': its beta is too large",
+    ),
+    "elsewhere": (_external("../w.bin"), "'../w.bin'; only those in the same folder"),
+    "above": (_external(".."), "'..'; only those in the same folder"),
+    "root": (_external("/etc/passwd"), "only those in the same folder are read"),
+    "gone": (_external("w.bin"), "is in 'w.bin' beside it: No such file or directory"),
+    "beyond": (_external("here.bin", offset="9"), "lies beyond the end of 'here.bin'"),
+    "longer": (_external("here.bin", length="9"), "lies beyond the end of 'here.bin'"),
+    "offset": (_external("here.bin", offset="x"), "lies beyond the end of 'here.bin'"),
+    "few": (_external("here.bin"), "has not as many numbers"),
+    "nodes": (
+        lambda m: m.graph.node.extend([m.graph.node[0]] * 20_000),
+        "20,002 nodes, more than 20,000",
+    ),
+    "open-size": (
+        lambda m: m.graph.input[0].type.tensor_type.shape.dim[2].Clear(),
+        "say it, as in --size 224",
+    ),
+}
+
+
+@rows("name", list(DAMAGED))
+def test_a_damaged_file_is_refused(name, tmp_path):
+    change, message = DAMAGED[name]
+    (tmp_path / "here.bin").write_bytes(b"8 bytes.")
+    made = _plain()
+    change(made)
+    with pytest.raises(dnnstack.DnnstackError, match=re.escape(message)):
+        taken(made, tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_link_beside_the_file_is_not_followed_and_a_variance_is_not_negative(tmp_path):
+    (tmp_path / "link.bin").symlink_to("/etc/passwd")
+    made = _plain()
+    _external("link.bin")(made)
+    with pytest.raises(dnnstack.DnnstackError, match="is a symbolic link"):
+        taken(made, tmp_path)
+    made = model(
+        "a = BatchNormalization(x, s, o, m, minus) y = Flatten(a)", {"minus": (2,), **NORM}
+    )
+    with pytest.raises(dnnstack.DnnstackError, match="running_var' has numbers"):
+        taken(made, tmp_path)
+
+
+def test_what_is_no_network_of_one_input_and_output(tmp_path):
+    for given in ("float[n,2,6,5] x, float[n,1] z", "float[n] x", "float[n,2,6,5,4] x"):
+        found = taken(model("y = Flatten(x)", {}, given), tmp_path)
+        assert found.reasons[0].startswith("the whole: ")
+    found = taken(model("y = Flatten(x)", {}, "float[n,2,3000000,5] x"), tmp_path)
+    assert "is neither pictures" in found.reasons[0]
+
+
+def test_pixels_are_normalised_as_the_user_and_the_first_nodes_say(tmp_path):
+    body = "a = Cast<to=1>(x) c = Sub(a, m) d = Div(c, s) e = Relu(d) f = Flatten(e) y = Gemm(f, w)"
+    shapes = {"w": (60, 3), "m": (2, 1, 1), "s": (1, 2, 1, 1)}
+    x = pixels(2, 6, 5)
+    made = model(body, shapes, "uint8[n,2,6,5] x")
+    made.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.float32([[[3]], [[60]]]), "m"))
+    scale = np.float32([[[[50]], [[90]]]])
+    made.graph.initializer.pop()
+    made.graph.initializer.append(numpy_helper.from_array(scale, "s"))
+    del made.graph.initializer[1]
+    made.graph.initializer.append(numpy_helper.from_array(np.float32([[[3]], [[60]]]), "m"))
+    found = taken(made, tmp_path)
+    np.testing.assert_allclose(scores(found, x), centred(reference(made, x)), atol=1e-4)
+    assert found.normalize is not None
+    np.testing.assert_allclose(found.normalize.scale, (1 / 50, 1 / 90), rtol=1e-6)
+    np.testing.assert_allclose(found.normalize.shift, (-3 / 50, -60 / 90), rtol=1e-6)
+    stated = taken(made, tmp_path, mean=[0.5], std=[0.25, 0.2])
+    seen = (x / 255 - 0.5) / np.array([0.25, 0.2])[:, None, None]
+    made.graph.input[0].type.tensor_type.elem_type = 1
+    want = reference(made, seen.astype(np.float32))
+    np.testing.assert_allclose(scores(stated, x), centred(want), atol=1e-4)
+    plain = taken(_plain(), tmp_path, mean=[0.5], std=[0.25, 0.2])
+    want = reference(_plain(), seen.astype(np.float32))
+    np.testing.assert_allclose(scores(plain, x), centred(want), atol=1e-4)
+
+
+def test_targets_follow_the_end_of_the_network(tmp_path):
+    x = pixels(2, 6, 5)
+    for end, kind, loss in (
+        ("y = Sigmoid(c)", "yes_no", "binary_cross_entropy"),
+        ("y = Identity(c)", "class", "cross_entropy"),
+    ):
+        made = model(f"a = Flatten(x) c = Gemm(a, w) {end}", {"w": (60, 3)})
+        found = taken(made, tmp_path)
+        trained = find_trained(str(found.run), None, tmp_path, str)
+        assert (trained.data.kind, trained.config.loss.type) == (kind, loss)
+    rows_of_numbers = model("y = Gemm(x, w)", {"w": (4, 1)}, "float[n,4] x")
+    found = taken(rows_of_numbers, tmp_path)
+    given = np.float32([[1, 2, 3, 4], [0.5, -1, 2, 9]])
+    with dnnstack.load(found.run, device="numpy") as net:
+        np.testing.assert_allclose(net.predict(given), reference(rows_of_numbers, given), rtol=1e-5)
+    yes_no = model("a = Flatten(x) c = Gemm(a, w) y = Sigmoid(c)", {"w": (60, 3)})
+    with dnnstack.load(taken(yes_no, tmp_path).run, device="numpy") as net:
+        want = reference(yes_no, (x / 255).astype(np.float32))
+        np.testing.assert_allclose(net.predict_proba(x), want, atol=1e-6)
+
+
+def test_names_of_classes(tmp_path):
+    def classes(wishes: dict[str, Any], **said: str) -> tuple[str, ...]:
+        made = _plain()
+        for key, value in said.items():
+            made.metadata_props.add(key=key, value=value)
+        return taken(made, tmp_path, **wishes).classes
+
+    assert classes({}) == ("0", "1", "2")
+    assert classes({}, names="{0: 'a', 1: \"it's\", 2: 'c d'}") == ("a", "it's", "c d")
+    assert classes({}, names="{0: 'a', 2: 'b', 1: 'c'}") == ("0", "1", "2")
+    assert classes({}, class_names='["a", "b", "c"]', names="{0: 'x'}") == ("a", "b", "c")
+    assert classes({}, class_names='["a", "b"]') == ("0", "1", "2")
+    assert classes({"classes": ["d", "e", "f"]}, class_names='["a", "b", "c"]') == ("d", "e", "f")
+    with pytest.raises(dnnstack.DnnstackError, match="--classes: 2 names, but the network has 3"):
+        classes({"classes": ["d", "e"]})
+    for wishes, message in (
+        ({"mean": [1, 2, 3]}, "--mean: 3 numbers for 2 channels"),
+        ({"std": [1, 0]}, "--std: expected finite numbers, and deviations above 0"),
+        ({"mean": [float("nan")]}, "--mean: expected finite numbers"),
+        ({"name": "../x"}, "--name: '../x' is no name of a run; 'x' would be one"),
+        ({"name": ""}, "--name: '' is no name of a run"),
+    ):
+        with pytest.raises(dnnstack.DnnstackError, match=re.escape(message)):
+            classes(wishes)
+    with pytest.raises(dnnstack.DnnstackError, match="has other weights"):
+        classes({"overrides": ["layers.dense_1.use_bias=true"]})
+
+
+def test_without_the_package_onnx_its_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(dnnstack.DnnstackError, match=r"pip install 'dnnstack\[onnx\]'"):
+        dnnstack.import_onnx(FILES / "vgg.onnx", runs_dir=tmp_path)
+
+
+def test_a_disk_that_is_full_is_told(tmp_path, monkeypatch):
+    def full(*given: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device", "step-0.safetensors")
+
+    monkeypatch.setattr("dnnstack.imports.onnx_run.write_checkpoint", full)
+    with pytest.raises(dnnstack.DnnstackError, match="net: cannot be written: No space left"):
+        taken(_plain(), tmp_path)
+    monkeypatch.setattr("dnnstack.imports.onnx_run.atomic_write", full)
+    with pytest.raises(dnnstack.DnnstackError, match=r"net.safetensors: cannot be written"):
+        taken(model("y = Erf(x)", {}), tmp_path)
+
+
+def test_a_program_gives_one_number_for_all_channels(tmp_path):
+    file = FILES / "vgg.onnx"
+    found = dnnstack.import_onnx(file, mean=0.5, std=[0.25], size=16, runs_dir=tmp_path, name="a")
+    assert found.normalize is not None
+    assert found.normalize.mean_and_std(255.0) == (
+        pytest.approx((0.5,) * 3),
+        pytest.approx((0.25,) * 3),
+    )
+    with pytest.raises(dnnstack.DnnstackError, match=r"^mean: 2 numbers for 3 channels"):
+        dnnstack.import_onnx(file, mean=(0.5, 1), runs_dir=tmp_path)
+
+
+def test_a_network_of_any_size_takes_the_one_that_is_said(tmp_path):
+    made = model("a = Conv(x, w) y = GlobalAveragePool(a)", W, "float[n,2,h,v] x")
+    assert taken(made, tmp_path, size=(9, 7)).input_shape == (2, 9, 7)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "resnet.onnx").write_bytes((FILES / "resnet.onnx").read_bytes())
+    for number in range(8):
+        path = tmp_path / "pictures" / ("train", "test")[number % 2] / "ab"[number // 4]
+        path.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels(40, 40, 3)[0] // (number + 1)).save(path / f"{number}.png")
+    return tmp_path
+
+
+def test_a_run_of_a_network_is_used_like_others(here, capsys):
+    Path("names.txt").write_text("a\nb\nc\nd\ne\n", encoding="utf-8")
+    line = ["import", "resnet.onnx", "--name", "cats", "--classes", "names.txt"]
+    assert main([*line, "--mean", "0.5,0.4,0.4", "--std", "0.2"]) == 0
+    text = capsys.readouterr().out
+    assert "runs/cats: 18 layers, 18 arrays, 1,801 numbers, from resnet.onnx" in text
+    assert "mean 0.5, 0.4, 0.4, std 0.2, 0.2, 0.2" in text
+    assert main(["predict", "--run", "cats", "pictures/test/a/1.png", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] in "abcde"
+    assert main(["runs"]) == 0
+    assert "cats  finished" in capsys.readouterr().out
+    for name in "cde":
+        (here / "pictures" / "test" / name).mkdir()
+    tuned = [
+        "train",
+        "--config",
+        "runs/cats/config.yaml",
+        "--init-from",
+        "cats",
+        "--device",
+        "numpy",
+    ]
+    tuned += ["--set", "data.dataset.image_folder.classes=null", "--set", "layers.fc.units=2"]
+    tuned += ["--set", "train.max_steps=1", "--set", "data.batch_size=2", "--data-dir", "pictures"]
+    assert main([*tuned, "--set", "data.validation=0"]) == 0, capsys.readouterr().err
+    assert "16 of 18 arrays" in capsys.readouterr().out
+    assert main(["summary", "--checkpoint", "cats"]) == 0
+    assert main(["explain", "--config", "runs/cats/config.yaml", "--device", "numpy"]) == 0
+
+
+def test_json_and_the_exit_status_say_what_was_written(here, capsys):
+    assert main(["import", "resnet.onnx", "--json", "--classes", "a,b,c,d,e"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["run"] == "runs/resnet"
+    assert said["weights"] is None
+    assert said["classes"] == ["a", "b", "c", "d", "e"]
+    assert (said["arrays"], said["layers"], said["input_shape"]) == (18, 18, [3, 32, 32])
+    assert said["preprocessing"]["scale"] == pytest.approx([1 / 255] * 3)
+    odd = model("a = Conv(x, w) y = Erf(a)", W)
+    Path("odd.onnx").write_bytes(odd.SerializeToString())
+    assert main(["import", "odd.onnx", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert (said["run"], said["weights"]) == (None, "runs/odd.safetensors")
+    assert said["not_expressed"] == ["Erf, 1: 'y'"]
+    assert main(["import", "nothing.onnx"]) == 1
+    assert "nothing.onnx: cannot be read: No such file" in capsys.readouterr().err
+    assert main(["import", "resnet.onnx", "--mean", "a"]) == 2
+    assert "expected numbers between commas" in capsys.readouterr().err
+    Path("resnet.onnx").write_bytes(b"\xff\xfe")
+    assert main(["import", "resnet.onnx"]) == 1
+    assert "is damaged, or is not an ONNX file" in capsys.readouterr().err
