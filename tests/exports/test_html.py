@@ -34,7 +34,7 @@ from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.predict import predict
 from dnnstack.training.inference.trained import Trained
 from hypothesis import assume, given, settings
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
 from ..support.page_code import ANSWERS, BROWSER, NODE, Tab, browser, by_node
 from ..support.random_nets import trainings
@@ -134,12 +134,15 @@ def test_what_no_layer_of_ours_describes_is_computed_too(digits_page):
     ]
     ask = """const [x, a, b] = given.map(([shape, data]) => made(shape, Float32Array.from(data)));
     const product = operations.matmul(a, b, true, false, null);
-    return [operations.part(x, 1, 4), operations.log_softmax(x), product];"""
+    const whole = operations.quantize(operations.scale(b, 1.5), 1, -2, 6);
+    return [operations.part(x, 1, 4), operations.log_softmax(x), product, whole];"""
     found = by_node([{"page": str(digits_page), "given": given, "ask": ask}])[0]
     wanted = (
         numpy_functions.part(x, 1, 4),
         numpy_functions.log_softmax(x),
         numpy_functions.matmul(rows, columns, True, False, None),
+        # 1.5, 4.5 and 7.5 among them.
+        np.array([0, 2, 3, 4, 6, 6]).reshape(3, 2),
     )
     for one, other in zip(found, wanted, strict=True):
         assert one["shape"] == [*other.shape]
@@ -230,6 +233,7 @@ def test_pictures_are_scaled_as_pillow_scales_them(digits_page):
         ((32, 32), (32, 32), 3, True),
         ((64, 64), (32, 32), 1, False),
         ((50, 101), (60, 7), 1, True),
+        ((90, 101), (60, 60), 1, True),
     ]:
         pixels = rng.integers(0, 256, (size[1], size[0], 3), np.uint8)
         image = in_channels(Image.fromarray(pixels), channels, [])
@@ -266,12 +270,16 @@ catch (error) { return error.message; }"""
 
 @needs_node
 def test_a_digit_is_prepared_as_predict_prepares_it(digits_page):
+    faint = _page_of((200, 200), 0.06, 255, 0)
+    ImageDraw.Draw(faint).rectangle((150, 30, 190, 60), 175)
     pictures = [
         _page_of((280, 280), 0.07, 255, 0),
         _page_of((300, 200), 0.015, 0, 255),
         _page_of((61, 90), 0.12, 230, 40),
         _page_of((38, 38), 0.1, 40, 250),
         _page_of((840, 300), 0.03, 255, 90),
+        _page_of((280, 280), 0.02, 255, 0).filter(ImageFilter.GaussianBlur(2)),
+        faint,
         Image.fromarray(np.pad(np.full((8, 3), 9, np.uint8), ((10, 10), (10, 15)))),
     ]
     arrays = [np.asarray(each) for each in pictures]
