@@ -10,7 +10,7 @@ import click
 from . import completion, console, options, plugins
 
 # Those of exports.format.formats(), whose import would slow down every command.
-FORMATS = ("html", "numpy", "torch")
+FORMATS = ("html", "numpy", "onnx", "torch")
 
 
 @click.command(
@@ -41,6 +41,11 @@ FORMATS = ("html", "numpy", "torch")
     "--weights",
     type=click.Choice(("fp16", "int8", "fp32")),
     help="How weights are stored, for html; they compute in floats.  [default: fp16]",
+)
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="For onnx: the input is (N, C, H, W) float32, pixels from 0 to 255 of the network's size.",
 )
 @click.option("--no-check", is_flag=True, help="Do not compare the answers with those of predict.")
 @click.option(

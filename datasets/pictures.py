@@ -41,6 +41,10 @@ class Preparation:
     bits: Depth = 16
     draft: bool = False
 
+    def locates(self, shape: tuple[int, ...]) -> bool:
+        """Whether a digit is looked for on its page, for a network with this input."""
+        return self.digits and shape == (1, FIELD, FIELD) and not self.raw
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -92,7 +96,7 @@ def _prepared(
     if "clip" in steps:
         most, bits = reading.largest, how.bits
         _LOG.warning("%s: has integers up to %d; above %d bits, all are white", file, most, bits)
-    if how.digits and shape == (1, FIELD, FIELD) and not how.raw:
+    if how.locates(shape):
         grey = np.asarray(image)
         if how.invert is not True and is_prepared(grey):
             return Picture(grey[None].copy(), tuple(steps))

@@ -29,6 +29,8 @@ WHY = {
     "mpich": "several processes (the extra `[mpi]`): MPI and its launcher",
     "mypy": "checks the types",
     "numpy": "arrays, and the reference of every operation",
+    "onnx": "exported networks (the extra `[onnx]`): the format of their files",
+    "onnxruntime": "exported networks (the extra `[onnx]`): runs them, to check their answers",
     "optuna": "searches (the extra `[sweep]`): draws the values of trials",
     "onednn-cpu-gomp": "oneDNN, the library that computes on a CPU (x86-64)",
     "pillow": "reads and writes pictures",

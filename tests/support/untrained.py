@@ -12,7 +12,7 @@ from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.datasets import DatasetInfo
 from dnnstack.training.assemble import build_network
 from dnnstack.training.inference.trained import Trained
-from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.preprocessing import Prepared, Preprocessing
 from dnnstack.training.records.formats.checkpoint import Checkpoint
 from dnnstack.training.records.formats.provenance import Provenance
 from dnnstack.training.records.formats.state import State
@@ -54,7 +54,12 @@ def with_drawn_weights(
     network = build_network(config, info)
     rng = np.random.default_rng(seed)
     arrays: dict[str, Any] = {}
-    for tensor, values in network.initial_values(seed).items():
+    scaling = Preprocessing.standardize(
+        [0.3 + 0.05 * c for c in range(shape[0])], [0.25 + 0.1 * c for c in range(shape[0])]
+    )
+    few = rng.integers(0, 256, (8, *shape), np.uint8)
+    first = Prepared(few, np.arange(8, dtype=np.int32), scaling)
+    for tensor, values in network.initial_values(seed, lambda count: first).items():
         # A bias of 0, a mean of 0, a variance of 1 would hide mistakes.
         noise = rng.uniform(0.05, 0.4, values.shape).astype(np.float32)
         arrays[tensor.name] = values + noise if values.ndim == 1 else values
@@ -64,9 +69,7 @@ def with_drawn_weights(
         dataset="mnist",
         input_shape=shape,
         classes=names,
-        preprocessing=Preprocessing.standardize(
-            [0.3 + 0.05 * c for c in range(shape[0])], [0.25 + 0.1 * c for c in range(shape[0])]
-        ),
+        preprocessing=scaling,
         tuning=Tuning("numpy", {}, "", {}),
         versions={"dnnstack": "0"},
         kind=kind,

@@ -17,7 +17,6 @@ from ...common.records import dataclass
 from ...common.targets import Kind
 from ...common.text import samples_of
 from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
-from ...datasets.centring import FIELD
 from ..assemble import is_of_pictures
 from .forward import Forward
 from .trained import Trained
@@ -227,7 +226,7 @@ class Asked:
     ) -> Prediction:
         """scores: (K,), what the network gives for the picture; known: how familiar it is."""
         trained, how, kind = self.trained, self.how, self.trained.data.kind
-        located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
+        located = how.locates(trained.input_shape)
         least = self.min_probability
         if least is None:
             least = LEAST_OF_DIGITS if located else 0.0

@@ -1,0 +1,443 @@
+"""Files of ONNX answer in ONNX Runtime as ``predict`` does, from pictures of any size on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from dnnstack.backends.select import open_backend
+from dnnstack.common.errors import ExportError
+from dnnstack.configs import effective_yaml, load_config, packaged_configs
+from dnnstack.datasets.pictures import Preparation, as_picture
+from dnnstack.exports import onnx_file
+from dnnstack.exports.door import Samples, _reference, export
+from dnnstack.exports.onnx_file import Onnx
+from dnnstack.exports.plain import Plain
+from dnnstack.graph import ops
+from dnnstack.graph.graph import Graph, Tensor
+from dnnstack.graph.ops import Quantization
+from dnnstack.graph.quantization import products
+from dnnstack.training.assemble import describe_data
+from dnnstack.training.inference.forward import Forward
+from dnnstack.training.inference.trained import Trained
+from onnx import numpy_helper
+from PIL import Image
+
+from ..support.untrained import untrained, with_drawn_weights
+from ..support.whole_sections import DRAWN
+
+# They take long; their layers are those of others.
+LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml", "cifar10-resnet9.yaml"}
+LARGE |= {"cifar10-airbench-muon.yaml", "cifar10-fast.yaml", "mnist-fast.yaml"}
+SMALL = "[{conv2d: {filters: 3, kernel_size: 3}}, relu, flatten, {dense: {units: 4}}]"
+
+
+def _model(plain: Plain, form: Onnx | None = None) -> Any:
+    """What ``plain`` is as a file, which is valid and always the same."""
+    form = form or Onnx()
+    data = form.files(plain)[""]
+    assert form.files(plain)[""] == data
+    model = onnx.load_from_string(data)
+    onnx.checker.check_model(model, full_check=True)
+    named = [*model.graph.node, *model.graph.input, *model.graph.initializer]
+    assert len({each.name for each in named}) == len(named)
+    return model
+
+
+def _opened(model: Any) -> Any:
+    """What answers as the model does."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    data, name = model.SerializeToString(), model.graph.input[0].name
+    session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+    return lambda given: session.run(["output0"], {name: given})[0]
+
+
+def _away(plain: Plain, tmp_path: Path, count: int = 6, form: Onnx | None = None) -> float:
+    """How far the file's answers are from those of the reference, by how far those spread."""
+    form = form or Onnx()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(_model(plain, form).SerializeToString())
+    stored = Samples.drawn(plain.trained).stored[:count]
+    twin = form.twin(path, plain)
+    assert twin is not None
+    found, expected = twin.answers(plain.raw(stored)), _reference(plain, stored)
+    assert found.shape == expected.shape
+    return float(np.abs(found - expected).max() / max(1.0, expected.std()))
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_networks_answer_as_the_reference(name, raw, tmp_path):
+    drawn = DRAWN[name]
+    shape = tuple(drawn["shape"])
+    plain = Plain.of(with_drawn_weights(json.dumps(drawn["config"]), shape, drawn["classes"]))
+    if any(isinstance(op, ops.Im2col) for op in plain.ops):
+        with pytest.raises(ExportError, match="onnx has no Im2col; formats that have it: none"):
+            Onnx().check(plain)
+        return
+    if name == "net-10" and onnxruntime.__version__ < "1.24":
+        pytest.skip("this ONNX Runtime takes a border into a pool of one pixel, then refuses it")
+    Onnx().check(plain)
+    assert _away(plain, tmp_path, form=Onnx(raw=raw)) < 2e-5
+
+
+@pytest.mark.parametrize("name", [each for each in packaged_configs() if each not in LARGE])
+def test_packaged_configs_answer_as_predict(name, tmp_path):
+    config = load_config(name).config
+    info = describe_data(config)
+    text, classes = effective_yaml(config), len(info.classes)
+    trained = with_drawn_weights(text, info.shape, classes, kind=info.kind, floats=info.floats)
+    path, stored = tmp_path / "net.onnx", Samples.drawn(trained).stored[:10]
+    forward = Forward(trained, open_backend("cpu", 1))
+    done = export(trained, forward, Onnx(), path, lambda: Samples("samples", stored))
+    assert done.checked is not None
+    # Weights that no training has calmed make scores of 100.
+    assert done.checked.largest < (3e-5 if "resnet" in name else 1e-5)
+    assert done.checked.other == 0
+    assert done.checked.by == f"ONNX Runtime {onnxruntime.__version__}"
+
+
+ACTIVATIONS = (
+    *("relu", "leaky_relu", "{leaky_relu: {negative_slope: 0.3}}", "sigmoid", "tanh", "elu"),
+    *("{elu: {alpha: 0.5}}", "softplus", "silu", "gelu", "{gelu: {approximate: true}}"),
+    "scaled_tanh",
+)
+LAYERS = [
+    "{conv2d: {filters: 4, kernel_size: [3, 2], stride: [2, 1], padding: same}}",
+    "{conv2d: {filters: 4, kernel_size: 2, padding: same, dilation: [1, 3], groups: 2}}",
+    "{conv2d: {filters: 4, kernel_size: 3, padding: [2, 1], use_bias: false}}",
+    "{conv2d: {filters: 3, kernel_size: 2, connections: [[0], [1], [0, 1]]}}",
+    "{max_pool2d: {pool_size: 3, stride: 2, ceil_mode: true}}",
+    "{max_pool2d: {pool_size: [2, 3], stride: 2, padding: same}}",
+    "{avg_pool2d: {pool_size: 3, stride: 2, padding: 1, ceil_mode: true}}",
+    "{avg_pool2d: {pool_size: [2, 3], stride: [1, 2], padding: same}}",
+    "global_avg_pool2d",
+    "{pad2d: {padding: [1, 2], value: -0.5}}",
+    "{lrn: {size: 3, alpha: 0.5, k: 2.0}}",
+    "{lcn: {size: 3, alpha: 0.5, k: 2.0}}",
+    "{batch_norm: {scale: false, eps: 0.1}}",
+    "{batch_norm: {center: false}}",
+    "{scaled_subsampling: {pool_size: 2, pooling: sum}}",
+    "{scale: {factor: -1.5}}",
+    "{concat: {branches: [[tanh], [{conv2d: {filters: 1, kernel_size: 1}}]]}}",
+    "{residual: {body: [{conv2d: {filters: 5, kernel_size: 3, stride: 2, padding: 1}}], "
+    "shortcut: padding}}",
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_with_their_corners(layer, tmp_path):
+    plain = Plain.of(untrained(f"[{layer}, flatten, {{dense: {{units: 3}}}}]", (2, 7, 9), 3))
+    # Its own output, before softmax makes all alike.
+    assert 0 < _away(plain.until(1), tmp_path) < 3e-6
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_activations_alone_and_behind_a_product(kind, tmp_path):
+    net = f"[{kind}, {{conv2d: {{filters: 2, kernel_size: 1}}}}, {kind}, flatten]"
+    plain = Plain.of(untrained(f"{net[:-1]}, {{dense: {{units: 3}}}}]", (2, 5, 5), 3))
+    assert 0 < _away(plain.until(1), tmp_path) < 2e-6 or kind == "relu"
+    assert 0 < _away(plain.until(3), tmp_path) < 3e-6
+    names = [node.name for node in _model(plain).graph.node]
+    assert "conv2d_1" in names
+    assert names[-4].rpartition("_")[0] == plain.layers[2].name.rpartition("_")[0]
+
+
+def _by_hand(make: Any, shape: tuple[int, ...] = (3, 2, 2)) -> Plain:
+    """A network of operations that no layer of ours describes forward, but those of others may."""
+    plain = Plain.of(untrained("[flatten, {dense: {units: 3}}]", (3, 2, 2), 3))
+    graph = Graph("infer", 1)
+    x = graph.tensor("x", (1, *shape), "float32", "input")
+    with graph.at("hand", "forward"):
+        y = make(graph, x)
+    return replace(plain, graph=graph, x=x, y=y)
+
+
+def _sliced(graph: Graph, x: Tensor) -> Tensor:
+    return graph.add(ops.Slice(x=x, y=graph.tensor("y", (1, 1, 2, 2)), begin=1))
+
+
+def _logarithm(graph: Graph, x: Tensor) -> Tensor:
+    return graph.add(ops.Softmax(x=x, y=graph.tensor("y", x.shape), log=True))
+
+
+def _three(graph: Graph, x: Tensor) -> Tensor:
+    twice = graph.add(ops.Scale(x=x, y=graph.tensor("twice", x.shape), factor=2.0))
+    return graph.add(ops.Add(terms=(x, twice, x), y=graph.tensor("y", x.shape)))
+
+
+def _step(graph: Graph, x: Tensor) -> Tensor:
+    return graph.add(ops.Heaviside(x=x, y=graph.tensor("y", x.shape)))
+
+
+@pytest.mark.parametrize("make", [_sliced, _logarithm, _three, _step])
+def test_operations_of_layers_of_others(make, tmp_path):
+    assert _away(_by_hand(make), tmp_path) < 2e-6
+
+
+# ---------------------------------------------------------------- what it says and takes
+
+
+def test_it_says_what_it_is():
+    layers = SMALL.replace("kernel_size: 3", "kernel_size: 3, name: output0").replace("4", "2")
+    plain = Plain.of(untrained(layers, (3, 8, 9), 2)).telling(checked="so far")
+    model = _model(plain)
+    assert (model.ir_version, model.opset_import[0].version) == (8, 18)
+    assert (model.producer_name, model.producer_version) == ("dnnstack", "0")
+    about = {each.key: each.value for each in model.metadata_props}
+    expected = {
+        "description": "drawn, trained with dnnstack",
+        "author": "dnnstack",
+        "version": "0",
+        "task": "classify",
+        "batch": "1",
+        "imgsz": "[8, 9]",
+        "names": "{0: 'c0', 1: 'c1'}",
+        "class_names": '["c0", "c1"]',
+        "dnnstack.scaled": "middle",
+        "dnnstack.raw": "false",
+    }
+    assert {key: about[key] for key in expected} == expected
+    own = {f"dnnstack.{key}": value for key, value in plain.about.items()}
+    assert own.items() <= about.items()
+    assert len(about) == len(expected) + len(own)
+    names = [node.name for node in model.graph.node]
+    assert names[-5:] == ["output0_", "relu_1", "flatten_1", "dense_1", "loss"]
+    assert [node.output[0] for node in model.graph.node][-2:] == ["dense_1", "output0"]
+    assert "output0.weight" in [each.name for each in model.graph.initializer]
+
+
+def _described(values: Any) -> list[tuple[str, int, list[Any]]]:
+    return [
+        (
+            each.name,
+            each.type.tensor_type.elem_type,
+            [size.dim_param or size.dim_value for size in each.type.tensor_type.shape.dim],
+        )
+        for each in values
+    ]
+
+
+PIXEL, FLOAT = onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("shape", "floats", "classes", "raw", "scaled", "expected"),
+    [
+        ((3, 8, 9), False, 2, False, "middle", ("images", PIXEL, ["height", "width", "channels"])),
+        ((3, 8, 9), False, 2, True, "middle", ("images", FLOAT, [3, 8, 9])),
+        # More channels than pictures have in files.
+        ((5, 8, 9), False, 2, False, "no", ("images", PIXEL, [8, 9, 5])),
+        ((2, 8, 9), True, 2, False, "no", ("values", FLOAT, [2, 8, 9])),
+        ((2, 1, 9), True, 2, False, "no", ("values", FLOAT, [2, 9])),
+        ((4, 1, 1), True, 2, False, "no", ("values", FLOAT, [4])),
+        ((4, 1, 1), True, 2, True, "no", ("values", FLOAT, [4, 1, 1])),
+        (
+            (1, 28, 28),
+            False,
+            9,
+            False,
+            "middle",
+            ("images", PIXEL, ["height", "width", "channels"]),
+        ),
+        # Digits, which are found on their page before.
+        ((1, 28, 28), False, 10, False, "no", ("images", PIXEL, [28, 28, 1])),
+    ],
+)
+def test_what_is_given_and_answered(shape, floats, classes, raw, scaled, expected, tmp_path):
+    net = f"[flatten, {{dense: {{units: {classes}}}}}]"
+    trained = untrained(net, shape, classes, floats=floats)
+    if classes == 10:
+        origin = replace(trained.checkpoint.provenance, classes=tuple("0123456789"))
+        trained = replace(trained, checkpoint=replace(trained.checkpoint, provenance=origin))
+    plain = Plain.of(trained)
+    model = _model(plain, Onnx(raw=raw))
+    name, kind, sizes = expected
+    assert _described(model.graph.input) == [(name, kind, ["batch", *sizes])]
+    assert _described(model.graph.output) == [("output0", FLOAT, ["batch", classes])]
+    assert _away(plain, tmp_path, form=Onnx(raw=raw)) < 2e-6
+    about = {each.key: each.value for each in model.metadata_props}
+    assert about["dnnstack.scaled"] == scaled
+
+
+@pytest.mark.parametrize("fit", ["crop", "resize"])
+def test_a_folder_of_pictures_says_how_they_are_scaled(fit):
+    config = (
+        f"name: a\ndata: {{dataset: {{image_folder: {{train: a, size: [4, 4], fit: {fit}}}}}, "
+        "batch_size: 2}\nlayers: [flatten, {dense: {units: 2}}]\nloss: cross_entropy\n"
+        "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+    )
+    plain = Plain.of(with_drawn_weights(config, (3, 4, 4), 2))
+    assert onnx_file._scaled(plain) == {"crop": "middle", "resize": "whole"}[fit]
+
+
+# ---------------------------------------------------------------- pictures of any size
+
+
+def _drawn(kind: str, width: int, height: int, channels: int) -> Any:
+    rng = np.random.default_rng(width * height)
+    if kind == "noise":
+        pixels = rng.integers(0, 256, (height, width, channels)).astype(np.uint8)
+    else:
+        coarse = Image.fromarray(rng.integers(0, 256, (7, 9, 3)).astype(np.uint8))
+        pixels = np.array(coarse.resize((width, height), Image.Resampling.BICUBIC))[..., :channels]
+    return pixels
+
+
+@pytest.mark.parametrize("way", ["middle", "whole"])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 24, 40), (1, 1, 1), (3, 60, 20)])
+def test_pictures_become_what_predict_makes_of_them(shape, way, monkeypatch):
+    """Equal where Pillow of all versions scales lines before columns, else near."""
+    monkeypatch.setattr(onnx_file, "_scaled", lambda plain: way)
+    plain = Plain.of(untrained("[flatten, {dense: {units: 2}}]", shape, 2))
+    # No layer: what is answered are the normalised pixels.
+    runs = _opened(_model(plain.until(0)))
+    scale, shift = plain.scale[:, None, None], plain.shift[:, None, None]
+    sizes = [(64, 43), (43, 64), (32, 32), (28, 28), (1, 1), (1, 30), (30, 1), (333, 7), (19, 18)]
+    for width, height in [*sizes, (500, 350), (5, 400)]:
+        # Pillow 13 begins with the columns where the height shrinks more than twice as much.
+        last = 2 if height - shape[1] > max(0, width - shape[2]) else 0
+        for kind in ("noise", "photo"):
+            for channels in (1, 3):
+                pixels = _drawn(kind, width, height, channels)
+                image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+                how = Preparation(digits=False, raw=way == "whole")
+                expected = as_picture(image, "drawn", shape, how).image.astype(float)
+                found = (runs(pixels[None]).reshape(shape) - shift) / scale
+                bound = (30 if kind == "noise" else 2) if last else 0
+                away = np.abs(found - expected).max()
+                assert away < bound + 1e-3, (kind, width, height, channels, away)
+
+
+def test_a_batch_of_pictures_answers_as_each_alone():
+    plain = Plain.of(untrained(SMALL, (3, 8, 9), 4))
+    runs = _opened(_model(plain))
+    pixels = np.stack([_drawn("noise", 20, 30, 3), _drawn("photo", 20, 30, 3)])
+    both = runs(pixels)
+    assert both.shape == (2, 4)
+    np.testing.assert_allclose(both[1:], runs(pixels[1:]), atol=1e-6)
+    np.testing.assert_allclose(both.sum(1), 1, atol=1e-5)
+
+
+# ---------------------------------------------------------------- 8-bit integers
+
+INTEGERS = (
+    "[{conv2d: {filters: 4, kernel_size: 3, padding: 1}}, batch_norm, relu, max_pool2d, "
+    "{conv2d: {filters: 6, kernel_size: 3, use_bias: false}}, tanh, flatten, {dense: {units: 5}}, "
+    "relu, {dense: {units: 3}}]"
+)
+
+
+def _in_integers(changed: Mapping[str, Any] | None = None) -> Plain:
+    trained = untrained(INTEGERS, (3, 12, 12), 3)
+    checkpoint = trained.checkpoint
+    names = list(products(trained.network.infer_graph(1)))
+    steps = [Quantization(0.03, True), Quantization(0.02, False)]
+    steps += [Quantization(0.01, True), Quantization(0.05, False)]
+    known = dict(zip(names, steps, strict=True))
+    arrays = {**checkpoint.arrays, **(changed or {})}
+    return Plain.of(Trained.of(replace(checkpoint, arrays=arrays, quantization=known)))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        # Steps of weights of any sign, or none at all.
+        {"batch_norm_1.weight": np.array([-0.7, 0.5, 0.0, 1e-12], np.float32)},
+    ],
+)
+def test_integers_are_those_of_ours(changed, tmp_path):
+    plain = _in_integers(changed)
+    model = _model(plain)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("QuantizeLinear") == 4
+    stored = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    types = [array.dtype for array in stored.values()]
+    assert sorted({array.ndim for array in stored.values() if array.dtype == np.int8}) == [
+        0,
+        1,
+        2,
+        4,
+    ]
+    assert types.count(np.int32) == 4
+    assert not any(array.dtype == np.float32 and array.size > 20 for array in stored.values())
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            assert (stored[node.input[1]] > 0).all()
+    # Half an integer may be rounded to either side of it.
+    assert _away(plain, tmp_path, 20) < 0.02
+
+
+def test_a_run_time_computes_with_integers(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(Onnx().files(_in_integers())[""])
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(tmp_path / "net.onnx", options, ["CPUExecutionProvider"])
+    kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    # Another convolution is followed by tanh, which takes floats.
+    assert [kinds.count(kind) for kind in ("QLinearConv", "QGemm", "Conv")] == [1, 2, 0]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+class Broken(Onnx):
+    """The file has another number at the end of an array."""
+
+    kind = "broken"
+    array: str = ""
+
+    def files(self, plain: Plain) -> Mapping[str, bytes]:
+        model = onnx.load_from_string(Onnx.files(self, plain)[""])
+        for each in model.graph.initializer:
+            if each.name == self.array:
+                values = numpy_helper.to_array(each).copy()
+                values.flat[-1] += 1
+                each.CopyFrom(numpy_helper.from_array(values, each.name))
+        return {"": model.SerializeToString()}
+
+
+@pytest.mark.parametrize(
+    ("array", "layer"),
+    [("conv2d_1.weight", "'conv2d_1' (conv2d)"), ("dense_1.bias", "'dense_1' (dense)")],
+)
+def test_another_answer_is_refused_with_its_layer(array, layer, tmp_path):
+    trained = untrained(SMALL, (3, 8, 9), 4)
+    forward = Forward(trained, open_backend("numpy", 1))
+    asked = Samples.drawn(trained)
+    with pytest.raises(ExportError) as raised:
+        export(trained, forward, Broken(array=array), tmp_path / "a.onnx", lambda: asked)
+    assert str(raised.value).endswith(f"first to differ: layer {layer}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_missing_is_named(monkeypatch, tmp_path):
+    plain = Plain.of(untrained(SMALL, (3, 8, 9), 4))
+    size = sum(array.nbytes for array in plain.arrays.values())
+    monkeypatch.setattr(onnx_file, "_MOST", size)
+    Onnx().check(plain)
+    monkeypatch.setattr(onnx_file, "_MOST", size - 1)
+    with pytest.raises(ExportError, match="2 GB"):
+        Onnx().check(plain)
+    lacking = lambda name: None if name in ("onnx", "onnxruntime") else util.find_spec(name)  # noqa: E731
+    monkeypatch.setattr(onnx_file, "find_spec", lacking)
+    with pytest.raises(ExportError, match=r"python3 -m pip install 'dnnstack\[onnx\]'"):
+        Onnx().check(plain)
+    assert Onnx().twin(tmp_path / "a.onnx", plain) is None
+
+
+def test_a_file_that_cannot_be_run_is_one_line(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    with pytest.raises(ExportError, match=r"^onnx: ONNX Runtime .* cannot run the file; install"):
+        Onnx().twin(tmp_path / "a.onnx", Plain.of(untrained(SMALL, (3, 8, 9), 4)))
