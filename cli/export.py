@@ -10,7 +10,7 @@ import click
 from . import completion, console, options, plugins
 
 # Those of exports.format.formats(), whose import would slow down every command.
-FORMATS = ("numpy",)
+FORMATS = ("c", "numpy")
 
 
 @click.command(

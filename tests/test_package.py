@@ -19,7 +19,7 @@ from .support.ran import ran
 from .support.stored import cases
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors", ".txt"}
+PACKAGED = {".py", ".typed", ".yaml", ".json", ".c", ".cu", ".cuh", ".safetensors", ".txt"}
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
 
 

@@ -16,7 +16,7 @@ import pytest
 from ..support.ran import ran
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu", ".cuh", ".safetensors", ".txt"}
+PACKAGED = {".py", ".typed", ".yaml", ".json", ".c", ".cu", ".cuh", ".safetensors", ".txt"}
 FILES = {
     "LICENSE",
     "MANIFEST.in",
