@@ -23,7 +23,7 @@ from .datasets.arrays import as_targets
 from .exports.door import MOST, Exported, Samples, export, in_integers
 from .exports.format import format_of
 from .given import as_array
-from .inputs import Pictures, Row, as_inputs, as_labels, as_samples
+from .inputs import Pictures, Row, as_inputs, as_samples
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.evaluate import Evaluation, Part
@@ -202,7 +202,7 @@ class Classifier:
             raise DatasetError(f"{self.checkpoint}: was not trained on a table in a file")
         given = Path(rows) if isinstance(rows, (str, os.PathLike)) else rows
         found = rows_of(given, self.trained.config)
-        return RowAnswers.of(found, columns, self.predict_proba(found))
+        return RowAnswers(found, columns.kind, columns.classes, self.predict_proba(found))
 
     @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
@@ -237,7 +237,7 @@ class Classifier:
                 raise TypeError("labels were given without their pictures")
             folder = path_or_none("data_dir", data_dir)
             downloads = Downloads(offline=True) if offline else None
-            images, index = self.load_part(split, dataset, folder, downloads, size)
+            images, index = self.load_part(split, dataset, folder, downloads, size, tta)
         else:
             if labels is None:
                 if isinstance(pictures, str):
@@ -303,11 +303,13 @@ class Classifier:
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
         size: HW = None,
+        tta: str | None = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
-        """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
+        """The samples of a split, and the indices that belong to it. Raises DatasetError, and
+        ShapeError for views that they do not have."""
         root, hw = data_root_of(self.trained, data_dir, self._notice), picture_size(size)
         how = (dataset, downloads, self._notice, hw)
-        images, index = parts.load_part(self.trained, part, root, *how)
+        images, index = parts.load_part(self.trained, part, root, *how, tta=tta)
         return parts.fitted(self.trained, images, hw, self._notice), index
 
     def evaluate_part(
@@ -335,12 +337,9 @@ class Classifier:
             raise DatasetError("there is no picture to evaluate on")
         classes, kind = self.trained.classes, self.trained.data.kind
         pixels: NDArray[Any] = inputs
-        if kind == "class":
-            found: NDArray[Any] = as_labels(labels, classes, len(inputs))
-        else:
-            found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
-            if len(found) != len(inputs):
-                raise DatasetError(f"{len(found)} labels were given for {len(inputs)} pictures")
+        found, *_ = as_targets(("labels", as_array("labels", labels)), kind, classes)
+        if len(found) != len(inputs):
+            raise DatasetError(f"labels: there are {len(found)}, for {len(inputs)} samples")
         return ImageSet("given", pixels, found, classes, kind=kind)
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ def compare_networks(
     check_members(networks)
     backend = open_backend(device, threads, notice, capture)
     with Classifier(networks[0], backend, notice) as one:
-        images, index = one.load_part(split, dataset, data_dir, downloads)
+        images, index = one.load_part(split, dataset, data_dir, downloads, tta=tta)
     check_parts(networks, split, images)
     advance = progress(2 * len(index))
     return Comparison.of(

@@ -82,7 +82,7 @@ class Ensemble(Classifier):
                 "--weights validation: weighs networks that name a class; give numbers, one for "
                 "each network"
             )
-        images, index = self.load_part("validation", None, data_dir, downloads, size)
+        images, index = self.load_part("validation", None, data_dir, downloads, size, tta)
         found = [
             answers(each, self.backend, images, index, "validation", progress, tta).probabilities
             for each in self._members
@@ -97,12 +97,13 @@ class Ensemble(Classifier):
         data_dir: Path | None = None,
         downloads: Downloads | None = None,
         size: HW = None,
+        tta: str | None = None,
     ) -> tuple[ImageSet, NDArray[np.int32]]:
         """The pictures of a split, and the indices that belong to it. Raises DatasetError.
 
         Of the training set only if all networks divided it in the same way.
         """
-        images, index = super().load_part(part, dataset, data_dir, downloads, size)
+        images, index = super().load_part(part, dataset, data_dir, downloads, size, tta)
         check_parts(self._members, part, images)
         return images, index
 

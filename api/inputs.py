@@ -75,26 +75,6 @@ def as_inputs(
     return stacked
 
 
-def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[np.int32]:
-    """The indices of classes that are given by name or by index. Raises DatasetError."""
-    given = np.asarray(labels).reshape(-1)
-    if len(given) != count:
-        given_text = "1 label was" if len(given) == 1 else f"{len(given)} labels were"
-        raise DatasetError(f"{given_text} given for {count} pictures")
-    if given.dtype.kind in "iu":
-        wrong = given[(given < 0) | (given >= len(classes))]
-        if len(wrong):
-            raise DatasetError(
-                f"a label is {wrong[0]}, but there are {len(classes)} classes, counted from 0"
-            )
-        return given.astype(np.int32)
-    numbers = {name: index for index, name in enumerate(classes)}
-    unknown = [name for name in map(str, given) if name not in numbers]
-    if unknown:
-        raise DatasetError(f"a label is {unknown[0]!r}, which is not one of the network's classes")
-    return np.array([numbers[str(name)] for name in given], np.int32)
-
-
 def _is_picture(given: object) -> bool:
     """Whether this is a file or a picture of Pillow's, which is loaded if there is one."""
     if isinstance(given, (str, os.PathLike)):

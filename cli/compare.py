@@ -62,6 +62,6 @@ def compare(
             (first, second), runs_dir or Path("runs"), part, dataset, tta,
             device or "auto", threads, not no_graph, data_dir,
             downloading.policy(offline), console.note,
-            lambda total: stack.enter_context(console.bar(total, "images")),
+            lambda total: stack.enter_context(console.bar(total, "samples")),
         )  # fmt: skip
     console.show(result, as_json, lambda: as_text(result, console.width() or WIDTH))

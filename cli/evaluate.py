@@ -89,8 +89,8 @@ def evaluate(
     model = ensembles.opened((*ensemble, *more), **network)
     downloads = downloading.policy(offline)
     count = ensembles.fitted(model, network["weights"], data_dir, downloads, tta, size)
-    images, index = model.load_part(part, dataset, data_dir, downloads, size)
-    with console.bar(len(index) * count, "images") as advance:
+    images, index = model.load_part(part, dataset, data_dir, downloads, size, tta)
+    with console.bar(len(index) * count, "samples") as advance:
         result = model.evaluate_part(images, index, part, advance, tta, threshold)
     console.show(result, as_json, lambda: text_of(result, console.width() or WIDTH))
     if not no_plots:

@@ -10,7 +10,7 @@ import click
 from . import completion, console, options, plugins
 
 # Those of exports.format.formats(), whose import would slow down every command.
-FORMATS = ("c", "numpy")
+FORMATS = ("c", "numpy", "torch")
 
 
 @click.command(
@@ -18,6 +18,7 @@ FORMATS = ("c", "numpy")
     epilog=options.examples(
         "dnnstack export --format numpy -o digits.py",
         "dnnstack export lenet --format numpy --int8 -o lenet.py",
+        "dnnstack export lenet --format torch -o lenet_torch.py",
     ),
 )
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=completion.runs)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 _UNREADABLE = 1
-_OF_PICTURES = ("inputs", "invert", "raw", "size", "min_probability", "tta")
+_OF_PICTURES = ("inputs", "invert", "raw", "size", "min_probability")
 
 
 def tell(model: Classifier, paths: Iterable[str], top: int, as_json: bool, as_csv: bool) -> int:

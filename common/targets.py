@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -52,8 +53,17 @@ def named(kind: Kind) -> str:
     return _NAMED[kind]
 
 
-def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> None:
-    """Raise DatasetError for targets that are none of their kind, with the first wrong sample."""
+def check_targets(
+    where: str, kind: Kind, labels: NDArray[Any], names: int, sources: Sequence[str] = ()
+) -> None:
+    """Raise DatasetError for targets that are none of their kind, with the first wrong sample.
+
+    sources: where each sample comes from, if that is known.
+    """
+
+    def place(row: int) -> str:
+        return sources[row] if sources else f"{where}: sample {row}"
+
     if kind == "class":
         wrong = (labels < 0) | (labels >= names)
         said = f"but there are {names} classes, counted from 0"
@@ -74,20 +84,26 @@ def check_targets(where: str, kind: Kind, labels: NDArray[Any], names: int) -> N
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         value = labels[row, column]
-        raise DatasetError(f"{where}: sample {row} has the target {value:g}, {said}")
+        raise DatasetError(f"{place(row)} has the target {value:g}, {said}")
     if kind == "distribution":
         totals = labels.sum(1, dtype=np.float64)
         off = np.flatnonzero(np.abs(totals - 1.0) > _SUM_BOUND)
         if len(off):
             raise DatasetError(
-                f"{where}: the shares of sample {off[0]} add up to {totals[off[0]]:g}, not to 1"
+                f"{place(off[0])}: the shares add up to {totals[off[0]]:g}, not to 1; divide them "
+                "by their sum"
             )
+
+
+def r2_of(squared: float, spread: float) -> float:
+    """R2 = 1 - squared / spread, the mean squared error and ``spread_of``, or the sums of both."""
+    # Of targets that are all equal no variance can be explained.
+    return float(1.0 - squared / spread) if spread else float(squared == 0.0)
 
 
 def spread_of(labels: NDArray[Any]) -> float:
     """The variance of numbers (M, K) about their means, averaged over the columns.
 
-    1 - (mean squared error) / spread is R2; of several columns that of each weighted by its
-    variance.
+    R2 by it is that of each column weighted by its variance.
     """
     return float(labels.astype(np.float64).var(0).mean()) if len(labels) else 0.0

@@ -8,19 +8,18 @@ from difflib import get_close_matches
 from .cells import cells
 from .printable import printable
 
-_SAMPLES = {"table": "rows", "csv": "rows", "series": "sequences"}
-
 
 def shape_text(shape: Sequence[int]) -> str:
     """``20x24x24``; ``20x24`` for a sequence (20, 1, 24)."""
-    if len(shape) == 3 and shape[1] == 1 < shape[2]:
+    if len(shape) == 3 and samples_of(shape) == "sequences":
         shape = shape[0], shape[2]
     return "x".join(map(str, shape))
 
 
-def samples_of(dataset: str) -> str:
-    """What the samples of a data set are called: the rows of a table are no pictures."""
-    return _SAMPLES.get(dataset, "pictures")
+def samples_of(shape: Sequence[int]) -> str:
+    """What samples (C, H, W), or (H, W), are called: rows, sequences or pictures."""
+    height, width = shape[-2:] or (2, 2)
+    return "pictures" if height > 1 else "sequences" if width > 1 else "rows"
 
 
 def cut(text: str, width: int, measured: Callable[[str], int] = cells) -> str:

@@ -1,12 +1,13 @@
-"""Files of separated values (CSV, TSV), plain or of gzip, read whole by Python's csv module."""
+"""Files of separated values (CSV, TSV), plain or of gzip, read by Python's csv module."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -25,11 +26,11 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _GZIP = b"\x1f\x8b"
-# Rows and characters by which the separator is found.
-_LOOKED_AT, _LOOKED_INTO = 20, 1 << 20
+# Rows by which the separator is found.
+_LOOKED_AT = 20
 # A cell of text takes so many times its bytes in the file.
 _TIMES = 8
-_PIECE = 1 << 20
+_PIECE, _LONGEST = 1 << 20, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -58,32 +59,43 @@ class Rows:
         return [row[place] for row in self.cells]
 
 
-def read_rows(path: Path, separator: str | None = None, encoding: Encoding | None = None) -> Rows:
+def read_rows(
+    path: Path,
+    separator: str | None = None,
+    encoding: Encoding | None = None,
+    check: Callable[[Rows], object] = lambda head: None,
+) -> Rows:
     """The table of a file, whose first line has the names of the columns.
 
     separator: a key of ``SEPARATORS``, by default that which divides the first lines best.
-    encoding: by default UTF-8, or UTF-16 if the file begins with its mark. Empty lines are left
-    out. Raises DatasetError that names the line.
+    encoding: by default UTF-8, or UTF-16 if the file begins with its mark. ``check`` is given the
+    table without rows before these are read. Empty lines are left out. Raises DatasetError that
+    names the line.
     """
-    text = _text(path, encoding)
-    sign = SEPARATORS[separator] if separator else _separator(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)
-    names: tuple[str, ...] = ()
+    pieces = _pieces(path, encoding)
+    first = next(pieces, [])
+    sign = SEPARATORS[separator] if separator else _separator(first)
+    reader = csv.reader(chain(first, chain.from_iterable(pieces)), delimiter=sign, strict=True)
+    head: Rows | None = None
     known: dict[str, str] = {}
-    lines, cells, line = [], [], 1
+    lines: list[int] = []
+    cells: list[list[str]] = []
+    line = 1
     try:
         for row in reader:
             begun, line = line, reader.line_num + 1
             if not row:
                 continue
             found = [known.setdefault(cell, cell) for cell in map(str.strip, row)]
-            if not names:
-                names = _checked(path, begun, found)
+            if head is None:
+                head = Rows(path, _checked(path, begun, found), lines, cells, sign == ";")
+                check(head)
                 continue
-            if len(found) != len(names):
+            if len(found) != len(head.names):
                 raise DatasetError(
                     f"{path}: line {begun}: has {len(found)} cells, but the first line names "
-                    f"{len(names)} columns; a cell with the separator {sign!r} in it needs quotes"
+                    f"{len(head.names)} columns; a cell with the separator {sign!r} in it needs "
+                    "quotes"
                 )
             lines.append(begun)
             cells.append(found)
@@ -91,64 +103,67 @@ def read_rows(path: Path, separator: str | None = None, encoding: Encoding | Non
         raise DatasetError(
             f"{path}: line {line}: {error}; a quote within a quoted cell is written twice"
         ) from None
-    if not cells:
+    if head is None or not cells:
         raise DatasetError(
             f"{path}: has no rows; the first line names the columns, the others are samples"
         )
-    return Rows(path, names, lines, cells, sign == ";")
+    return head
 
 
-def _text(path: Path, encoding: Encoding | None) -> str:
-    most = main_memory() // _TIMES
+def _pieces(path: Path, encoding: Encoding | None) -> Iterator[list[str]]:
+    """The lines of a file as they come from the disk. Raises DatasetError that names the line."""
+    most, size, line, rest, decoder = main_memory() // _TIMES, 0, 1, "", None
     try:
         with open(open_regular(path), "rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            source, pieces, size = unpacked(file) if packed else file, [], 0
-            while size <= most and (piece := source.read(_PIECE)):
-                pieces.append(piece)
-                size += len(piece)
+            source = unpacked(file) if packed else file
+            piece = source.read(_PIECE)
+            while piece:
+                after, size = source.read(_PIECE), size + len(piece)
+                if size > most or len(rest) > _LONGEST:
+                    raise DatasetError(
+                        f"{path}: takes more than {most:,} bytes, for which memory is too small, "
+                        f"or has a line of more than {_LONGEST:,} characters; divide it"
+                    )
+                if decoder is None:
+                    marked = [name for mark, name in _MARKS.items() if piece.startswith(mark)]
+                    named = encoding if encoding == "latin-1" else (marked or ["utf-8"])[0]
+                    decoder = codecs.getincrementaldecoder(named)()
+                text = rest + decoder.decode(piece, not after)
+                if (at := text.find("\0")) >= 0:
+                    line += text.count("\n", 0, at)
+                    raise DatasetError(
+                        f"{path}: line {line}: has a zero byte, which is no text; save the file as "
+                        "UTF-8"
+                    )
+                found = io.StringIO(text, newline="").readlines()
+                # The last one may go on.
+                rest = found.pop() if after and found else ""
+                yield found
+                piece, line = after, line + len(found)
     except GzipError as error:
         raise DatasetError(f"{path}: is damaged: {error}") from None
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start].count(b"\n") + rest.endswith("\n")
+        raise DatasetError(
+            f"{path}: line {line + before}: is not {'UTF-8' if '8' in named else 'UTF-16'}; save "
+            "the file as UTF-8, or set encoding: latin-1 beside 'train' in the config if it is that"
+        ) from None
     except OSError as error:
         raise unreadable(path, error) from None
-    if size > most:
-        raise DatasetError(
-            f"{path}: takes more than {most:,} bytes, for which memory is too small; divide it"
-        )
-    content = b"".join(pieces)
-    marked = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
-    try:
-        text = content.decode(encoding if encoding == "latin-1" else marked)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DatasetError(
-            f"{path}: line {line}: is not {'UTF-8' if '8' in marked else 'UTF-16'}; save the file "
-            "as UTF-8, or set encoding: latin-1 beside 'train' in the config if it is that"
-        ) from None
-    if (at := text.find("\0")) >= 0:
-        line = text.count("\n", 0, at) + 1
-        raise DatasetError(
-            f"{path}: line {line}: has a zero byte, which is no text; save the file as UTF-8"
-        )
-    return text
 
 
-def _separator(text: str) -> str:
+def _separator(lines: Sequence[str]) -> str:
     """The sign that divides the first lines into most columns, if one can the same in all."""
-    head = text[:_LOOKED_INTO]
 
     def columns(sign: str) -> tuple[bool, int]:
-        widths = [0]
+        widths: list[int] = []
         with suppress(csv.Error):
-            for row in csv.reader(io.StringIO(head, newline=""), delimiter=sign):
-                widths += [len(row)] * bool(row)
-                if len(widths) > _LOOKED_AT:
-                    break
-        # The last line that was looked into may be cut off.
-        same = len({*(widths[1:] if len(head) == len(text) else widths[1:-1])}) == 1
-        first = widths[1] if len(widths) > 1 else 0
-        return same and first > 1, first
+            rows = filter(None, csv.reader(lines, delimiter=sign))
+            widths += map(len, islice(rows, _LOOKED_AT))
+        first = widths[0] if widths else 0
+        return first > 1 and {*widths} == {first}, first
 
     # Of equals the first: a comma.
     return max(SEPARATORS.values(), key=columns)

@@ -5,12 +5,14 @@ What a column is, the rows to train on say. These are read once in a process, an
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,9 @@ from ..common.files import sha256_bytes
 from ..common.records import dataclass
 from ..common.targets import Kind
 from ..common.text import listed
+from .class_folders import PictureFile
 from .columns import (
+    MISSING,
     Columns,
     Missing,
     Unknown,
@@ -33,17 +37,17 @@ from .columns import (
     natural,
     number,
     numbers,
+    placed,
 )
 from .csv_file import Encoding, Rows, read_rows
-from .csv_pictures import with_pictures
 from .decoded import file_stamp
 from .download import Downloads
 from .identity import CONTENT_DIGITS
-from .image_folder import CHANNELS
-from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
-from .integer_pixels import Depth
+from .image_folder import OwnPictures
+from .image_set import DatasetInfo, ImageSet, Split, own_file, unreadable
 from .repeated import repeated
 
+_LOG = logging.getLogger("dnnstack.datasets")
 _MOST_CLASSES = 10_000
 # More different whole numbers than these are no classes unless the config says so.
 _FEW = 100
@@ -51,15 +55,11 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Csv(Dataset):
+class Csv(OwnPictures):
     """``columns``: of a trained network; else the training file says them. The other options are
     described in the schema of configs."""
 
     about = "the rows are in the files that the config names"
-    train: str = ""
-    validation: str | None = None
-    test: str | None = None
-    test_fraction: float = 0.2
     inputs: Sequence[str] | None = None
     targets: Sequence[str] = ()
     kind: Kind | None = None
@@ -69,10 +69,6 @@ class Csv(Dataset):
     separator: str | None = None
     encoding: Encoding | None = None
     picture: str | None = None
-    size: int | tuple[int, int] = 0
-    fit: Literal["crop", "resize"] = "crop"
-    mode: Literal["rgb", "grey"] = "rgb"
-    bits: Depth | None = None
     columns: Columns | None = None
 
     def describe(self, root: Path) -> DatasetInfo:
@@ -88,11 +84,8 @@ class Csv(Dataset):
         if columns is None:
             columns, parts = self._trained_on(root)
             counts = len(parts["train"]), len(parts["test"]) if "test" in parts else None
-        shape = (columns.width, 1, 1)
-        if self.picture is not None:
-            sides = (self.size, self.size) if isinstance(self.size, int) else self.size
-            shape = (CHANNELS[self.mode], *sides)
         floats = self.picture is None
+        shape = (columns.width, 1, 1) if floats else self.shape
         facts = ("csv", shape, columns.classes, *counts)
         return DatasetInfo(*facts, floats=floats, kind=columns.kind)
 
@@ -101,18 +94,12 @@ class Csv(Dataset):
         rows = self._split(split, root)
         if self.picture is None:
             return rows
-        source = "train" if split == "test" and self.test is None else split
-        table, shape = self._path(source, root), self.describe(root).shape
-        found = with_pictures(rows, table, shape, self.fit == "resize", self.bits)
-        if found.bits is not None and split != "train" and self.bits is None:
-            # As the pictures that are trained on.
-            bits = self.load("train", root, downloads).bits or 16
-            return replace(self, bits=bits).load(split, root, downloads)
-        return found
+        table = self._path(self.source(split), root)
+        return _with_pictures(rows, table, self, partial(self.load, "train", root, downloads))
 
     def _split(self, split: Split, root: Path) -> ImageSet:
         """The rows of a split; where they name pictures, without these."""
-        if split == "train" or (split == "test" and self.test is None):
+        if self.source(split) == "train":
             return self._trained_on(root)[1][split]
         columns = self.columns or self._trained_on(root)[0]
         return self._set(split, self._rows(split, root), columns)
@@ -132,10 +119,12 @@ class Csv(Dataset):
         whole = self._set("train", rows, columns)
         if self.test is None:
             held = _held_out(whole, self.test_fraction, rows.path)
+            # A category that is only tested on is told before the training, not after it.
+            columns.settled(whole, np.flatnonzero(~held).astype(np.int32))
             sets: dict[Split, ImageSet] = {"train": whole, "test": whole}
             for part in sets:
-                index = np.flatnonzero(held == (part == "test"))
-                own = whole.taken(index.astype(np.int32), whole.labels[index], whole.classes)
+                index = np.flatnonzero(held == (part == "test")).astype(np.int32)
+                own = whole.taken(index, whole.labels[index], whole.classes)
                 sets[part] = replace(own, name=f"csv/{part}")
             return columns, sets
         # Problems of the test rows are reported before the training, not after it.
@@ -148,28 +137,21 @@ class Csv(Dataset):
         return columns, {"train": replace(whole, doubts=repeated(samples, "rows"))}
 
     def _path(self, key: str, root: Path) -> Path:
-        path = root / Path(getattr(self, key)).expanduser()
-        if not path.exists():
-            raise DatasetError(
-                f"data.dataset.csv.{key}: there is no file '{path}'; a relative path counts from "
-                "the folder of the config or, if it is not there, from the data folder (--data-dir)"
-            )
-        return path
+        return own_file(f"csv.{key}", getattr(self, key), root)
 
     def _rows(self, split: Split, root: Path) -> Rows:
-        return read_rows(self._path(split, root), self.separator, self.encoding)
+        """The rows of a file, whose header has the columns; else DatasetError before all others."""
+        known = [each.name for each in self.columns.inputs] if self.columns else self.inputs or ()
+        names = [*self.targets, *([self.picture] if self.picture else known)]
+        names += (self.categories or ()) if split == "train" else ()
+        how = self.separator, self.encoding, lambda head: check_names(head, names)
+        return read_rows(self._path(split, root), *how)
 
     def _found(self, rows: Rows) -> Columns:
         """The columns by the training file: the targets first."""
-        asked = self.inputs if self.picture is None else [self.picture]
-        check_names(rows, [*self.targets, *(asked or ()), *(self.categories or ())])
         kind = self.kind or "class"
         targets = tuple(self.targets)
-        classes = targets
-        if kind == "class":
-            classes = self._classes(rows, targets[0])
-        else:
-            labels_of(rows, kind, targets, classes, self.missing)
+        classes = self._classes(rows, targets[0]) if kind == "class" else targets
         if self.picture is not None:
             return Columns((), targets, kind, classes, self.missing)
         if self.inputs is None and "" in rows.names:
@@ -207,7 +189,7 @@ class Csv(Dataset):
 
     def _set(self, split: Split, rows: Rows, columns: Columns) -> ImageSet:
         names = [self.picture] if self.picture else [column.name for column in columns.inputs]
-        check_names(rows, [*columns.targets, *names])
+        check_names(rows, names)
         given = (columns.kind, columns.targets, columns.classes, columns.missing)
         labels, answered = labels_of(rows, *given)
         paths: Sequence[str] = ()
@@ -257,23 +239,15 @@ def labels_of(
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels by their kind, and which rows have all of them, (M,). Raises DatasetError."""
     if kind == "class":
-        places = {name: place for place, name in enumerate(classes)}
-        labels = np.full(len(rows), -1, np.int32)
-        for row, cell in enumerate(rows.column(targets[0])):
-            if (place := places.get(cell)) is not None:
-                labels[row] = place
-            elif not is_missing(cell):
-                raise DatasetError(
-                    f"{rows.at(row, targets[0])}: '{cell}' is not one of the {len(classes)} "
-                    f"classes trained on ({listed(classes, _NAMED)}); correct it, or leave it out"
-                )
-        gaps = labels[:, None] < 0
+        what = f"classes trained on ({listed(classes, _NAMED)}); correct it, or leave it out"
+        labels: NDArray[Any] = placed(
+            rows, targets[0], {name: place for place, name in enumerate(classes)}, what
+        )
+        gaps = labels[:, None] == MISSING
     else:
         read = answers if kind == "yes_no" else numbers
         found = np.stack([read(rows, name) for name in targets], axis=1)
         gaps, labels = np.isnan(found), found.astype(np.float32)
-        if kind == "distribution":
-            _check_shares(rows, found, targets)
     if gaps.any() and missing != "drop":
         row, place = np.argwhere(gaps)[0].tolist()
         raise DatasetError(
@@ -281,16 +255,6 @@ def labels_of(
             "missing: drop beside 'train' in the config"
         )
     return labels, np.asarray(~gaps.any(1), np.bool_)
-
-
-def _check_shares(rows: Rows, found: NDArray[np.float64], targets: Sequence[str]) -> None:
-    wrong = (found < 0).any(1) | (abs(found.sum(1) - 1.0) > 1e-4)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DatasetError(
-            f"{rows.at(row, targets[0])}: the shares add up to {found[row].sum():g}, not to 1, or "
-            "one is below 0; divide them by their sum"
-        )
 
 
 def _held_out(whole: ImageSet, fraction: float, table: Path) -> NDArray[np.bool_]:
@@ -313,3 +277,34 @@ def _held_out(whole: ImageSet, fraction: float, table: Path) -> NDArray[np.bool_
             "out for testing; name a file of test rows with the key 'test'"
         )
     return held
+
+
+def _with_pictures(
+    rows: ImageSet, table: Path, how: OwnPictures, trained: Callable[[], ImageSet]
+) -> ImageSet:
+    """``rows``, whose sources are the pictures' paths, with the pictures as images.
+
+    table: the file of the rows; trained: see ``OwnPictures.decoded``. Raises DatasetError that
+    names the line of a picture that cannot be read.
+    """
+    pictures, places = [], []
+    for line, source in zip(rows.names, rows.sources, strict=True):
+        if os.path.exists(source):
+            pictures.append(PictureFile(source, 0, file_stamp(os.stat(source))))
+            places.append(f"{table}: {line}: ")
+            continue
+        text = f"{table}: {line}: there is no picture '{source}'"
+        if how.on_error == "stop":
+            raise DatasetError(f"{text}; a relative path counts from the folder of the table")
+        _LOG.warning("%s: it is left out", text)
+    name, folder = rows.name.replace("/", "-"), table.absolute().parent
+    found = how.decoded(name, folder, pictures, trained, (), places)
+    used = {picture.name for picture in found.used}
+    index = np.array([at for at, s in enumerate(rows.sources) if s in used], np.int32)
+    rows = rows.taken(index, rows.labels[index], rows.classes)
+    contents = found.contents
+    if rows.kind != "class":
+        # Their targets belong to it, too.
+        both = zip(contents, rows.contents, strict=True)
+        contents = tuple(sha256_bytes("".join(each).encode())[:CONTENT_DIGITS] for each in both)
+    return replace(rows, images=found.images, contents=contents, bits=found.bits)

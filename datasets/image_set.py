@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.printable import UTF8_LOCALE, unnameable
 from ..common.records import dataclass
 from ..common.targets import Kind, check_targets
 from .download import Downloads
@@ -64,7 +66,7 @@ class ImageSet:
                 )
         if len(set(self.names)) < len(self.names):
             raise DatasetError(f"{self.name}: two samples have the same name")
-        check_targets(self.name, self.kind, self.labels, len(self.classes))
+        check_targets(self.name, self.kind, self.labels, len(self.classes), self.sources)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -172,6 +174,26 @@ def check_root(root: Path, name: str) -> None:
     """Raise DatasetError if the data folder, in which ``name`` should be, is something else."""
     if root.exists() and not root.is_dir():
         raise DatasetError(f"{root}: is not a folder; name the folder that contains '{name}'")
+
+
+def own_file(key: str, name: str, root: Path, what: str = "file") -> Path:
+    """The file or folder that the key names. Raises DatasetError if it is not there."""
+    own = Path(name).expanduser()
+    if (path := root / own).exists():
+        return path
+    place = f"data.dataset.{key}: there is no {what} '{name}'"
+    if unnameable(name):
+        raise DatasetError(
+            f"{place}, because the encoding of this locale, {sys.getfilesystemencoding()}, lacks "
+            f"characters of its name; {UTF8_LOCALE}"
+        )
+    if own.is_absolute():
+        raise DatasetError(f"{place}; if the samples were moved, write where they are now")
+    raise DatasetError(
+        f"{place}. If the samples were moved, write where they are now, or name the folder in "
+        "which they are with --data-dir. A relative path counts from the folder of the config or, "
+        f"if it is not there, from the data folder, which is {root}"
+    )
 
 
 def unreadable(path: Path, error: OSError) -> DatasetError:

@@ -33,7 +33,7 @@ def split_validation(
     groups = np.zeros(count, np.int32) if labels is None else labels
     sizes = np.bincount(groups)
     most = np.bincount(groups if barred is None else groups[~barred], minlength=len(sizes))
-    spared = np.minimum(most, sizes - 1)
+    spared = np.minimum(most, np.maximum(sizes - 1, 0))
     least = np.minimum(spared, int(each))
     held = math.floor(count * validation) if isinstance(validation, float) else validation
     if each and validation:

@@ -16,7 +16,7 @@ from .array_files import array_in, names_in
 from .arrays import Axes, Named, arranged, as_targets, image_set
 from .download import Downloads
 from .identity import some
-from .image_set import Dataset, DatasetInfo, ImageSet, Split
+from .image_set import Dataset, DatasetInfo, ImageSet, Split, own_file
 
 Source: TypeAlias = "str | tuple[str, str]"
 """An ``.npz`` file, or two ``.npy`` files, of inputs and of targets."""
@@ -70,15 +70,15 @@ class Npz(Dataset):
         """Whether there are arrays to test on, perhaps in the file ``train``."""
         if self.test is not None or not isinstance(self.train, str):
             return self.test is not None
-        return f"{self.inputs}_test" in names_in(self._path("train", self.train, root))
+        return f"{self.inputs}_test" in names_in(own_file("npz.train", self.train, root))
 
     def _found(self, split: Split, root: Path, whole: bool, which: int = 0) -> Named:
         """The inputs (0) or the targets (1) of a split; see ``array_in``."""
         source = getattr(self, split) or self.train
         if not isinstance(source, str):
-            path = self._path(split, source[which], root)
+            path = own_file(f"npz.{split}", source[which], root)
             return str(path), array_in(path, "", whole)
-        path, plain = self._path(split, source, root), (self.inputs, self.targets)[which]
+        path, plain = own_file(f"npz.{split}", source, root), (self.inputs, self.targets)[which]
         there = names_in(path)
         wanted = (f"{plain}_{split}", f"{plain}_{split[:3]}", plain)
         name = next((name for name in wanted if name in there), None)
@@ -88,16 +88,6 @@ class Npz(Dataset):
                 f"data.dataset.npz.{'targets' if which else 'inputs'}"
             )
         return f"{path}: '{name}'", array_in(path, name, whole)
-
-    def _path(self, split: Split, name: str, root: Path) -> Path:
-        path = root / Path(name).expanduser()
-        if path.exists():
-            return path
-        raise DatasetError(
-            f"data.dataset.npz.{split}: there is no file '{name}'; a relative path counts from the "
-            f"folder of the config or, if it is not there, from the data folder, {root}, which "
-            "--data-dir names"
-        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .image_set import Split
 
 Sample = tuple[str, int, str]
 """A name, a label and a content."""
-_SAYS_NOTHING = "on what was trained on says nothing of new pictures"
+_SAYS_NOTHING = "on what was trained on says nothing of new ones"
 _TWICE: tuple[tuple[Split, Split, str], ...] = (
     ("test", "train", f"because a test {_SAYS_NOTHING}"),
     ("validation", "train", f"because validation {_SAYS_NOTHING}"),

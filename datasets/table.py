@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.records import dataclass
-from ..common.targets import Kind, check_targets
+from ..common.targets import Kind
+from .arrays import as_targets
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split
 
@@ -43,17 +44,15 @@ class Table(Dataset):
                 "dataset 'table': needs inputs and targets, which are written in the config"
             )
         grids, count = _grids(self.inputs), len(self.targets)
-        names, labels = self._names(), self._labels()
-        if self._kind != "class":
-            check_targets("dataset 'table', option 'targets'", self._kind, labels, len(names))
+        _, kind, names = self._targets()
         facts = ("table", (len(self.inputs[0]), 1, 1), names, count, count)
         if grids is None:
-            return DatasetInfo(*facts, floats=True, kind=self._kind)
+            return DatasetInfo(*facts, floats=True, kind=kind)
         return DatasetInfo(
             *facts,
             scale=tuple(float(step) for _, step in grids),
             shift=tuple(float(low) for low, _ in grids),
-            kind=self._kind,
+            kind=kind,
         )
 
     def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
@@ -67,49 +66,22 @@ class Table(Dataset):
             steps = [[int((_exact(x) - low) / step) for x, (low, step) in row] for row in pairs]
             images = np.array(steps, np.uint8)
         images = images.reshape(-1, *info.shape)
-        labels = self._labels()
+        labels, *_ = self._targets()
         images.setflags(write=False)
         labels.setflags(write=False)
         sources = tuple(
             f"row {number}: {', '.join(map(str, row))}" for number, row in enumerate(self.inputs, 1)
         )
-        return ImageSet(f"table/{split}", images, labels, info.classes, sources, kind=self._kind)
+        return ImageSet(f"table/{split}", images, labels, info.classes, sources, kind=info.kind)
 
-    @property
-    def _kind(self) -> Kind:
-        return self.kind or "class"
-
-    def _labels(self) -> NDArray[Any]:
-        """(M,) int32, or (M, K) float32; a number alone is a row of one."""
-        if self._kind == "class":
-            wrong = [each for each in self.targets if not isinstance(each, int)]
-            if wrong:
-                raise DatasetError(
-                    f"dataset 'table', option 'targets': {wrong[0]} is not the number of a class; "
-                    "'kind: numbers' takes any"
-                )
-            return np.array(self.targets, np.int32)
-        rows = [each if isinstance(each, Sequence) else (each,) for each in self.targets]
-        lengths = {*map(len, rows)}
-        if len(lengths) > 1:
-            raise DatasetError(
-                "dataset 'table', option 'targets': has rows of different lengths: "
-                f"{min(lengths)} and {max(lengths)}"
-            )
-        return np.array(rows, np.float32)
-
-    def _names(self) -> tuple[str, ...]:
-        """The names that are given, else numbers from 0: of classes, to the largest target."""
-        labels = self._labels()
-        count = labels.shape[1] if self._kind != "class" else max(2, int(labels.max()) + 1)
-        names = tuple(map(str, range(count)) if self.classes is None else self.classes)
-        for row, target in enumerate(labels if self._kind == "class" else (), 1):
-            if not 0 <= target < len(names):
-                raise DatasetError(
-                    f"dataset 'table', option 'targets': target {target} of row {row} is not the "
-                    f"number of a class, 0 to {len(names) - 1}"
-                )
-        return names
+    def _targets(self) -> tuple[NDArray[Any], Kind, tuple[str, ...]]:
+        """See ``as_targets``."""
+        where = "dataset 'table', option 'targets'"
+        try:
+            targets = np.array(self.targets)
+        except ValueError:
+            raise DatasetError(f"{where}: has rows of different lengths") from None
+        return as_targets((where, targets), self.kind or "class", self.classes)
 
 
 def _grids(inputs: Sequence[Sequence[float]]) -> list[tuple[Fraction, Fraction]] | None:

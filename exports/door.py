@@ -123,6 +123,11 @@ def export(
     plain = Plain.of(trained)
     format.check(plain)
     files, checked = format.files(plain), None
+    if path.suffix in files:
+        raise ExportError(
+            f"{path}: would replace a file that {format.kind} writes beside it; end its name in "
+            f"{format.suffix}"
+        )
     if samples is not None:
         # Files name each other, so that the name must be the same.
         with _drafted(path.name, files) as draft:

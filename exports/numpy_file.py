@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import inspect
 import re
@@ -15,10 +14,12 @@ from numpy.typing import NDArray
 
 from ..backends.reference.quantized import quantized_weights, scales_and_sums
 from ..graph import ops
+from ..graph.geometry import Window
 from ..graph.graph import Op, Tensor
 from . import numpy_functions
 from .format import Format, Twin
 from .plain import Plain
+from .python_text import about, listed, quoted, wrapped
 
 Array = NDArray[Any]
 
@@ -47,7 +48,8 @@ class _Writer:
         if tensor is None:
             return "None"
         if tensor.role in ("parameter", "state"):
-            return self.stored(tensor.name, self.plain.constant(tensor))
+            name = tensor.name.replace(".running_mean.folded", ".shift").removesuffix(".folded")
+            return self.stored(name, self.plain.constant(tensor))
         return self._names[tensor]
 
     def stored(self, name: str, array: Array) -> str:
@@ -60,8 +62,9 @@ def _identifier(name: str) -> str:
     return found if found.isidentifier() else f"t_{found}"
 
 
-def _call(name: str, *given: object) -> str:
-    return f"{name}({', '.join(map(str, given))})"
+def _call(name: str, *given: object, **options: object) -> str:
+    texts = [*map(str, given), *(f"{key}={value}" for key, value in options.items())]
+    return f"{name}({', '.join(texts)})"
 
 
 def _activated(kind: str, x: str, alpha: float) -> str:
@@ -69,8 +72,15 @@ def _activated(kind: str, x: str, alpha: float) -> str:
 
 
 def _pool(op: Any, of: _Writer) -> str:
-    window = op.window
-    return _call(f"{op.kind}_pool", of(op.x), window.kernel, window.stride, window.padding)
+    window, padding = op.window, _changed(op.window, "padding")
+    return _call(f"{op.kind}_pool", of(op.x), window.kernel, window.stride, **padding)
+
+
+def _changed(window: Window, *names: str) -> dict[str, object]:
+    """What of a window is not as usual."""
+    usual = Window(window.kernel)
+    each = {name: getattr(window, name) for name in names}
+    return {name: value for name, value in each.items() if value != getattr(usual, name)}
 
 
 def _product(op: ops.MatMul, of: _Writer) -> str:
@@ -105,14 +115,15 @@ def _quantized(x: str, to: ops.Quantization) -> str:
 
 
 def _conv(x: str, w: str, b: str, op: Any) -> str:
-    window = op.window
-    return _call("conv2d", x, w, b, window.stride, window.padding, window.dilation, op.groups)
+    given = [each for each in (x, w, b) if each != "None"]
+    groups = {"groups": op.groups} if op.groups > 1 else {}
+    return _call("conv2d", *given, **_changed(op.window, "stride", "padding", "dilation"), **groups)
 
 
 _NORMS: dict[type[Op], str] = {ops.Lrn: "lrn", ops.DivisiveNorm: "divisive_norm"}
 _CODE: dict[type[Op], Callable[[Any, _Writer], str]] = {
     ops.Activation: lambda op, of: _activated(op.kind, of(op.x), op.alpha),
-    ops.Add: lambda op, of: "(" + " + ".join(map(of, op.terms)) + ")",
+    ops.Add: lambda op, of: " + ".join(map(of, op.terms)),
     ops.BatchNormInference: lambda op, of: _call(
         "batch_norm", *(of(getattr(op, name)) for name in op.inputs), op.eps
     ),
@@ -151,29 +162,26 @@ class Numpy(Format):
         plain = plain.folded()
         writer = _Writer(plain)
         writer.write()
-        body = "\n".join(f"    {line}" for line in writer.lines)
+        body = "\n".join(wrapped(f"    {line}") for line in writer.lines)
         arrays = "\n".join(_encoded(name, array) for name, array in writer.arrays.items())
         shape = ", ".join(map(str, plain.x.shape[1:]))
-        head = f'"""{plain.name}: {plain.about["task"]}, written by dnnstack; needs NumPy alone."""'
-        about = "\n".join(f"    {key!r}: {value!r}," for key, value in plain.about.items())
-        text = f"""{head}
-
-import base64
-import math
-
-import numpy as np
+        said = "\n".join(f"    {quoted(k)}: {quoted(v)}," for k, v in about(plain.about).items())
+        units = [
+            listed(f"{name} = np.array(", [*map(repr, values.tolist())], ")[:, None, None]")
+            for name, values in (("SCALE", plain.scale), ("SHIFT", plain.shift))
+        ]
+        text = f"""import numpy as np
 
 ABOUT = {{
-{about}
+{said}
 }}
-CLASSES = {list(plain.classes)!r}
-SCALE = np.array({plain.scale.tolist()!r})[:, None, None]
-SHIFT = np.array({plain.shift.tolist()!r})[:, None, None]
+{listed("CLASSES = ", [*map(quoted, plain.classes)])}
+{units[0]}
+{units[1]}
 W = {{}}
 
 
-{_functions(body)}
-def predict(raw):
+{_functions(body)}def predict(raw):
     \"\"\"raw: (N, {shape}) {"pixels from 0 to 255" if plain.pixels else "numbers"} -> (N, K).\"\"\"
     x = (raw * SCALE + SHIFT).astype(np.float32)
 {body}
@@ -183,9 +191,12 @@ def stored(name, kind, shape, text):
     W[name] = np.frombuffer(base64.b64decode(text), kind).reshape(shape)
 
 
+# fmt: off
 {arrays}
 """
-        return {"": text.encode()}
+        head = f'"""{plain.name}: {plain.about["task"]}, written by dnnstack; needs NumPy alone."""'
+        math = "import math\n" if "math." in text else ""
+        return {"": f"{head}\n\nimport base64\n{math}\n{text}".encode()}
 
     def twin(self, path: Path, plain: Plain) -> Twin:
         module: dict[str, Any] = {}
@@ -200,26 +211,22 @@ def stored(name, kind, shape, text):
 
 
 def _functions(body: str) -> str:
-    """The functions that are called, also by each other, as they stand, without types."""
-    known = {name: f for name, f in vars(numpy_functions).items() if inspect.isfunction(f)}
+    """The functions that are called, also by each other, as they stand."""
+    known = {
+        name: inspect.getsource(f)
+        for name, f in vars(numpy_functions).items()
+        if inspect.isfunction(f)
+    }
     called, waiting = set[str](), [body]
     while waiting:
-        names = {name for name in re.findall(r"(\w+)\(", waiting.pop()) if name in known} - called
+        names = set(re.findall(r"(?<!\.)\b(\w+)\(", waiting.pop())) & known.keys() - called
         called |= names
-        waiting += [inspect.getsource(known[name]) for name in names]
-    found = []
-    for name in known:
-        if name in called:
-            tree: Any = ast.parse(inspect.getsource(known[name])).body[0]
-            tree.returns = None
-            for argument in tree.args.args:
-                argument.annotation = None
-            found.append(f"{ast.unparse(tree)}\n\n\n")
-    return "".join(found)
+        waiting += [known[name] for name in names]
+    return "".join(f"{text}\n\n" for name, text in known.items() if name in called)
 
 
 def _encoded(name: str, array: Array) -> str:
     """A call of ``stored``; little-endian."""
     data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     text = base64.b64encode(data.tobytes()).decode()
-    return f'stored({name!r}, "{data.dtype.str}", {array.shape}, "{text}")'
+    return f'stored({quoted(name)}, "{data.dtype.str}", {array.shape}, "{text}")'

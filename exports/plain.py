@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 from ..backends.reference.kernels import KERNELS
 from ..common.records import dataclass
 from ..graph.graph import Graph, Op, Tensor
-from ..graph.ops import BatchNormInference, ConnectFilters, Conv2d, MatMul
+from ..graph.ops import BatchNormInference, ConnectFilters, Conv2d, MatMul, Reshape
 from ..graph.quantization import quantized
 from ..graph.rewrites import activation, add_activation, bias
-from ..layers.composite import forward_all
+from ..layers.composite import forward_all, mapped
 from ..layers.layer import Layer
 from ..training.assemble import describe_data
 from ..training.inference.trained import Trained
@@ -47,6 +48,7 @@ class Plain:
     @classmethod
     def of(cls, trained: Trained) -> Plain:
         network, origin = trained.network, trained.checkpoint.provenance
+        network = network.computed_by(mapped(network.layers, _direct))
         arrays = trained.checkpoint.parameters({t.name: t.shape for t in network.learned()})
         graph = _as_written(trained, network.infer_graph(1), arrays)
         size, zero = _units(trained)
@@ -95,7 +97,11 @@ class Plain:
         layers = self.layers[:count]
         graph = Graph("infer", 1)
         x = graph.tensor("x", self.x.shape, "float32", "input")
-        graph.results |= {"x": x, "probabilities": forward_all(layers, graph, x)}
+        row = x
+        if layers and len(layers[0].input_shape) == 1:
+            with graph.at("data", "data"):
+                row = graph.add(Reshape(x=x, y=graph.tensor("row", (1, x.size))))
+        graph.results |= {"x": x, "probabilities": forward_all(layers, graph, row)}
         graph = _as_written(self.trained, graph, dict(self.arrays))
         return replace(self, layers=layers, graph=graph, x=x, y=graph["probabilities"])
 
@@ -119,6 +125,15 @@ class Plain:
             return stored
         size, zero = (v[:, None, None] for v in _units(self.trained))
         return np.asarray(stored.astype(np.float64) * size + zero, np.float32)
+
+
+def _direct(layer: Layer) -> Layer:
+    """The layer; a convolution that unrolls pictures as one that does not."""
+    if getattr(layer, "algorithm", "auto") == "auto":
+        return layer
+    direct = copy.copy(layer)
+    vars(direct)["algorithm"] = "auto"
+    return direct
 
 
 def _as_written(trained: Trained, graph: Graph, arrays: dict[str, NDArray[np.float32]]) -> Graph:

@@ -168,8 +168,8 @@ def check_members(members: Sequence[Trained]) -> None:
         if other.input_shape != first.input_shape:
             shapes = [shape_text(each.input_shape) for each in (other, first)]
             raise CheckpointError(
-                f"{other.path}: takes pictures {shapes[0]}, but {first.path} takes {shapes[1]}; "
-                "networks that are combined or compared take the same pictures"
+                f"{other.path}: takes samples {shapes[0]}, but {first.path} takes {shapes[1]}; "
+                "networks that are combined or compared take the same"
             )
         if {*map(nfc, first.classes)} != {*map(nfc, other.classes)}:
             raise CheckpointError(
@@ -182,7 +182,9 @@ def check_members(members: Sequence[Trained]) -> None:
                 f"{other.path}: answers with {kinds[0]}, but {first.path} with {kinds[1]}; "
                 "networks that are combined or compared have the same kind of targets"
             )
-        if other.checkpoint.provenance.columns != first.checkpoint.provenance.columns:
+        columns = [each.checkpoint.provenance.columns for each in (other, first)]
+        alike = [each and each.unsettled() for each in columns]
+        if alike[0] != alike[1]:
             raise CheckpointError(
                 f"{other.path}: was trained on other columns than {first.path}; networks that are "
                 "combined or compared take the same columns, with the same categories"

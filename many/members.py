@@ -113,7 +113,7 @@ def check_parts(members: Sequence[Trained], part: Part, images: ImageSet) -> Non
         if not same or not np.array_equal(own, _validated(other, images)):
             raise DatasetError(
                 f"{first.path} and {other.path} have different validation samples, so one of them "
-                "would be judged on pictures that it has learned; use the test set, or networks "
+                "would be judged on samples that it has learned; use the test set, or networks "
                 "with the same data.dataset, data.validation and data.split_seed (default: seed), "
                 "and without folds"
             )

@@ -35,6 +35,8 @@ class Outcome:
     others: tuple[Mapping[str, float], ...] = ()
     """What else each has measured, by the names of ``common.targets.METRICS``."""
     measure: str = "accuracy"
+    spread: float | None = None
+    """The variance of the numbers of all folds."""
 
     def reports(self, name: str) -> list[tuple[int, float]]:
         """Of each validation that has measured it, the step and the value of a metric or loss."""
@@ -44,7 +46,7 @@ class Outcome:
         return [(step, value) for step, value in found if value is not None]
 
     def to_json(self) -> dict[str, Any]:
-        left_out = ("validations", "others")
+        left_out = ("validations", "others", "spread")
         return {key: value for key, value in vars(self).items() if key not in left_out}
 
 
@@ -87,4 +89,5 @@ def outcome(run: Path) -> Outcome:
         validations=tuple(validations.values()),
         others=tuple(others.values()),
         measure=last.measure,
+        spread=last.spread,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.targets import r2_of
 from ..training.inference.intervals import wilson
 from ..training.records.formats.state import figure
 from ..training.records.group import Kind, read_group
@@ -40,9 +42,8 @@ class Spread:
 class GroupReport:
     """A group with the outcomes of its runs, by name.
 
-    ``spreads``: of each of ``COLUMNS`` that all finished runs have. ``together``: of folds that
-    have all finished, the samples that were validated and those that were right in the last
-    validation, of questions the share of right answers to each; None for other groups and numbers.
+    ``spreads``: of each of ``COLUMNS`` that all finished runs have. ``together``: what the last
+    validations of folds that have all finished say of all samples, see ``over_all``.
     """
 
     path: Path
@@ -50,7 +51,7 @@ class GroupReport:
     planned: int
     runs: dict[str, Outcome]
     spreads: dict[str, Spread]
-    together: tuple[float, int] | None
+    together: dict[str, Any] | None
 
     def __repr__(self) -> str:
         found = f"{self.finished} of {self.planned} {self.kind} finished"
@@ -77,13 +78,6 @@ class GroupReport:
         return sum(run.finished for run in self.runs.values())
 
     def to_json(self) -> dict[str, Any]:
-        together: dict[str, Any] | None = None
-        if self.together is not None:
-            right, count = self.together
-            together = {"count": count, "accuracy": right / count}
-            if isinstance(right, int):
-                interval = [*wilson(right, count)]
-                together = {"correct": right, **together, "accuracy_interval": interval}
         return {
             "group": self.path.name,
             "path": str(self.path),
@@ -92,7 +86,7 @@ class GroupReport:
             "finished": self.finished,
             "runs": [{"run": name, **run.to_json()} for name, run in self.runs.items()],
             "statistics": {name: vars(spread) for name, spread in self.spreads.items()},
-            "together": together,
+            "together": self.together,
         }
 
 
@@ -107,21 +101,42 @@ def report_group(path: Path) -> GroupReport:
         if values and None not in values:
             spreads[name] = Spread.of(values)
     together = None
-    counted: list[tuple[float, int]] = [
-        (run.correct, run.count) for run in done if run.correct is not None and run.count
-    ]
-    if not counted:
-        # To questions the answers are counted, not the samples.
-        counted = [
-            (run.accuracy * run.count, run.count)
-            for run in done
-            if run.accuracy is not None and run.count and run.measure == "accuracy"
-        ]
-    if group.kind == "folds" and len(counted) == len(group.members):
-        right, count = (sum(each) for each in zip(*counted, strict=True))
-        together = right, int(count)
+    if group.kind == "folds" and len(done) == len(group.members):
+        together = over_all(done)
     planned = len(group.members) or len(runs)
     if group.kind == "sweep":
         # One that was interrupted before its first step has no folder, and is still to be trained.
         planned += sum(t.state is None and t.name not in runs for t in Journal(path).read())
     return GroupReport(path, group.kind, planned, runs, spreads, together)
+
+
+def over_all(folds: Sequence[Outcome]) -> dict[str, Any] | None:
+    """What the last validations of all folds measure together: each sample counts once.
+
+    ``count``, and ``r2``, ``rmse`` and ``mae`` of numbers; else ``accuracy``, and of classes
+    ``correct`` and ``accuracy_interval``. None if a log, as of an older version, does not say it.
+    """
+    counts = [run.count or 0 for run in folds]
+    if not all(counts):
+        return None
+    count = sum(counts)
+
+    def mean(values: Sequence[float]) -> float:
+        return math.fsum(n * value for n, value in zip(counts, values, strict=True)) / count
+
+    if (spread := folds[0].spread) is not None:
+        last = [run.others[-1] for run in folds if run.others]
+        if not all("rmse" in each for each in last):
+            return None
+        squared = mean([each["rmse"] ** 2 for each in last])
+        errors = {"rmse": math.sqrt(squared), "mae": mean([each["mae"] for each in last])}
+        return {"count": count, "r2": r2_of(squared, spread), **errors}
+    right = [run.correct for run in folds if run.correct is not None]
+    if len(right) == len(folds):
+        share = {"correct": sum(right), "count": count, "accuracy": sum(right) / count}
+        return {**share, "accuracy_interval": [*wilson(sum(right), count)]}
+    # To questions the answers are counted, not the samples.
+    shares = [run.accuracy for run in folds if run.accuracy is not None]
+    if right or len(shares) < len(folds) or any(run.measure == "r2" for run in folds):
+        return None
+    return {"count": count, "accuracy": mean(shares)}

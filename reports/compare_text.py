@@ -30,7 +30,7 @@ def as_text(result: Comparison, width: int = WIDTH) -> str:
     low, high = (scale * end for end in result.interval)
     sure = "chance alone rarely does that" if result.p < _LEVEL else "chance alone may do that"
     dataset = result.first.dataset
-    of = "answers" if result.first.kind == "yes_no" else samples_of(dataset)
+    of = "answers" if result.first.kind == "yes_no" else samples_of(result.first.size)
     lines = [
         f"on {dataset}, split {result.first.part}: {result.count} {of}",
         "",

@@ -20,6 +20,7 @@ from ..training.assemble import (
     data_files,
     describe_data,
     load_data,
+    of_trained_rows,
     preprocessing,
     preprocessing_of,
 )
@@ -59,7 +60,7 @@ class DataReport:
         told = list(self.images.doubts)
         for part, counts in self.counts.items():
             names = [self.images.classes[at] for at in np.flatnonzero(counts == 0)]
-            told += lacking(part, names if self.sizes[part] else [], samples_of(self.dataset))
+            told += lacking(part, names if self.sizes[part] else [], samples_of(self.shape))
         return tuple(dict.fromkeys(told))
 
     @property
@@ -115,6 +116,7 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     images = load_data(config, "train", root, downloads)
     test = load_data(config, "test", root, downloads)
     train, validation = divide(settled(config), images.labels, images.held)
+    images = of_trained_rows(images, train)
     mean, std = mean_and_deviation(images.images, train)
     if info.scale is not None and info.shift is not None:
         mean, std = _scaled(mean, std, [255 * unit for unit in info.scale], info.shift)

@@ -31,7 +31,7 @@ def as_text(report: DataReport, width: int | None = None) -> str:
     Longer names of classes than fit ``width`` are cut.
     """
     classes = report.images.classes
-    shape = f"{samples_of(report.dataset)} {shape_text(report.shape)}"
+    shape = f"{samples_of(report.shape)} {shape_text(report.shape)}"
     lines = [f"data set    {report.dataset}: {shape}, {len(classes)} {named(report.about.kind)}"]
     if report.files:
         lines.append(f"folder      {report.files[0].path.parent}")

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from ..common.printable import paragraph
 from ..common.targets import MEASURES
+from ..common.text import samples_of
 from ..many.ensemble import MIXED, EnsembleEvaluation, Gain
 from ..training.inference.evaluate import Evaluation
 from ..training.records.formats.state import figure, shown
@@ -80,7 +81,7 @@ def _gains(result: EnsembleEvaluation) -> list[str]:
     return [
         f"gain      {_gain(result.over_mean, unit)} over a network on average",
         f"          {_gain(result.over_best, unit)} over the best network here, {best}",
-        f"          ({unit}, with 95% confidence intervals over the pictures)",
+        f"          ({unit}, with 95% confidence intervals over the {samples_of(result.size)})",
     ]
 
 

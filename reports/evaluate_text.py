@@ -51,7 +51,7 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     spans = [f"{k}: {span_text(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
         result.title,
-        f"on {result.dataset}, split {result.part}: {result.count} {samples_of(result.dataset)}",
+        f"on {result.dataset}, split {result.part}: {result.count} {samples_of(result.size)}",
         "",
     ]
     if not result.counts:
@@ -140,7 +140,7 @@ def _classes(result: Evaluation, width: int) -> list[str]:
 
 def _rows(result: Evaluation) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = [
-        ("class", samples_of(result.dataset), "right", "precision", "recall", "95% interval", "F1")
+        ("class", samples_of(result.size), "right", "precision", "recall", "95% interval", "F1")
     ]
     for entry in result.per_class():
         own = [entry[key] for key in ("precision", "recall", "f1")]

@@ -20,7 +20,7 @@ from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin, Tensor
 from ..graph.ops import Average, ParameterUpdate
-from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.assemble import build_network, check_declared, describe_data, preprocessing
 from ..training.network import Network
 from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
@@ -223,6 +223,7 @@ def explain(
     cannot be trained.
     """
     config, _ = shared_out(config, share.ranks, None)
+    check_declared(config)
     info = describe_data(config)
     network = build_network(config, info, file)
     check_memory(network, backend)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ..common.printable import paragraph, printable
 from ..many.outcome import Outcome
 from ..many.statistics import COLUMNS, GroupReport, Spread
-from ..training.inference.intervals import wilson
-from ..training.records.formats.state import figure
+from ..training.records.formats.state import figure, shown
 from .tables import table
+from .units import span_text
 
 WIDTH = 80
+_TOGETHER = ("accuracy", "r2", "rmse", "mae")
 _HEADS = ("best", "loss", "seconds", "steps")
 
 
@@ -34,14 +35,16 @@ def as_text(report: GroupReport, width: int = WIDTH) -> str:
         "",
         *table(rows, "<>", width),
     ]
-    if report.together is not None:
-        right, count = report.together
-        whole = isinstance(right, int)
-        of = f"{right} of {count} samples" if whole else f"the answers to {count} samples"
-        lines += ["", f"together  {right / count:.2%}  ({of}, each validated once)"]
-        if isinstance(right, int):
-            low, high = wilson(right, count)
-            lines.append(f"          {low:.2%} to {high:.2%}  (95% confidence interval)")
+    if (found := report.together) is not None:
+        figures = ", ".join(shown(key, found[key]) for key in _TOGETHER if key in found)
+        right = f"{found['correct']} of" if "correct" in found else "the answers to"
+        lines += [
+            "",
+            f"together  {figures}  ({right} {found['count']} samples, each validated once)",
+        ]
+        if "accuracy_interval" in found:
+            interval = span_text(found["accuracy_interval"])
+            lines.append(f"          {interval}  (95% confidence interval)")
     return paragraph(lines)
 
 

@@ -17,7 +17,7 @@ from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
-from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.assemble import build_network, check_declared, describe_data, preprocessing
 from ..training.augmentation import views_of
 from ..training.network import Network
 from ..training.sections import Sections, expected_sections, samples_needed
@@ -164,6 +164,7 @@ def summarize(
         data = config.data.model_copy(update={"batch_size": batch_size})
         config = config.model_copy(update={"data": data})
     config, _ = shared_out(config, ranks, None)
+    check_declared(config)
     info = describe_data(config) if info is None else info
     if batch_size is not None and info.train_count is not None:
         # The batch of a summary may be larger than the data set.

@@ -50,7 +50,7 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
     rule = "-" * cells(head)
     notes = [*_meanings(summary, head), *_statistics(summary)]
     lines = [
-        f"{summary.config}: {summary.dataset}, {samples_of(summary.dataset)} "
+        f"{summary.config}: {summary.dataset}, {samples_of(summary.input_shape)} "
         f"{shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",
         *_rank(summary),
@@ -79,9 +79,10 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
 
 def _meanings(summary: NetworkSummary, head: str) -> list[str]:
     """What the columns mean, of those that the table has."""
+    samples, count = samples_of(summary.input_shape), summary.batch_size // summary.parts
     lines = (
-        "MFLOP: forward of one picture; a multiplication and an addition count as two.",
-        f"activation: kept for backward, {_pictures(summary.batch_size // summary.parts)}; "
+        f"MFLOP: forward of one {samples[:-1]}; a multiplication and an addition count as two.",
+        f"activation: kept for backward, {count} {samples[:-1] if count == 1 else samples}; "
         "-: a view, or in a fused call.",
     )
     return [line for line in lines if line.partition(":")[0] in head]
@@ -116,10 +117,6 @@ def _sent(summary: NetworkSummary) -> list[str]:
         each = (f"{bytes_text(n)} {phase}" for phase, n in summary.sent_by_phase.items())
         lines.append(f"of these {', '.join(each)}")
     return lines
-
-
-def _pictures(count: int) -> str:
-    return "1 picture" if count == 1 else f"{count} pictures"
 
 
 def _statistics(summary: NetworkSummary) -> list[str]:

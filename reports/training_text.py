@@ -20,7 +20,7 @@ def beginning(started: Started) -> list[str]:
     plan, state = started.plan, started.state
     lines = [
         f"run         {printable(started.run)}",
-        f"data        {len(plan.train)} pictures for training, "
+        f"data        {len(plan.train)} {started.samples} for training, "
         f"{len(plan.validation)} for validation",
         f"steps       {plan.total_steps}: batches of {plan.batch_size}, "
         f"{plan.steps_per_epoch} per epoch",
@@ -71,10 +71,10 @@ def summary(done: Summary) -> str:
         lines.append(f"early       no validation after step {done.best.step} was better")
     if done.training is not None:
         count, last = done.training.count, done.training_step
-        pictures = f"over the last {count} pictures"
+        over = f"over the last {count} {done.samples}"
         if last != done.step:
-            pictures = f"over the {count} pictures up to step {last}"
-        lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")
+            over = f"over the {count} {done.samples} up to step {last}"
+        lines.append(f"training    {_metrics(done.training, ', ')} ({over})")
     if done.validation is not None:
         lines.append(f"validation  {_metrics(done.validation, ', ')}")
     if done.best is not None and done.best.step != done.step:
@@ -89,7 +89,7 @@ def _figures(progress: Progress, gap: str) -> str:
     parts = [_metrics(progress.metrics, gap)] if progress.metrics is not None else []
     parts.append(f"lr {progress.learning_rate:.3g}")
     if progress.images_per_second:
-        parts.append(f"{progress.images_per_second:.0f} pictures/s")
+        parts.append(f"{progress.images_per_second:.0f} {progress.samples}/s")
         parts.append(f"{duration(progress.seconds_left)} left")
     return gap.join(parts)
 
@@ -142,7 +142,7 @@ def _times(done: Summary) -> str:
     parts = ["no step taken"]
     if done.images_per_second:
         training = f"{duration(done.training_seconds)} of training"
-        parts = [f"{training} ({done.images_per_second:.0f} pictures/s)"]
+        parts = [f"{training} ({done.images_per_second:.0f} {done.samples}/s)"]
     if done.validation_seconds:
         parts.append(f"{duration(done.validation_seconds)} of validation")
     return ", ".join(parts)

@@ -33,6 +33,7 @@ EXCEPTIONS = {
     ("training/ranks/local.py", "subprocess"),  # ranks, by this Python
     ("exports/c_file.py", "subprocess"),  # the system's compiler, on what it has just written
     ("exports/numpy_file.py", "exec"),  # what it has just written itself
+    ("exports/torch_file.py", "exec"),  # the same
     ("plugins/loading.py", "exec"),  # a file that the user has named, or allowed when asked
     ("datasets/transfer.py", "http"),
     ("datasets/transfer.py", "socket"),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError, ShapeError
-from ..common.targets import MEASURES, METRICS, named
+from ..common.targets import MEASURES, METRICS, Kind, named
 from ..common.text import samples_of
 from ..configs import RunConfig
 from ..configs.places import layer_place
@@ -40,6 +40,7 @@ from ..layers.freezing import freeze_layers
 from ..layers.initializers import Initializer
 from ..layers.layer import Layer
 from ..layers.losses import LOSSES
+from ..layers.losses.loss import Loss
 from ..layers.whitening import Dirac, Whiten
 from ..optimizers import RULES
 from ..optimizers.groups import RATES, Assigned, Group, assign
@@ -113,7 +114,7 @@ def range_doubts(config: RunConfig, info: DatasetInfo, images: ImageSet) -> tupl
 def is_of_pictures(config: RunConfig) -> bool:
     """Whether samples are pictures, not the numbers of a table or of sequences."""
     chosen = config.data.dataset
-    return samples_of(chosen.type) == "pictures" or bool(chosen.options().get("picture"))
+    return chosen.type not in ("csv", "series", "table") or bool(chosen.options().get("picture"))
 
 
 def _options(
@@ -154,15 +155,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         placed = bool(config.layers[0].place)
         raise error.after("" if placed else where) from None
     freeze_layers(layers, config.freeze or ())
-    # The weights of classes may need their names, or the pictures of each: see class_weights.
-    options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
-    loss = LOSSES[config.loss.type](**options, target=info.kind)
-    if info.kind not in loss.kinds:
-        fit = [f"'{name}'" for name, each in sorted(LOSSES.items()) if info.kind in each.kinds]
-        raise ConfigError(
-            f"loss.type: '{loss.kind}' is not for {named(info.kind)}, which are the targets of "
-            f"'{info.name}'; use {' or '.join(fit)}"
-        )
+    loss = _loss(config, info.kind, info.name)
     place = config.layers[_giving(layers)].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
@@ -181,6 +174,37 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     pruned(config, network)
     shared_bits(config, network)
     return network
+
+
+def _loss(config: RunConfig, kind: Kind, dataset: str) -> Loss:
+    """The loss for targets of this kind. Raises ConfigError if it is for others."""
+    # The weights of classes may need their names, or the pictures of each: see class_weights.
+    options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
+    loss = LOSSES[config.loss.type](**options, target=kind)
+    if kind not in loss.kinds:
+        fit = [f"'{name}'" for name, each in sorted(LOSSES.items()) if kind in each.kinds]
+        raise ConfigError(
+            f"loss.type: '{loss.kind}' is not for {named(kind)}, which are the targets of "
+            f"'{dataset}'; use {' or '.join(fit)}"
+        )
+    return loss
+
+
+def check_declared(config: RunConfig) -> None:
+    """Check loss and last layer against the targets that the config itself declares, if it does.
+
+    Nothing is read. Raises ShapeError, ConfigError.
+    """
+    chosen, last = config.data.dataset, config.layers[-1]
+    options = chosen.options()
+    if (kind := options.get("kind")) is None:
+        return
+    loss, units = _loss(config, kind, chosen.type), last.options().get("units")
+    if chosen.type == "csv" and kind != "class" and units is not None:
+        try:
+            loss.check((units,), len(options["targets"]))
+        except ShapeError as error:
+            raise error.after(f"{last.place}: " if last.place else "") from None
 
 
 def _built(specs: list[LayerSpec], shape: Shape) -> list[Layer]:
@@ -281,8 +305,9 @@ def preprocessing(
     for key, values in (("mean", normalize.mean), ("std", normalize.std)):
         if len(values) not in (1, channels):
             raise ConfigError(
-                f"data.normalize.{key}: has {len(values)} numbers, but the pictures of "
-                f"'{info.name}' have {channels} channel{'s' if channels > 1 else ''}; "
+                f"data.normalize.{key}: has {len(values)} numbers, but the "
+                f"{samples_of(info.shape)} of '{info.name}' have {channels} "
+                f"channel{'s' if channels > 1 else ''}; "
                 f"give one number{f', or {channels}' if channels > 1 else ''}"
             )
         spread[key] = values * channels if len(values) == 1 else values
@@ -292,6 +317,17 @@ def preprocessing(
     units = zip(info.scale, info.shift, spread["mean"], spread["std"], strict=True)
     scaled = [(scale / std, (shift - mean) / std) for scale, shift, mean, std in units]
     return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
+
+
+def of_trained_rows(data: ImageSet, train: NDArray[np.int32]) -> ImageSet:
+    """``data`` where columns of a table have the means of the samples ``train``, also in gaps.
+
+    Raises DatasetError, see ``Columns.settled``.
+    """
+    if data.columns is None:
+        return data
+    columns = data.columns.settled(data, train)
+    return replace(data, columns=columns, images=columns.filled(data.images))
 
 
 def preprocessing_of(

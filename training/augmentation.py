@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
 from ..common.records import dataclass
+from ..common.text import samples_of
 from ..configs import RunConfig
 from ..graph.augmentations import AUGMENTATIONS, Augmentation, OwnAugmentation, augmentation_keys
 from ..graph.graph import Graph, Shape, Tensor
@@ -36,9 +37,11 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
     for place, chosen in enumerate(config.data.augment):
         each = AUGMENTATIONS[chosen.type](**chosen.options())
         if reason := each.misfit(height, width):
-            raise ConfigError(
-                f"data.augment.{place}.{chosen.type}: {reason}, which have {height}x{width} pixels"
-            )
+            reason += f", which have {height}x{width} pixels"
+        if samples_of(shape) != "pictures" and not isinstance(each, OwnAugmentation):
+            reason = f"changes pictures, but the samples are {samples_of(shape)}; remove it"
+        if reason:
+            raise ConfigError(f"data.augment.{place}.{chosen.type}: {reason}")
         found.append(each)
     return tuple(found)
 
@@ -104,7 +107,7 @@ class TestTime:
         return share_of(count, self.share)
 
     def check(self, shape: Shape, classes: int) -> None:
-        """Raise ShapeError if pictures (C, H, W) are too small to be shifted.
+        """Raise ShapeError if samples (C, H, W) are no pictures, or too small to be shifted.
 
         ConfigError if a share of them is to be chosen by the scores of a single class.
         """
@@ -112,6 +115,11 @@ class TestTime:
             raise ConfigError(
                 "evaluate.tta_share: compares the scores of two classes, but there is one; leave "
                 "it out"
+            )
+        if len(self.views) > 1 and samples_of(shape) != "pictures":
+            raise ShapeError(
+                f"evaluate.tta: views are of pictures, but the samples are {samples_of(shape)}; "
+                "use 'none'"
             )
         reach = max(max(abs(view.down), abs(view.right)) for view in self.views)
         if reach >= min(shape[1:]):

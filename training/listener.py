@@ -20,6 +20,7 @@ class Started:
 
     ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` the
     mean and deviation of each channel, with ``normalize: measured``, but for a table in a file.
+    ``samples``: what they are called, as in the others.
     """
 
     run: Path
@@ -28,6 +29,7 @@ class Started:
     state: State
     resumed_from: Path | None
     measured: Found | None = None
+    samples: str = "pictures"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Progress:
     learning_rate: float
     images_per_second: float
     seconds_left: float
+    samples: str = "pictures"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Summary:
     validation_seconds: float
     images_per_second: float
     resumed_from: Path | None
+    samples: str = "pictures"
 
 
 class Listener:

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.records import dataclass
-from ..common.targets import Kind, spread_of
+from ..common.targets import METRICS, Kind, r2_of, spread_of
 
 Floats = NDArray[np.float64]
 
 BINS = 15
 """Of the calibration error, equally wide, from 0 to 1."""
+_RATES = ("precision", "recall", "f1")
 _QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "max": 1.0}
 # Of a probability whose logarithm is taken: those of float32 end there.
 _TINY = float(np.finfo(np.float32).tiny)
@@ -59,7 +60,7 @@ def _numbers(targets: Floats, answers: Floats) -> Measured:
     spread = ((targets - targets.mean(0)) ** 2).sum(0)
     outputs = tuple(
         {
-            "r2": _r2(squared[k], spread[k]),
+            "r2": r2_of(squared[k], spread[k]),
             "rmse": float(np.sqrt(squared[k] / len(gaps))),
             "mae": float(np.abs(gaps[:, k]).mean()),
             "residuals": {
@@ -70,16 +71,11 @@ def _numbers(targets: Floats, answers: Floats) -> Measured:
         for k in range(gaps.shape[1])
     )
     overall = {
-        "r2": _r2(squared.sum(), spread.sum()),
+        "r2": r2_of(squared.sum(), spread.sum()),
         "rmse": float(np.sqrt((gaps * gaps).mean())),
         "mae": float(np.abs(gaps).mean()),
     }
     return Measured(overall, outputs)
-
-
-def _r2(squared: float, spread: float) -> float:
-    # Of targets that are all equal no variance can be explained.
-    return float(1.0 - squared / spread) if spread else float(squared == 0.0)
 
 
 def _yes(targets: Floats, answers: Floats, threshold: float) -> Measured:
@@ -89,20 +85,12 @@ def _yes(targets: Floats, answers: Floats, threshold: float) -> Measured:
     for k in range(yes.shape[1]):
         pairs = (yes & said, ~yes & said, yes & ~said, ~yes & ~said)
         tp, fp, fn, tn = (int(np.count_nonzero(each[:, k])) for each in pairs)
-        precision, recall, f1 = rates(tp, tp + fn, tp + fp)
+        shares = dict(zip(_RATES, rates(tp, tp + fn, tp + fp), strict=True))
         counts = {"yes": tp + fn, "tp": tp, "fp": fp, "fn": fn, "tn": tn}
-        outputs.append(
-            {
-                **counts,
-                "accuracy": (tp + tn) / len(yes),
-                "precision": precision,
-                "recall": recall,
-                "f1": f1,
-                "roc_auc": roc_auc(yes[:, k], answers[:, k]),
-            }
-        )
+        auc = roc_auc(yes[:, k], answers[:, k])
+        outputs.append({**counts, "accuracy": (tp + tn) / len(yes), **shares, "roc_auc": auc})
     overall = {}
-    for name in ("accuracy", "precision", "recall", "f1", "roc_auc"):
+    for name in METRICS["yes_no"]:
         known = [each[name] for each in outputs if each[name] is not None]
         overall[name] = float(np.mean(known)) if known else None
     return Measured(overall, tuple(outputs))
@@ -131,7 +119,7 @@ def _classes(labels: NDArray[Any], answers: Floats) -> Measured:
 
 def class_figures(confusion: NDArray[np.int64], calibration: float | None) -> dict[str, Any]:
     """The figures of classes. confusion: (K, K), rows are the true classes."""
-    named = dict(zip(("precision", "recall", "f1"), macro(confusion), strict=True))
+    named = dict(zip(_RATES, macro(confusion), strict=True))
     accuracy = int(np.trace(confusion)) / int(confusion.sum())
     return {"accuracy": accuracy, **named, "calibration_error": calibration}
 

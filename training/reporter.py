@@ -8,7 +8,10 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, time
 
+import numpy as np
+
 from ..backends.base import Backend
+from ..common.text import samples_of
 from .listener import EndState, Listener, Progress, Started, Summary
 from .pace import Pace
 from .records.formats.run_log import RunLog
@@ -28,6 +31,7 @@ class Reporter:
         self._saver = saver
         self._log = log
         self._listener = listener
+        self._samples = samples_of(session.network.input_shape)
         self._training: Metrics | None = None
         self._training_step = 0
         self._validation: Metrics | None = None
@@ -58,6 +62,7 @@ class Reporter:
                 state=state,
                 resumed_from=source,
                 measured=measured,
+                samples=self._samples,
             )
         )
         done, train = "", setup.config.train
@@ -102,8 +107,13 @@ class Reporter:
     def validated(self, found: Metrics, better: bool, seconds: float) -> None:
         """A validation has ended after ``seconds``; ``better`` than all before it."""
         self._validation, step = found, self._session.step
+        setup, plan = self._session.setup, self._plan
         # Of questions a sample may be right in part.
-        counted = self._session.setup.data.kind != "yes_no"
+        counted = setup.data.kind != "yes_no"
+        spread = None
+        if setup.config.data.fold is not None:
+            # Of all folds, to whose answers together R2 is found by it.
+            spread = setup.spread(np.concatenate([plan.train, plan.validation]))
         self._log.metrics(
             "validation",
             step,
@@ -112,6 +122,7 @@ class Reporter:
             self._session.rate,
             count=found.count,
             **({"correct": found.correct} if counted and isinstance(found.correct, int) else {}),
+            **({} if spread is None else {"spread": spread}),
             seconds=seconds,
             best=better,
         )
@@ -165,6 +176,7 @@ class Reporter:
             learning_rate=self._session.rate,
             images_per_second=self.pace.images_per_second,
             seconds_left=self.pace.seconds_left(plan.total_steps - step),
+            samples=self._samples,
         )
 
     def _summary(self, ended: EndState) -> Summary:
@@ -187,4 +199,5 @@ class Reporter:
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
             resumed_from=self._resumed_from(),
+            samples=self._samples,
         )

@@ -66,6 +66,9 @@ class Session:
         asked = setup.config.checkpoint.best_by
         # What the sums do not say, but the answers to all samples do; or "".
         self.by = asked if asked and asked not in ("accuracy", "r2", "loss") else ""
+        # The errors of all folds are added up.
+        folds = setup.data.kind == "numbers" and setup.config.data.fold is not None
+        self.reads_answers = bool(self.by) or folds
         sections = setup.sections(backend.pieces)
         # As this rank has them: of a layer that ranks have split, its share of the rows.
         shared = {t.name: t for graph in sections.graphs().values() for t in shared_by_all(graph)}
@@ -153,10 +156,10 @@ class Session:
         while done < self.evaluation_steps:
             if stop_requested():
                 return None
-            steps = 1 if self.by else min(chunk, self.evaluation_steps - done)
+            steps = 1 if self.reads_answers else min(chunk, self.evaluation_steps - done)
             began = perf_counter()
             self.executable.run("evaluate", steps)
-            answers += [self._answers()] if self.by else []
+            answers += [self._answers()] if self.reads_answers else []
             chunk = next_chunk(steps, perf_counter() - began)
             done += steps
         return self.validation_metrics(self.executable.read(self._evaluate["sums"]), answers)
@@ -164,10 +167,10 @@ class Session:
     def validation_metrics(
         self, sums: NDArray[np.float64], answers: Sequence[NDArray[np.float64]]
     ) -> Metrics:
-        """What the sums of a whole validation mean; answers: of each batch, flat, if ``by`` needs
-        them."""
+        """What the sums of a whole validation mean; answers: of each batch, flat, if it
+        ``reads_answers``."""
         found = Metrics.from_sums(sums, self.setup.spread(self.plan.validation))
-        if not self.by:
+        if not self.reads_answers:
             return found
         data, rows = self.setup.data, self._evaluation_order
         every = np.concatenate(answers).reshape(len(rows), -1)[rows >= 0]
@@ -225,11 +228,11 @@ class Session:
 
     def evaluated_batch(self, batch: int) -> NDArray[np.float64]:
         """(loss, right answers, samples) of one batch of the validation, float64; and the answers,
-        if ``by`` needs them."""
+        if it ``reads_answers``."""
         self._start_evaluation(self.executable, batch)
         self.executable.run("evaluate")
         sums = self.executable.read(self.graph("evaluate")["sums"])
-        return np.concatenate([sums, self._answers()]) if self.by else sums
+        return np.concatenate([sums, self._answers()]) if self.reads_answers else sums
 
     def sums(self) -> NDArray[np.float64]:
         """The running (loss, right answers, samples): (3,) float64."""

@@ -22,12 +22,14 @@ from .assemble import (
     assigned,
     build_network,
     check_data,
+    check_declared,
     describe_data,
     load_data,
+    of_trained_rows,
     preprocessing,
     preprocessing_of,
 )
-from .augmentation import augmentations
+from .augmentation import augmentations, views_of
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
@@ -108,6 +110,7 @@ def train(
                 check_config(checkpoint, config, heard.notice, overrides)
             if resume is None:
                 backend.precision(config.run.precision)
+            check_declared(config)
             info = describe_data(config, data_root, known)
             if checkpoint is not None:
                 # The samples are matched with the network's classes by name.
@@ -189,6 +192,7 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_data(config, info)
     preprocessing(config, info)
     augmentations(config, info.shape)
+    views_of(config.evaluate.tta, config.evaluate.tta_share).check(info.shape, len(info.classes))
     saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}
     folder = run.path if run is not None else Path(config.run.dir)
     kept = config.checkpoint.keep + config.checkpoint.best
@@ -220,6 +224,7 @@ def _set_up(
     checkpoint = resume.checkpoint if resume is not None else None
     data, parts = chosen.images, (chosen.train, chosen.validation)
     plan = make_plan(config, len(data), resume is not None, parts)
+    data = of_trained_rows(data, plan.train)
     untrained = untrained_classes(data, plan.train)
     for text in (*map(Warned, data.doubts), *untrained, *plan.notices, *network.doubts()):
         heard.notice(text)

@@ -182,11 +182,11 @@ def _function(op: Op) -> str:
 
 
 def _arguments(op: Op) -> dict[str, str]:
-    """Geometry and shapes of an operation, by field."""
+    """Geometry and shapes of an operation, by field; options where they are not the default."""
     listed: dict[str, str] = {}
     for name, value in vars(op).items():
         if isinstance(value, Tensor):
             listed[name] = f"{value.shape} {value.dtype}"
-        elif name != "origin" and not isinstance(value, tuple) and value is not None:
+        elif not isinstance(value, tuple) and value != getattr(type(op), name, None):
             listed[name] = str(value)
     return listed

@@ -291,7 +291,14 @@ Threads = Annotated[int, Field(ge=1, le=1024)]
 """Starting more threads than this fails in ways that cannot be reported."""
 Epochs = Annotated[float, Interval(gt=0, le=1e9), Formed(SHORT_EPOCHS)]
 """A positive number of epochs, fractions allowed."""
-Flag = Annotated[bool | None, BeforeValidator(lambda value: None if value is False else value)]
-"""True, or None, which false means too: a config without the key is written as before."""
+
+
+def omitting(default: Any) -> Any:
+    """None for the default, with which a config is the same as without the key."""
+    return AfterValidator(lambda value: None if value == default else value)
+
+
+Flag = Annotated[bool | None, omitting(False)]
+"""True, or None, which false means too."""
 Pair = Annotated[tuple[int, int], Formed(sides(1))]
 """(height, width); one number stands for both."""

@@ -8,7 +8,16 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, fie
 
 from ...common.targets import Kind
 from .base import problem
-from .dataset_base import DatasetConfig, Folder, PictureSize
+from .dataset_base import (
+    DatasetConfig,
+    Draft,
+    Fit,
+    Folder,
+    Mode,
+    OnError,
+    PictureSize,
+    TestFraction,
+)
 
 
 def _column_names(value: Any) -> Any:
@@ -40,9 +49,7 @@ class CsvConfig(DatasetConfig):
     test: Annotated[
         Folder | None, "File of the same form, to test on; default: rows held out of train."
     ] = None
-    test_fraction: Annotated[
-        float, Field(gt=0, lt=1), "Share of the rows that is held out if test is not given."
-    ] = 0.2
+    test_fraction: TestFraction = 0.2
     kind: Annotated[
         Kind | None,
         "Of the targets. numbers: one or many; yes_no: yes or no, true or false, 1 or 0, for each "
@@ -82,11 +89,10 @@ class CsvConfig(DatasetConfig):
         Field(validate_default=True),
         "Of the pictures: pixels of a side, or [height, width].",
     ] = None
-    fit: Annotated[
-        Literal["crop", "resize"],
-        "crop: the largest central part with the right proportions; resize: the whole picture.",
-    ] = "crop"
-    mode: Annotated[Literal["rgb", "grey"], "Three channels of a picture, or one."] = "rgb"
+    fit: Fit = "crop"
+    mode: Mode = "rgb"
+    on_error: OnError = "stop"
+    draft: Draft = None
 
     @property
     def measured(self) -> bool:

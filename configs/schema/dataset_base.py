@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ...common.options import is_whole
 from ...common.text import nfc
-from .base import NamedModel, Pair, numbers, problem
+from .base import Flag, NamedModel, Pair, numbers, problem
 
 
 def _path(value: str) -> str:
@@ -101,6 +101,25 @@ def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
 
 
 PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
+
+
+Fit = Annotated[
+    Literal["crop", "resize"],
+    "crop: the largest central part with the right proportions; resize: the whole picture.",
+]
+Mode = Annotated[Literal["rgb", "grey"], "Three channels of a picture, or one."]
+OnError = Annotated[
+    Literal["stop", "skip"],
+    "What to do if a picture cannot be read: stop, or skip it with a warning.",
+]
+Draft = Annotated[
+    Flag,
+    "Decode JPEGs that are at least twice as large as size at 1/2, 1/4 or 1/8 of their own: "
+    "faster, with slightly other pixels.",
+]
+TestFraction = Annotated[
+    float, Field(gt=0, lt=1), "Share, of each class, that is held out if test is not given."
+]
 
 
 class DatasetConfig(NamedModel):

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from ...common.options import Count
 from ...common.targets import Kind
-from .base import Flag, Named, problem, tupled
+from .base import Flag, Named, omitting, problem, tupled
 from .csv_rows import CsvConfig
 from .dataset_base import (
     LARGEST_TABLE,
@@ -18,10 +18,15 @@ from .dataset_base import (
     AxesName,
     Classes,
     DatasetConfig,
+    Draft,
+    Fit,
     Folder,
+    Mode,
     Names,
+    OnError,
     PictureSize,
     Row,
+    TestFraction,
     names_of,
     sample_shape,
 )
@@ -84,6 +89,7 @@ class TableConfig(DatasetConfig):
     ]
     kind: Annotated[
         Kind | None,
+        omitting("class"),
         "Of the targets. numbers: one or many; yes_no: 0 or 1 for each of some questions; "
         "distribution: the shares of classes, which add up to 1; default: class.",
     ] = None
@@ -148,7 +154,7 @@ class NpzConfig(DatasetConfig):
         ArrayFiles | None,
         "Such files to test on; default: x_test and y_test in train, else samples held out of it.",
     ] = None
-    test_fraction: Annotated[float, Field(gt=0, lt=1), "Share that is held out."] = 0.2
+    test_fraction: TestFraction = 0.2
     inputs: Annotated[str, "Name of the inputs in .npz files; x is x_train and so on, too."] = "x"
     targets: Annotated[str, "Name of the targets."] = "y"
     axes: Annotated[
@@ -187,29 +193,17 @@ class ImageFolderConfig(DatasetConfig):
     test: Annotated[
         Folder | None, "Folder of the same form, to test on; default: pictures held out of train."
     ] = None
-    test_fraction: Annotated[
-        float, Field(gt=0, lt=1), "Share of each class that is held out if test is not given."
-    ] = 0.2
+    test_fraction: TestFraction = 0.2
     size: Annotated[PictureSize, "Pixels of a side, or [height, width]."]
-    fit: Annotated[
-        Literal["crop", "resize"],
-        "crop: the largest central part with the right proportions; resize: the whole picture.",
-    ] = "crop"
-    mode: Annotated[Literal["rgb", "grey"], "Three channels or one."] = "rgb"
+    fit: Fit = "crop"
+    mode: Mode = "rgb"
     classes: Annotated[
         Classes | None,
         "Number of the classes, or their names in the order of the labels; "
         "default: the names of the folders, sorted.",
     ] = None
-    on_error: Annotated[
-        Literal["stop", "skip"],
-        "What to do if a picture cannot be read: stop, or skip it with a warning.",
-    ] = "stop"
-    draft: Annotated[
-        Flag,
-        "Decode JPEGs that are at least twice as large as size at 1/2, 1/4 or 1/8 of their own: "
-        "faster, with slightly other pixels.",
-    ] = None
+    on_error: OnError = "stop"
+    draft: Draft = None
 
 
 _MODELS: Models[DatasetConfig] = already(

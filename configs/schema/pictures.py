@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import Model, Named, NamedModel, numbers, one_or_more, problem, short
+from .base import Model, Named, NamedModel, numbers, omitting, one_or_more, problem, short
 from .declared import config_models
 from .one_of import Models, one_of
 
@@ -127,12 +127,14 @@ class EvaluateConfig(Model):
     ] = "none"
     tta_share: Annotated[
         Annotated[float, Field(gt=0, le=1)] | None,
+        omitting(1.0),
         "The share of each batch that is seen in all views: the pictures whose two largest scores "
         "are the closest. Of the others the picture alone is seen. Default: all.",
     ] = None
 
     threshold: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None,
+        omitting(0.5),
         "Of questions of yes or no: an answer above it is yes; default: 0.5, which a training's "
         "own accuracy always takes.",
     ] = None

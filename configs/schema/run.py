@@ -14,8 +14,9 @@ from pydantic import (
 )
 
 from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
+from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
-from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, problem
+from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem
 from .compression import PruneConfig, ShareConfig
 from .dataset_base import Folder
 from .datasets import Dataset
@@ -39,7 +40,9 @@ RunName = Annotated[
 
 if TYPE_CHECKING:
     Stack = tuple[LayerConfig, ...]
+    Metric = str
 else:
+    Metric = Literal[("loss", *EVERY_METRIC)]
     Stack = stack_of(Layer)
 
 
@@ -130,6 +133,7 @@ class DataConfig(Model):
     ] = None
     shuffle: Annotated[
         bool | None,
+        omitting(True),
         "false: train on the samples in their own order, the same in every epoch; default: true.",
     ] = None
     normalize: Annotated[
@@ -272,21 +276,8 @@ class CheckpointConfig(Model):
     keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
     best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
     best_by: Annotated[
-        Literal[
-            "accuracy",
-            "loss",
-            "r2",
-            "rmse",
-            "mae",
-            "precision",
-            "recall",
-            "f1",
-            "roc_auc",
-            "calibration_error",
-            "cross_entropy",
-            "kl_divergence",
-        ]
-        | None,
+        Metric | None,
+        omitting("accuracy"),
         "What is best on the validation samples: the highest accuracy, or R2 of numbers, and then "
         "the lowest loss; the lowest loss; or another metric of the targets. Default: accuracy.",
     ] = None

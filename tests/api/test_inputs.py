@@ -65,11 +65,11 @@ def test_one_number_is_no_batch(model):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1], "1 label was given for 2 pictures"),
-        ([1, 10], "a label is 10, but there are 10 classes, counted from 0"),
-        ([-1, 0], "a label is -1"),
-        (["1", "ten"], "a label is 'ten', which is not one of the network's classes"),
-        ([0.5, 1.0], "a label is '0.5'"),
+        ([1], "labels: there are 1, for 2 samples"),
+        ([1, 10], "labels: a sample has the label 10, but there are 10 classes, counted from 0"),
+        ([-1, 0], "a sample has the label -1"),
+        (["1", "ten"], "labels: 'ten' is none of the classes"),
+        ([0.5, 1.0], "labels: has numbers that are no classes"),
     ],
 )
 def test_labels_that_do_not_fit(model, labels, message):

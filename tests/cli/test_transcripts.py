@@ -32,7 +32,7 @@ STORED = Path(__file__).with_name("transcripts")
 # Decimals and versions; sums of files; times; what was recognised; the machine's instructions.
 COMPUTED = re.compile(
     r"-?\d+(\.\d+)+(e[-+]?\d+)?%?|[0-9a-f]{64}|\b\d+:\d\d(?= |$)"
-    r"|\b\d+(?= (pictures/s|[mu]?s|right|wrong)\b)|\S+( s| min \d+ s)?(?= left$)"
+    r"|\b\d+(?= ((?:picture|row)s/s|[mu]?s|right|wrong)\b)|\S+( s| min \d+ s)?(?= left$)"
     r"|(?<=both right )\d+|(?<=both wrong )\d+|(?<=only the first )\d+|(?<=only the second )\d+"
     r"|(?<=, )blas .*(?=, threads)|(?<=error: )/\S*(?=/configs/)"
 )

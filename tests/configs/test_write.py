@@ -143,6 +143,25 @@ def test_effective_yaml_is_what_a_person_would_write():
     assert effective_yaml(parse_config(SMALL, "x.yaml")) == wanted
 
 
+@pytest.mark.parametrize(
+    ("written", "other"),
+    [
+        ("data.shuffle=true", "data.shuffle=false"),
+        ("data.balance=false", "data.balance=true"),
+        ("evaluate.threshold=0.5", "evaluate.threshold=0.4"),
+        ("evaluate={tta: mirror, tta_share: 1}", "evaluate={tta: mirror, tta_share: 0.9}"),
+        ("checkpoint.best_by=accuracy", "checkpoint.best_by=loss"),
+    ],
+)
+def test_a_default_that_is_written_out_is_as_without_the_key(written, other):
+    key = written.partition("=")[0]
+    own = ["evaluate.tta=mirror"] if key == "evaluate" else []
+    without, *both = (
+        effective_yaml(parse_config(SMALL, "x.yaml", each)) for each in (own, [written], [other])
+    )
+    assert [each == without for each in both] == [True, False]
+
+
 def test_differences():
     old = parse_config(SMALL, "x.yaml")
     new = parse_config(

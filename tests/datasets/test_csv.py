@@ -3,14 +3,16 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import DatasetInfo, Downloads, ImageSet, describe, load
+from dnnstack.datasets import DatasetInfo, Downloads, ImageSet, csv_file, describe, load
 from dnnstack.datasets.csv_file import SEPARATORS, read_rows
+from dnnstack.training.assemble import of_trained_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,13 +154,83 @@ def test_a_row_of_several_lines_is_named_by_its_first(tmp_path):
 
 def test_missing_values_are_refused_filled_or_left_out(tmp_path):
     text = "a,c,y\n1,r,u\n,g,v\n4,NA,u\n4,r,v\n"
-    mean = inputs(loaded(tmp_path, text, missing="mean")[1])
-    np.testing.assert_allclose(mean, [[1, 0, 1], [3, 1, 0], [4, 1 / 3, 2 / 3], [4, 0, 1]])
+    images = loaded(tmp_path, text, missing="mean", unknown="zeros")[1]
+    third, whole = 1 / 3, np.arange(4, dtype=np.int32)
+    found = of_trained_rows(images, whole)
+    np.testing.assert_allclose(
+        inputs(found), [[1, 0, 1], [3, 1, 0], [4, third, 1 - third], [4, 0, 1]]
+    )
+    # They are those of the rows that are trained on alone, and stay so.
+    some = of_trained_rows(images, whole[1:3])
+    np.testing.assert_allclose(inputs(some), [[1, 0, 0], [4, 1, 0], [4, 1, 0], [4, 0, 0]])
+    assert of_trained_rows(some, whole).columns == some.columns
+    assert of_trained_rows(replace(some, images=images.images), whole).images.tobytes() == (
+        some.images.tobytes()
+    )
+    assert some.columns is not None
+    assert np.isnan(replace(some.columns, missing="drop").filled(images.images)[1, 0])
+    with pytest.raises(DatasetError, match="no row that is trained on has a value in column 'a'"):
+        of_trained_rows(images, whole[1:2])
     _, left = loaded(tmp_path, text, missing="drop")
     assert inputs(left) == [[1, 0, 1], [4, 0, 1]]
     assert left.names == ("line 2", "line 5")
     assert left.sources[1] == f"{tmp_path / 'train.csv'}: line 5"
     assert loaded(tmp_path, "a,y\n1,u\n2,\n3,v\n", missing="drop")[1].labels.tolist() == [0, 1]
+
+
+def test_a_category_of_no_row_that_is_trained_on_is_unknown(tmp_path):
+    text, some = "a,c,y\n1,r,u\n2,g,v\n3,b,u\n4,r,v\n", np.array([0, 2, 3], np.int32)
+    said = r"train.csv: line 3, column 'c': no row that is trained on has 'g'; set unknown: zeros"
+    with pytest.raises(DatasetError, match=said):
+        of_trained_rows(loaded(tmp_path, text)[1], some)
+    with pytest.raises(DatasetError, match=r"no row that is trained on has '[grb]'"):
+        loaded(tmp_path, text, test=None, test_fraction=0.3)
+    found = of_trained_rows(loaded(tmp_path, text, unknown="zeros")[1], some)
+    assert inputs(found) == [[1, 0, 0, 1], [2, 0, 0, 0], [3, 1, 0, 0], [4, 0, 0, 1]]
+    assert found.columns is not None
+    strict = replace(found.columns, unknown="error")
+    rows = read_rows(tmp_path / "train.csv")
+    assert found.columns.filled(found.columns.inputs_of(rows)).tolist() == found.images.tolist()
+    with pytest.raises(DatasetError, match="line 3, column 'c': 'g' is not one of the 2 categor"):
+        strict.inputs_of(rows)
+
+
+def test_a_wrong_name_is_told_before_the_rows_are_read(tmp_path):
+    text = "a,y\n" + "1,u\n" * 300_000 + "1,u,v\n"
+    for options in ({"targets": ["z"]}, {"inputs": ["z"]}, {"categories": ["z"]}):
+        with pytest.raises(DatasetError, match="has no column 'z'"):
+            loaded(tmp_path, text, **options)
+    with pytest.raises(DatasetError, match="line 300002: has 3 cells"):
+        loaded(tmp_path, text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_is_named_across_pieces(tmp_path, monkeypatch, encoding):
+    """Lines, signs and line ends that are cut where a piece of the file ends."""
+    rows = [["a", "y"], *([f"é{n}", "\U0001f600"] for n in range(20))]
+    data = "\r\n".join(map(",".join, rows)).encode(encoding)
+    for piece in range(3, 24):
+        monkeypatch.setattr(csv_file, "_PIECE", piece)
+        (tmp_path / "x.csv").write_bytes(data)
+        found = read_rows(tmp_path / "x.csv", "comma")
+        assert [[*found.names], *map(list, found.cells)] == rows
+        assert [*found.lines] == [*range(2, 22)]
+        (tmp_path / "x.csv").write_bytes(data + b"\r\n\r\n" + b"\x00\xd8" * 3)
+        with pytest.raises(
+            DatasetError,
+            match="line 23: (is not UTF|has a zero byte)"
+            if encoding == "utf-8"
+            else "is not UTF-16",
+        ):
+            read_rows(tmp_path / "x.csv", "comma")
+
+
+def test_a_line_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_PIECE", 8)
+    monkeypatch.setattr(csv_file, "_LONGEST", 16)
+    loaded(tmp_path, "a,y\n12345678901,u\n1,v\n")
+    with pytest.raises(DatasetError, match="has a line of more than 16 characters"):
+        loaded(tmp_path, f"a,y\n{'1' * 40},u\n1,v\n")
 
 
 def test_test_rows_are_read_by_the_columns_of_the_training_rows(tmp_path):
@@ -182,7 +254,7 @@ def test_test_rows_are_read_by_the_columns_of_the_training_rows(tmp_path):
 def test_categories_may_be_numbers_and_inputs_some_of_the_columns(tmp_path):
     _, images = loaded(tmp_path, "a,b,y\n7,1,u\n30,2,v\n", inputs=["a"], categories=["a"])
     assert images.columns is not None
-    assert images.columns.names() == ["a=7", "a=30"]
+    assert [each.categories for each in images.columns.inputs] == [("7", "30")]
 
 
 def test_large_offsets_lose_nothing(tmp_path):
@@ -212,7 +284,7 @@ def test_rows_that_are_in_both_files_are_told(tmp_path):
     _, images = loaded(tmp_path, "a,y\n1,u\n2,v\n", "a,y\n2,u\n")
     assert images.doubts == (
         "identical rows in test and in training (1): test: line 2 = train: line 3; remove them "
-        "from one of the two, because a test on what was trained on says nothing of new pictures",
+        "from one of the two, because a test on what was trained on says nothing of new ones",
     )
 
 

@@ -37,8 +37,6 @@ COMPILERS = {
 }
 PRESENT = [each for each in COMPILERS if shutil.which(each)]
 needs_compiler = pytest.mark.skipif(not PRESENT, reason="needs gcc or clang")
-# Convolutions as products of unrolled pictures are no part of a format.
-SEVERAL = [name for name, each in DRAWN.items() if "im2col" not in json.dumps(each)]
 CONV, POOLED = "{conv2d: {filters: 3, kernel_size: 3}}", "{max_pool2d: {pool_size: 2}}"
 NETS = {
     "groups": "[{conv2d: {filters: 42, kernel_size: [3, 2], padding: same, groups: 2}}, gelu]",
@@ -132,7 +130,7 @@ def test_integers_answer_as_their_reference_to_the_bit(name, compiler, tmp_path)
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", SEVERAL[::4])
+@pytest.mark.parametrize("name", list(DRAWN)[::5])
 def test_drawn_networks_answer_as_the_reference(name, tmp_path):
     drawn = DRAWN[name]
     shape = tuple(drawn["shape"])
@@ -144,8 +142,7 @@ def test_drawn_networks_answer_as_the_reference(name, tmp_path):
 
 def _all_plain() -> dict[str, Plain]:
     found = {name: Plain.of(_net(layers)) for name, layers in NETS.items()}
-    for name in SEVERAL:
-        drawn = DRAWN[name]
+    for name, drawn in DRAWN.items():
         config, shape = json.dumps(drawn["config"]), tuple(drawn["shape"])
         found[name] = Plain.of(with_drawn_weights(config, shape, drawn["classes"]))
     return found

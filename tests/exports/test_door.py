@@ -18,6 +18,7 @@ from dnnstack.exports.door import Checked, Samples, compare, export
 from dnnstack.exports.format import Format, Twin, format_of, formats
 from dnnstack.exports.numpy_file import Numpy
 from dnnstack.exports.plain import Plain
+from dnnstack.exports.torch_file import Torch
 from dnnstack.graph import ops
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.trained import Trained
@@ -96,6 +97,25 @@ def test_another_answer_is_refused_with_its_layer(trained, forward, tmp_path, ar
     assert str(raised.value).endswith(f"first to differ: layer {layer}")
     assert "nothing was written" in str(raised.value)
     assert path.read_text() == "an older one"
+
+
+def test_the_layer_of_a_network_of_rows_is_named_too(tmp_path):
+    rows = untrained(
+        "[{dense: {units: 3, name: one}}, {dense: {units: 4}}]", (5, 1, 1), 4, floats=True
+    )
+    asked, forward = _asked(rows), Forward(rows, open_backend("numpy", 1))
+    with pytest.raises(ExportError, match=r"first to differ: layer 'one' \(dense\)$"):
+        export(rows, forward, Broken(array="one.bias"), tmp_path / "net.py", asked)
+
+
+def test_files_of_one_export_do_not_replace_each_other(trained, forward, tmp_path):
+    with pytest.raises(
+        ExportError, match=r"net\.safetensors: would replace .*; end its name in \.py"
+    ):
+        export(trained, forward, Torch(), tmp_path / "net.safetensors", None)
+    assert [*tmp_path.iterdir()] == []
+    export(trained, forward, Torch(), tmp_path / "net.py", None)
+    assert {each.name for each in tmp_path.iterdir()} == {"net.py", "net.safetensors"}
 
 
 def test_without_a_check_it_says_so(trained, forward, tmp_path):

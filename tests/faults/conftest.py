@@ -140,6 +140,20 @@ def player(shim: Path | None, home: Path) -> Iterator[Play]:
         server.stdin.close()
 
 
+OWN = {
+    "photos": "image_folder: {train: photos, test_fraction: 0.4, size: 8, mode: grey}",
+    "rows": "csv: {train: rows.csv, targets: y}",
+}
+OWN_NET = """\
+name: net
+data: {dataset: {DATA}, batch_size: 2, validation: 0, normalize: measured}
+layers: [flatten, dense: {units: 2}]
+optimizer: {type: sgd, lr: 0.1}
+train: {max_steps: 5, log_every: 2}
+checkpoint: {every_steps: 2, keep: 2}
+"""
+
+
 def make_root(root: Path) -> None:
     """A folder with a config, two pictures, a folder of them, and a file of somebody else."""
     from PIL import Image, ImageDraw
@@ -147,6 +161,10 @@ def make_root(root: Path) -> None:
     work = root / "work"
     work.mkdir(parents=True)
     (work / "net.yaml").write_text(NET, encoding="utf-8")
+    for name, data in OWN.items():
+        (work / f"{name}.yaml").write_text(OWN_NET.replace("DATA", data), encoding="utf-8")
+    rows = (f"{n},{'uvw'[n % 3]},{'yn'[n % 2]}\n" for n in range(20))
+    (work / "rows.csv").write_text(f"a,b,y\n{''.join(rows)}", encoding="utf-8")
     (work / "stranger.txt").write_text("not ours\n", encoding="utf-8")
     for name, line in (("a", (30, 8, 30, 52)), ("b", (10, 10, 50, 50))):
         picture = Image.new("L", (60, 60), 255)

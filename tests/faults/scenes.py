@@ -69,6 +69,14 @@ SCENES = {
             (*TRAIN, "--init-from", WEIGHTS),
             (*TRAIN, "--resume"),
         ),
+        # Killed, too, while pictures are decoded into the cache, and while rows are read.
+        *(
+            Scene(
+                name, "bare", (*own, "--threads", "1", "-v"), (*own, "--threads", "1", "--resume")
+            )
+            for name in ("photos", "rows")
+            for own in [("train", "--config", f"{name}.yaml")]
+        ),
         Scene("resume", "begun", (*TRAIN, "--resume"), (*TRAIN, "--resume")),
         Scene("auto", "warm", (*TRAIN, "--resume", "auto"), (*TRAIN, "--resume", "auto")),
         Scene(

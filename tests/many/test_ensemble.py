@@ -75,7 +75,7 @@ def test_members_are_compared_with_the_first():
         check_members([first, member("n", (1, 8, 8), "x", "y")])
     check_members([first, member("b", (1, 8, 8), "y", "x")])
     for other, said in (
-        (member("b", (1, 8, 9), "x", "y"), "b: takes pictures 1x8x9, but a takes 1x8x8; "),
+        (member("b", (1, 8, 9), "x", "y"), "b: takes samples 1x8x9, but a takes 1x8x8; "),
         (member("b", (1, 8, 8), "x", "z"), "b: knows other classes than a; networks that are"),
         (member("b", (1, 8, 8), "x"), "b: knows other classes than a; networks that are"),
     ):

@@ -14,7 +14,7 @@ from dnnstack.configs.schema.stages import PaperConfig
 from dnnstack.configs.search import Dimension, Search
 from dnnstack.many.journal import Trial
 from dnnstack.many.outcome import Outcome
-from dnnstack.many.statistics import GroupReport, Spread
+from dnnstack.many.statistics import GroupReport, Spread, over_all
 from dnnstack.reports.compress_report import CompressedReport
 from dnnstack.reports.compressed_runs import CompressedRun
 from dnnstack.reports.compression import CompressionReport
@@ -93,7 +93,7 @@ def _group(kind: Any = "seeds", finished: bool = True) -> GroupReport:
     done = [run for run in runs.values() if run.finished]
     names = ("accuracy", "best_accuracy", "loss", "seconds")
     spreads = {name: Spread.of([getattr(run, name) for run in done]) for name in names}
-    together = (270, 300) if kind == "folds" else None
+    together = over_all(done) if kind == "folds" else None
     return GroupReport(Path("runs", f"tiny-{kind}"), kind, 3, runs, spreads, together)
 
 

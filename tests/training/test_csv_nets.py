@@ -10,8 +10,9 @@ import dnnstack
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.common.errors import CheckpointError, DatasetError, ShapeError
 from dnnstack.datasets.columns import Columns
+from dnnstack.training.inference.intervals import wilson
 from dnnstack.training.records.formats.dnnz import save_compressed
 from PIL import Image
 
@@ -112,6 +113,44 @@ def test_every_kind_of_target_is_trained_and_answered(table, kind, capsys):
         assert lines[0][10] == f"{proba[0].max():.7g}"
 
 
+@pytest.mark.parametrize("kind", ["numbers", "yes_no", "class"])
+def test_folds_are_judged_by_all_their_answers_together(table, kind, capsys):
+    trained(kind)
+    begin = ["train", "--config", "net.yaml", "--device", "numpy", "--set", "train.epochs=1"]
+    assert main([*begin, "--folds", "3"]) == 0
+    targets, answers, right = [], [np.zeros((0, 2))], 0
+    for fold in (1, 2, 3):
+        model = dnnstack.load(f"runs/net-folds/fold-{fold}", device="numpy")
+        images, index = model.load_part("validation")
+        targets.append(images.labels[index])
+        result = model.evaluate_part(images, index, "validation")
+        right += result.correct
+        answers += [result.pairs[1]] if result.pairs else []
+    y, p = np.concatenate(targets), np.concatenate(answers[kind != "class" :])
+    capsys.readouterr()
+    assert main(["runs", "--group", "net-folds", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["together"]
+    wanted = {"accuracy": np.mean((p > 0.5) == (y > 0.5))} if kind == "yes_no" else {}
+    if kind == "numbers":
+        gaps, y = y.astype(float) - p, y.astype(float)
+        wanted = {
+            "r2": 1 - (gaps**2).sum() / ((y - y.mean(0)) ** 2).sum(),
+            "rmse": np.sqrt((gaps**2).mean()),
+            "mae": abs(gaps).mean(),
+        }
+    elif kind == "class":
+        low, high = wilson(right, 48)
+        wanted = {"correct": right, "accuracy": right / 48, "accuracy_interval": [low, high]}
+    assert found.pop("count") == 48
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+    assert main(["runs", "--group", "net-folds"]) == 0
+    printed = capsys.readouterr().out
+    assert f"together  {'R2 ' if kind == 'numbers' else ''}" in printed
+    assert all(f"{each} {found[each]:.4f}" in printed for each in ("rmse", "mae") if each in found)
+
+
 def test_answers_are_told_as_json_and_text(table, capsys):
     model = trained("class")
     found = model.predict_proba("rows.csv")[0].tolist()
@@ -160,6 +199,21 @@ def test_options_of_pictures_are_refused(table, option, capsys):
     assert "the network takes rows of a table, not pictures" in capsys.readouterr().err
 
 
+def test_rows_have_no_views_and_are_called_rows(table, capsys):
+    model = trained("class")
+    told = capsys.readouterr()
+    assert "40 rows for training, 8 for validation" in told.out + told.err
+    assert "rows/s" in told.out + told.err
+    Path("rows.csv").unlink()
+    refused = "evaluate.tta: views are of pictures, but the samples are rows"
+    for command in (["eval"], ["predict", "rows.csv"]):
+        assert main([*command, "--tta", "mirror", "--device", "numpy"]) == 1
+        assert refused in capsys.readouterr().err
+    for ask in (lambda: dnnstack.load("net", tta="mirror"), lambda: model.evaluate(tta="mirror")):
+        with pytest.raises(ShapeError, match="views are of pictures"):
+            ask()
+
+
 def test_no_answer_is_a_formula(table, capsys):
     trained("class")
     Path("other.csv").write_text("note,a,when,colour\n=1+1,-3,2,red\n")
@@ -202,6 +256,42 @@ def test_an_ensemble_takes_the_same_columns(table, capsys):
     assert main([*other, "--set", "data.dataset.csv.inputs=[y, when, colour]"]) == 0
     with pytest.raises(CheckpointError, match="was trained on other columns than"):
         dnnstack.load_ensemble(["net", "other"], device="numpy")
+
+
+def test_gaps_get_the_means_of_the_rows_that_are_trained_on(table, capsys):
+    """Of each network its own, also in an ensemble; a resume keeps them."""
+    write([["", *row[1:]] if n % 7 == 1 else row for n, row in enumerate(table)])
+    model = trained("numbers", "--set", "data.dataset.csv.missing=mean")
+    origin = model.trained.checkpoint.provenance
+    images, index = model.load_part("train")
+    known = images.images[index, 0, 0, 0]
+    assert np.isnan(known).any()
+    mean = np.nanmean(known.astype(np.float64))
+    assert abs(mean - np.nanmean(images.images[:, 0])) > 1e-3
+    assert origin.columns is not None
+    np.testing.assert_allclose(origin.columns.inputs[0].mean, [mean], rtol=1e-12)
+    plain = np.where(np.isnan(known), mean, known)
+    np.testing.assert_allclose(
+        origin.preprocessing.mean_and_std(1.0)[0][0], plain.mean(), rtol=1e-6
+    )
+    filled = [mean if n % 7 == 1 else row[0] for n, row in enumerate(table)]
+    rows = [{"a": a, "when": r[1], "colour": r[2]} for a, r in zip(filled, table, strict=True)]
+    one = model.predict_proba("rows.csv")
+    np.testing.assert_allclose(one, model.predict_proba(rows), rtol=1e-5)
+    begin = ["train", "--config", "net.yaml", "--device", "numpy"]
+    begin += ["--set", "data.dataset.csv.missing=mean", "--set", "seed=5"]
+    assert main([*begin, "--set", "train.epochs=1"]) == 0
+    assert main([*begin, "--set", "name=whole"]) == 0
+    assert main([*begin, "--resume"]) == 0
+    other, whole = (dnnstack.load(name, device="numpy") for name in ("net-2", "whole"))
+    found = other.predict_proba("rows.csv")
+    np.testing.assert_array_equal(found, whole.predict_proba("rows.csv"))
+    columns = [each.trained.checkpoint.provenance.columns for each in (model, other, whole)]
+    assert columns[0] != columns[1] == columns[2]
+    both = dnnstack.load_ensemble(["net", "net-2"], device="numpy")
+    np.testing.assert_allclose(both.predict_proba("rows.csv"), (one + found) / 2, rtol=1e-5)
+    assert main(["data", "--config", "net.yaml", "--set", "data.dataset.csv.missing=mean"]) == 0
+    assert f"a       number               {mean:.6g}" in capsys.readouterr().out
 
 
 def test_a_compressed_network_knows_its_columns(table):
@@ -278,6 +368,18 @@ def test_a_column_names_the_pictures(tmp_path, monkeypatch, capsys, kind, units,
     Path("pics/none.png").write_bytes(b"no picture")
     with pytest.raises(DatasetError, match=r"marks\.csv: line 5: .*none\.png"):
         dnnstack.load("seen", device="numpy").load_part("train")
+    skipping = config.replace("size: 8", "size: 8, on_error: skip, draft: true")
+    Path("seen.yaml").write_text(skipping.replace("name: seen", "name: skips"))
+    Path("marks.csv").write_text("\n".join(["file,mark,age", *rows, "pics/none.png,x,1", "no,y,2"]))
+    assert main(["train", "--config", "seen.yaml", "--device", "numpy"]) == 0
+    warned = capsys.readouterr().err
+    assert "pics/none.png is left out" in warned
+    assert "line 23: there is no picture" in warned
+    images, _ = dnnstack.load("skips", device="numpy").load_part("train")
+    assert {each.removeprefix("line ") for each in images.names} < {*map(str, range(2, 22))}
+    assert images.labels.tolist() == [
+        (int(n[5:]) % 2) if units == 2 else [int(n[5:]) - 2] for n in images.names
+    ]
     Path("marks.csv").write_text("file,mark,age\n,x,1\n" + "\n".join(rows))
     with pytest.raises(DatasetError, match="line 2, column 'file': has no value"):
         dnnstack.load("seen", device="numpy").load_part("train")

@@ -169,7 +169,7 @@ def test_ranks_deal_out_answers_with_the_sums():
     def session() -> Any:
         graph = {"probabilities": SimpleNamespace(size=4)}
         return SimpleNamespace(
-            by="f1", graph=lambda name: graph, split=frozenset, evaluated_batch=row
+            reads_answers=True, graph=lambda name: graph, split=frozenset, evaluated_batch=row
         )
 
     others: list[Any] = []

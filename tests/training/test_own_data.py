@@ -192,7 +192,7 @@ def test_validation_samples_of_its_own(root, learn, reference, tmp_path):
         "test": [2] * 3,
     }
     (root / "checked").rename(root / "gone")
-    with pytest.raises(DatasetError, match=r"data/checked: cannot be read, as there is no such"):
+    with pytest.raises(DatasetError, match="validation: there is no folder"):
         load_part(trained, "validation", root)
 
 

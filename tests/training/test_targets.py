@@ -126,9 +126,9 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("class", "cross_entropy", "[0, 1]", ONE), "the data has 2 classes; end .*units: 2"),
     (("numbers", "mse", "[1, 2]", TWO), "the data has 1 numbers; end .*units: 1"),
     (("yes_no", "binary_cross_entropy", "[0, 2]", ONE), "sample 1 has the target 2, but yes is 1"),
-    (("distribution", "mse", "[[0.5, 0.6], [1, 0]]", TWO), "shares of sample 0 add up to 1.1, not"),
+    (("distribution", "mse", "[[0.5, 0.6], [1, 0]]", TWO), "sample 0: the shares add up to 1.1"),
     (("distribution", "mse", "[[-0.5, 1.5], [1, 0]]", TWO), "the target -0.5, but shares are 0 or"),
-    (("numbers", "mse", "[[1, 2], [1]]", TWO), "rows of different lengths: 1 and 2"),
+    (("numbers", "mse", "[[1, 2], [1]]", TWO), "rows of different lengths"),
     (("yes_no", "binary_cross_entropy", "[[0, 1], [1, 1]]", f"{TWO[:-1]}, softmax]"),
      r"layer 'softmax_1' \(softmax\) makes shares of one whole"),
 ]  # fmt: skip

@@ -342,6 +342,8 @@ def evaluate(
     config's. Raises ConfigError for a threshold of other targets.
     """
     threshold = threshold_of(trained, threshold)
+    if (columns := trained.checkpoint.provenance.columns) is not None:
+        images = replace(images, images=columns.filled(images.images))
     height, width = images.images.shape[2:]
     trained = trained.at_size((height, width))
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))

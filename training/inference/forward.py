@@ -33,6 +33,7 @@ class Forward:
         self.trained = trained
         self._backend = backend
         self._views = TEST_TIME[tta]
+        self._views.check(trained.input_shape, len(trained.classes))
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, bool, Shape], _Numbers] = {}
         self._last: Shape = ()
@@ -62,8 +63,11 @@ class Forward:
         return found
 
     def _part(self, part: NDArray[Any]) -> NDArray[np.float32]:
+        origin = self.trained.checkpoint.provenance
+        if origin.columns is not None:
+            part = origin.columns.filled(part)
         if self._values or (len(part) == 1 and part.dtype == np.uint8):
-            part = self.trained.checkpoint.provenance.preprocessing(part)
+            part = origin.preprocessing(part)
         return self._batch(part.shape, part.dtype)(part)
 
     def close(self) -> None:

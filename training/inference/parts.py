@@ -18,8 +18,8 @@ from ...datasets import Downloads, ImageSet, describe, load
 from ...datasets.identity import some
 from ...datasets.pictures import resized
 from ..assemble import describe_data, load_data
+from ..augmentation import views_of
 from ..own_samples import choose, in_classes, listed_samples
-from ..records.runs import is_in_own_folder
 from ..splits import divide
 from .evaluate import Part
 from .trained import Trained, check_folders
@@ -34,6 +34,7 @@ def load_part(
     notice: Callable[[str], object] = lambda text: None,
     size: tuple[int, int] | None = None,
     read: Callable[..., ImageSet] = load_data,
+    tta: str | None = None,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
@@ -41,47 +42,36 @@ def load_part(
     that of training, with the same channels and classes. ``train`` and ``validation`` are the parts
     into which training divided the training set. ``notice`` is told of changes since the training.
     size: (height, width) to be evaluated at, which ``fitted`` gives to pictures without files;
-    ``read`` loads the own data set.
+    ``read`` loads the own data set; tta: the views that it will be seen in.
     Raises DatasetError, CheckpointError, and ShapeError for a size that the network cannot take.
     """
     if part not in get_args(Part):
         raise DatasetError(f"split: {expected(get_args(Part), str(part), repr(part))}")
     config, origin = trained.config, (trained.path, trained.checkpoint.provenance)
+    views_of(tta or config.evaluate.tta).check(trained.input_shape, len(trained.classes))
     own, known = config.data.dataset.type, origin[1].known
     name = own if dataset is None else dataset
     if name == own:
         check_folders(trained.checkpoint, config)
     split: Literal["train", "test"] = "test" if part == "test" else "train"
-    try:
-        info = describe_data(config, root, known) if name == own else describe(name, root=root)
-        fits = name == own or len(info.classes) == len(trained.classes)
-        if info.shape[0] != trained.input_shape[0] or not fits:
-            needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
-            raise DatasetError(
-                f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
-                f"classes; {trained.path} needs {needed}"
-            )
-        if info.kind != trained.data.kind:
-            raise DatasetError(
-                f"dataset '{name}' has the targets of {named(info.kind)}; {trained.path} was "
-                f"trained on {named(trained.data.kind)}"
-            )
-        trained.at_size(size or info.shape[1:])
-        if name == own:
-            images = read(config, split, root, downloads, known, size)
-        else:
-            images = load(name, split, root=root, downloads=downloads)
-    except DatasetError:
-        gone = _missing_folders(trained, root) if name == own else ()
-        if not gone:
-            raise
-        first, *others = map(str, gone)
-        nor = f" and no {others[0]} either" if others else ""
+    info = describe_data(config, root, known) if name == own else describe(name, root=root)
+    fits = name == own or len(info.classes) == len(trained.classes)
+    if info.shape[0] != trained.input_shape[0] or not fits:
+        needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)} classes"
         raise DatasetError(
-            f"{first}: cannot be read, as there is no such folder{nor}; the network was trained on "
-            "its pictures. If it was renamed, give it its name again, or make a link of that name "
-            "to it; if it is in another folder now, name that one with --data-dir"
-        ) from None
+            f"dataset '{name}' has {samples_of(info.shape)} {shape_text(info.shape)} and "
+            f"{len(info.classes)} classes; {trained.path} needs {needed}"
+        )
+    if info.kind != trained.data.kind:
+        raise DatasetError(
+            f"dataset '{name}' has the targets of {named(info.kind)}; {trained.path} was "
+            f"trained on {named(trained.data.kind)}"
+        )
+    trained.at_size(size or info.shape[1:])
+    if name == own:
+        images = read(config, split, root, downloads, known, size)
+    else:
+        images = load(name, split, root=root, downloads=downloads)
     if part == "test" or name != own:
         images = in_classes(images, trained.classes, str(trained.path), notice, name != own)
     if part == "test":
@@ -89,8 +79,8 @@ def load_part(
         trained_on = set() if listed is None else listed.trained_contents()
         pairs = zip(images.names, images.contents, strict=True)
         if seen := [sample for sample, content in pairs if content in trained_on]:
-            text = f"{len(seen)} of {len(images)} {samples_of(name)} were trained on: {some(seen)}"
-            notice(Warned(text))
+            which = f"{len(seen)} of {len(images)} {samples_of(info.shape)}"
+            notice(Warned(f"{which} were trained on: {some(seen)}"))
         return images, np.arange(len(images), dtype=np.int32)
     if name == own:
         taken = choose(config, images, origin, None, False, True, notice)
@@ -119,23 +109,7 @@ def fitted(
         images = replace(images, images=found)
     own, shape = trained.input_shape, images.images.shape[1:]
     if shape != own:
-        notice(f"pictures are {shape_text(shape)}; in training they were {shape_text(own)}")
+        notice(
+            f"{samples_of(own)} are {shape_text(shape)}; in training they were {shape_text(own)}"
+        )
     return images
-
-
-def _missing_folders(trained: Trained, root: Path) -> tuple[Path, ...]:
-    """Where the pictures that it was trained on, or is tested on, were looked for if they are gone.
-
-    First where the config of the run has them.
-    """
-    chosen = trained.config.data.dataset
-    own = trained.config.data.root if is_in_own_folder(trained.path) else None
-    if chosen.type == "image_folder":
-        options = chosen.options()
-        for name in filter(None, (options["train"], options["validation"], options["test"])):
-            above = [root] if own is None else [Path(own), root]
-            found = [folder / Path(name).expanduser() for folder in above]
-            missing = [folder for folder in found if not folder.exists()]
-            if found[-1] in missing:
-                return tuple(dict.fromkeys(missing))
-    return ()

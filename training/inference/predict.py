@@ -17,6 +17,7 @@ from ...common.targets import Kind
 from ...common.text import samples_of
 from ...datasets import Picture, Preparation, as_image, digit_shapes, one_digit, read_picture
 from ...datasets.centring import FIELD
+from ..assemble import is_of_pictures
 from .forward import Forward
 from .trained import Trained
 
@@ -109,7 +110,7 @@ class Prediction:
             "path": str(self.path),
             **vars(self.best),
             "top": [dict(vars(answer)) for answer in self.top],
-            "preprocessing": list(self.preprocessing),
+            **rest,
             "sure": self.sure,
             "doubt": self.doubt or None,
         }
@@ -212,8 +213,8 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
     """
     chosen = trained.config.data.dataset
     if not trained.takes_pictures or trained.input_shape[0] not in (1, 3):
-        samples, own = samples_of(chosen.type), ("numbers", "its samples")
-        if samples != "pictures":
+        samples, own = samples_of(trained.input_shape), ("numbers", "its samples")
+        if not is_of_pictures(trained.config):
             own = f"a {chosen.type}", f"the {samples} of the {chosen.type}"
         raise DatasetError(
             f"{trained.path}: was trained on {own[0]}, not on pictures; name another run "

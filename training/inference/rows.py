@@ -15,7 +15,7 @@ from ...common.printable import printable
 from ...common.records import dataclass
 from ...common.targets import Kind
 from ...configs import RunConfig
-from ...datasets.columns import Columns, number
+from ...datasets.columns import number
 from ...datasets.csv_file import Rows, read_rows
 from .predict import guarded
 
@@ -57,10 +57,6 @@ class RowAnswers:
     kind: Kind
     classes: tuple[str, ...]
     found: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, rows: Rows, columns: Columns, found: NDArray[np.float32]) -> RowAnswers:
-        return cls(rows, columns.kind, columns.classes, found)
 
     def __len__(self) -> int:
         return len(self.rows)

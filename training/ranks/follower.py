@@ -19,7 +19,7 @@ from ...common.typed_json import from_json
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
 from ...datasets.columns import Columns
-from ..assemble import build_network, describe_data, load_data
+from ..assemble import build_network, describe_data, load_data, of_trained_rows
 from ..network_size import check_memory
 from ..plan import make_plan
 from ..preprocessing import Preprocessing
@@ -55,7 +55,10 @@ def follow(
     told = json.loads(team.hear())
     with team.together():
         known = told["columns"] and from_json(json.dumps(told["columns"]), Columns)
-        if known not in (None, data.columns) or told["bits"] not in (None, data.bits):
+        if data.columns is not None and known is not None:
+            same, data = known.unsettled() == data.columns.unsettled(), replace(data, columns=known)
+            known = None if same else known
+        if known is not None or told["bits"] not in (None, data.bits):
             # A resumed training keeps the columns or the depth that it began with.
             known = known or told["bits"]
             info = describe_data(config, data_root, known)
@@ -71,6 +74,7 @@ def follow(
             rows, *own = (np.array(each, np.int32) for each in (rows, *own))
             labels = np.array(labels, data.labels.dtype)
             data, parts = data.taken(rows, labels, info.classes), (own[0], own[1])
+        data = of_trained_rows(data, parts[0])
         network = build_network(config, info)
         check_memory(network, backend)
         plan = make_plan(computed, len(data), True, parts)

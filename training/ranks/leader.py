@@ -190,7 +190,7 @@ def dealt_out(
 ) -> Iterator[NDArray[np.float64]]:
     """The sums, and answers, of the evaluation's batches from ``first`` on, in order; see
     ``evaluated_batch``."""
-    answers = session.graph("evaluate")["probabilities"].size if session.by else 0
+    answers = session.graph("evaluate")["probabilities"].size if session.reads_answers else 0
     own = np.zeros((-(-count // team.size), 3 + answers))
     for row in range(len(own)):
         batch = first + row * team.size + team.rank
@@ -230,7 +230,7 @@ def marks(session: Session) -> dict[str, str]:
     data, choices = session.setup.data, sorted(session.executable.tuning.choices.items())
     # A few pictures from everywhere.
     pictures = data.images[:: max(1, len(data) // 64)]
-    shown = f"{len(data)} pictures, marks {_mark(data.labels):08x} and {_mark(pictures):08x}"
+    shown = f"{len(data)} samples, marks {_mark(data.labels):08x} and {_mark(pictures):08x}"
     table = zlib.crc32(repr(choices).encode())
     return {"the data": shown, "the table of the fastest calls": f"{table:08x}"}
 

@@ -36,8 +36,8 @@ class Pictures:
         return held
 
     def give(self, tensor: Tensor, host: Host, array: Any) -> None:
-        """Hold these from now on, if they are pictures; tables and orders are small."""
-        if tensor.dtype == "uint8":
+        """Hold these from now on, if they are samples; targets, tables and orders are small."""
+        if len(tensor.shape) == 4:
             self._held = host, array
 
     def free(self) -> None:
@@ -46,6 +46,6 @@ class Pictures:
     def _fits(self, tensor: Tensor) -> bool:
         return (
             self._held is not None
-            and tensor.dtype == "uint8"
+            and tensor.dtype == self._held[1].dtype
             and tensor.shape == tuple(self._held[1].shape)
         )

@@ -79,7 +79,7 @@ def test_a_second_start_reads_no_picture(root, cache, monkeypatch):
     np.testing.assert_array_equal(first.images, again.images)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options={**OPTIONS, "size": (8, 13)})
-    monkeypatch.setattr("dnnstack.datasets.image_folder.VERSION", 0)
+    monkeypatch.setattr("dnnstack.datasets.image_folder._VERSION", 0)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options=OPTIONS)
 

@@ -50,8 +50,11 @@ def test_pictures_too_small_to_be_moved(reference):
     config = parse_config(text + rest, "x.yaml")
     info = describe("mnist")
     network = build_network(config, info)
-    network.input_shape = (1, 1, 5)
-    with pytest.raises(ShapeError, match=r"by 1 pixel .* have 1x5 pixels; use 'mirror'"):
-        network.evaluate_graph(
-            2, "x", 2, 1, Preprocessing((1.0,), (0.0,)), TEST_TIME["mirror+translate"]
-        )
+    scaling = Preprocessing((1.0,), (0.0,))
+    for shape, views, said in (
+        ((1, 5, 1), "mirror+translate", r"by 1 pixel .* have 5x1 pixels; use 'mirror'"),
+        ((1, 1, 5), "mirror", "views are of pictures, but the samples are sequences; use 'none'"),
+    ):
+        network.input_shape = shape
+        with pytest.raises(ShapeError, match=said):
+            network.evaluate_graph(2, "x", 2, 1, scaling, TEST_TIME[views])

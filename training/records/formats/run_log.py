@@ -190,6 +190,7 @@ class Line:
     kl_divergence: Finite | None = None
     correct: Count | None = None
     count: Count | None = None
+    spread: Finite | None = None
     state: RunState | None = None
     early: bool = False
     goal: bool | None = None

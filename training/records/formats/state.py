@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....common.records import dataclass
-from ....common.targets import LOWER_IS_BETTER
+from ....common.targets import LOWER_IS_BETTER, r2_of
 from ....common.typed_json import Count, Finite
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ class Metrics:
         if not self.count:
             return math.nan
         share = self.correct / self.count
-        if self.spread is None:
-            return share
-        # Of targets that are all equal no variance can be explained.
-        return 1.0 - share / self.spread if self.spread else float(share == 0.0)
+        return share if self.spread is None else r2_of(share, self.spread)
 
     @property
     def value(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.binding.pictures import Pictures
+from dnnstack.graph.graph import Tensor
 
 from ..conftest import FakeArray
 
@@ -59,6 +60,17 @@ def test_they_go_from_one_executable_to_the_next(bound, sections, copied):
     second.close()
     beside.close()
     assert held.take(tensor)[0] is other
+
+
+def test_numbers_are_held_as_bytes_are(sections):
+    plain = sections("lenet", count=COUNT)["train"]["images"]
+    kinds = [Tensor("x", plain.shape, kind, "data") for kind in ("float32", "uint8")]
+    for kind, other in (kinds, kinds[::-1]):
+        held, host = Pictures(), np.zeros(plain.shape, kind.dtype)
+        held.give(kind, host, host.copy())
+        held.give(Tensor("labels", (COUNT, 3), "float32", "data"), host, host)
+        assert held.take(other) is None
+        assert held.take(kind)[0] is host
 
 
 def test_what_can_be_changed_is_copied_again(bound, sections, copied):

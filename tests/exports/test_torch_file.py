@@ -1,0 +1,217 @@
+"""The file for PyTorch: its text, what it answers, and how it trains on.
+
+What it answers is computed by a few modules in NumPy; the last test asks PyTorch itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ExportError
+from dnnstack.exports import door, torch_file
+from dnnstack.exports.door import Samples
+from dnnstack.exports.plain import Plain
+from dnnstack.exports.torch_file import Torch
+from dnnstack.graph import ops
+from dnnstack.graph.ops import Quantization
+from dnnstack.training.inference.trained import Trained
+from dnnstack.training.records.formats.pytorch_names import their_names
+from hypothesis import given
+from safetensors.numpy import load
+
+from ..support import numpy_torch
+from ..support.exported import NETS, PACKAGED, compared, drawn, packaged
+from ..support.random_nets import Training, trainings
+from ..support.untrained import untrained
+
+GOLDEN = Path(__file__).parent / "golden"
+SMALL = sorted({*PACKAGED} - {"cifar10-resnet9.yaml", "resnet18.yaml"})
+CONV = "{conv2d: {filters: %d, kernel_size: 3, padding: 1, use_bias: false}}"
+BLOCK = f"{{residual: {{body: [{CONV}, batch_norm, relu, {CONV}, batch_norm]}}}}, relu"
+BLOCKS = (
+    f"[{CONV % 8}, {BLOCK % (8, 8)}, "
+    "{residual: {body: ["
+    "{conv2d: {filters: 12, kernel_size: 3, stride: 2, padding: same, use_bias: false}}, "
+    "{batch_norm: {momentum: 0.3, eps: 0.001}}], shortcut: projection}}, gelu, "
+    f"{BLOCK % (12, 12)}, {{dropout: {{rate: 0.2}}}}, "
+    "{concat: {branches: [[{conv2d: {filters: 2, kernel_size: 1}}, relu], []]}}, "
+    "{concat: {branches: [[{conv2d: {filters: 3, kernel_size: 1}}, relu], []]}}, "
+    "global_avg_pool2d, {dense: {units: 3}}]"
+)
+VGG = (
+    "[{conv2d: {filters: 2, kernel_size: 3, name: conv1_1}}, relu, "
+    "{conv2d: {filters: 2, kernel_size: 3, name: conv1_2}}, relu, max_pool2d, flatten, "
+    "{dense: {units: 5, name: fc6}}, relu, dropout, {dense: {units: 4, name: fc7}}, relu, "
+    "dropout, {dense: {units: 3, name: fc8}}]"
+)
+TWO = "{residual: {name: %s, body: [%s, {dense: {units: 3, name: to}}]}}"
+
+
+@pytest.fixture
+def in_numpy(monkeypatch):
+    numpy_torch.install(monkeypatch)
+
+
+def files(trained: Trained) -> tuple[str, dict[str, Any]]:
+    found = Torch().files(Plain.of(trained))
+    return found[""].decode(), load(found[".safetensors"])
+
+
+@NETS
+@given(trainings())
+def test_random_nets(tmp_path_factory, training: Training):
+    with pytest.MonkeyPatch.context() as patch:
+        numpy_torch.install(patch)
+        found = compared(Torch(), drawn(training), tmp_path_factory.mktemp("torch"))
+    assert (found.largest < 1e-4, found.other, found.by) == (True, 0, "PyTorch in NumPy"), found
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_packaged_networks(name, tmp_path, in_numpy):
+    found = compared(Torch(), packaged(name), tmp_path, 2)
+    assert (found.largest < 1e-4, found.other) == (True, 0), found
+    text = (tmp_path / "net.py").read_text()
+    assert max(map(len, text.split("\n"))) <= 100
+    assert ("\nimport torch.nn.functional as F\n" in text) == ("F." in text.split("\nclass ", 1)[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [
+        ("lenet", lambda: packaged("lenet.yaml")),
+        ("lenet5_1998", lambda: packaged("lenet5-1998.yaml")),
+        ("blocks", lambda: untrained(BLOCKS, (1, 7, 7), 3, loss="hinge")),
+    ],
+)
+def test_the_text_is_as_a_person_would_write_it(name, trained):
+    """Those in the folder are checked and formatted by ruff as all files are."""
+    text = files(trained())[0]
+    path = GOLDEN / f"{name}.py"
+    assert text == path.read_text(), f"if it is meant, write it to {path}"
+
+
+@pytest.mark.parametrize("trained", [lambda: packaged("resnet18.yaml"), lambda: untrained(VGG)])
+def test_names_are_those_of_torchvision(trained):
+    net = untrained(VGG, (1, 8, 8), 3) if trained.__code__.co_names[0] == "untrained" else trained()
+    names = {name for name in files(net)[1] if not name.endswith("num_batches_tracked")}
+    assert names == {*their_names(net.checkpoint.arrays).values()}
+
+
+def test_names_that_a_module_has_already(tmp_path, in_numpy):
+    given = (
+        "[{dense: {units: 4, name: train}}, {tanh: {name: class}}, {elu: {name: _1}}, "
+        "{relu: {name: _}}, {dense: {units: 3, name: a-b}}, "
+    )
+    trained = untrained(
+        f"{given}{{dense: {{units: 3, name: a_b}}}}, {TWO % ('r', 'relu')}, {TWO % ('s', 'tanh')}, "
+        "{sequential: {name: _modules, layers: [{dense: {units: 3, name: type}}]}}]",
+        (3, 1, 1),
+        3,
+        floats=True,
+    )
+    assert compared(Torch(), trained, tmp_path).largest < 1e-6
+    text, state = files(trained)
+    assert "self.train1 = nn.Linear(3, 4)" in text
+    assert "self.class2 = nn.Tanh()" in text
+    assert "self.a_b = nn.Linear(4, 3)" in text
+    assert "self.a_b1 = nn.Linear(3, 3)" in text
+    assert "modules1.0.weight" in state
+    assert "self.layer1 = nn.ELU(1.0)" in text
+    assert "self.layer = nn.ReLU()" in text
+
+
+def test_what_follows_the_scores(in_numpy, tmp_path):
+    numbers = untrained(
+        "[{dense: {units: 2}}]", (3, 1, 1), 2, kind="numbers", loss="mse", floats=True
+    )
+    assert files(numbers)[0].endswith("    return net(preprocess(raw))\n")
+    loss = "binary_cross_entropy"
+    questions = untrained(
+        "[flatten, {dense: {units: 2}}, sigmoid]", (1, 2, 2), 2, kind="yes_no", loss=loss
+    )
+    assert files(questions)[0].endswith("    return net(preprocess(raw)).sigmoid()\n")
+    assert compared(Torch(), questions, tmp_path).largest < 1e-6
+
+
+def _changed(plain: Plain, factor: float | None) -> Plain:
+    """With another operation between the scores and the softmax."""
+    *before, last = plain.ops
+    y = plain.graph.tensor(f"by {factor}", last.x.shape)
+    fields = {"x": last.x, "y": y, "origin": last.origin}
+    new = ops.Scale(factor=factor, **fields) if factor else ops.Heaviside(**fields)
+    return replace(plain, graph=plain.graph.with_ops([*before, new, replace(last, x=y)]))
+
+
+def test_the_temperature_is_a_divisor(in_numpy, tmp_path):
+    trained = untrained("[flatten, {dense: {units: 3}}]", (1, 2, 2), 3)
+    plain = _changed(Plain.of(trained), 1 / 1.7)
+    path = tmp_path / "net.py"
+    door._write(path, Torch().files(plain), durable=False)
+    assert "(net(preprocess(raw)) / 1.7).softmax(1)" in path.read_text()
+    raw = Samples.drawn(trained).stored
+    twin: Any = Torch().twin(path, plain)
+    np.testing.assert_allclose(twin.answers(raw), door._reference(plain, raw), atol=1e-6)
+    with pytest.raises(ExportError, match="torch has no Heaviside after the scores"):
+        Torch().files(_changed(plain, None))
+
+
+@pytest.mark.parametrize("layers", ["[{dense: {units: 3}}, tanh, {dense: {units: 3}}]", BLOCKS])
+def test_any_part_of_the_network_can_be_run(layers, in_numpy, tmp_path):
+    flat = layers != BLOCKS
+    trained = untrained(layers, (3, 1, 1) if flat else (1, 7, 7), 3, floats=flat)
+    plain, stored = Plain.of(trained), Samples.drawn(trained).stored[:3]
+    for count in range(1, len(plain.layers) + 1):
+        part = plain.until(count)
+        path = tmp_path / "part.py"
+        door._write(path, Torch().files(part), durable=False)
+        twin: Any = Torch().twin(path, part)
+        ours = door._reference(part, stored)
+        np.testing.assert_allclose(twin.answers(plain.raw(stored)), ours, rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_cannot_write_is_refused(monkeypatch):
+    trained = untrained("[flatten, {dense: {units: 3, name: one}}]", (1, 2, 2), 3)
+    whole = replace(trained.checkpoint, quantization={"one": Quantization(0.1, True)})
+    with pytest.raises(ExportError, match=r"^layer 'one' \(dense\): torch has no .* in 8-bit inte"):
+        Torch().check(Plain.of(Trained.of(whole)))
+    monkeypatch.delitem(torch_file.MODULES, "tanh")
+    unknown = Plain.of(untrained("[flatten, tanh, {dense: {units: 3}}]", (1, 2, 2), 3))
+    expected = r"^layer 'tanh_1' \(tanh\): torch knows the layers of dnnstack alone; formats that "
+    with pytest.raises(ExportError, match=f"{expected}have it: .*numpy"):
+        Torch().check(unknown)
+
+
+def test_without_pytorch_nothing_runs_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch_file.importlib.util, "find_spec", lambda name: None)
+    assert Torch().twin(tmp_path / "net.py", Plain.of(untrained(VGG, (1, 8, 8), 3))) is None
+
+
+def test_it_trains_on_in_pytorch(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch, which no extra installs, is missing")
+    torch.set_num_threads(1)
+    trained = untrained(BLOCKS, (1, 7, 7), 3)
+    assert compared(Torch(), trained, tmp_path).largest < 1e-5
+    spec: Any = importlib.util.spec_from_file_location("net", tmp_path / "net.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    net = module.load()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    x = module.preprocess(Samples.drawn(trained).stored[:30])
+    labels = torch.arange(30) % 3
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    net.train()
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
+    same = [name for name, value in net.state_dict().items() if torch.equal(value, before[name])]
+    assert same == []

@@ -1,0 +1,239 @@
+"""What an exported file needs of PyTorch, in NumPy, where PyTorch itself is not installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from dnnstack.exports import numpy_functions as functions
+
+NOTHING = (0, 0, 0, 0)
+
+
+class Tensor(np.ndarray):
+    """An array with the methods that files call."""
+
+    def flatten(self, start: int) -> Any:
+        return self.reshape(*self.shape[:start], -1)
+
+    def softmax(self, axis: int) -> Any:
+        assert axis == 1
+        return functions.softmax(self)
+
+    def sigmoid(self) -> Any:
+        return functions.sigmoid(self)
+
+    def square(self) -> Any:
+        return self * self
+
+    def float(self) -> Any:
+        return self.astype(np.float32)
+
+    def numpy(self) -> Any:
+        return np.asarray(self)
+
+
+def tensor(values: Any, dtype: Any = np.float32) -> Any:
+    return np.asarray(values, dtype).view(Tensor)
+
+
+def pair(value: Any) -> tuple[int, int]:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def ends(value: Any) -> tuple[int, ...]:
+    """(top, bottom, left, right) of PyTorch's symmetric padding."""
+    rows, columns = pair(value)
+    return rows, rows, columns, columns
+
+
+class Module:
+    training = True
+
+    def __call__(self, x: Any) -> Any:
+        return self.forward(x)
+
+    def register_buffer(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def state(self) -> dict[str, Any]:
+        found = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                found |= {f"{name}.{key}": each for key, each in value.state().items()}
+            elif isinstance(value, Tensor):
+                found[name] = value
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        own = self.state()
+        assert sorted(own) == sorted(state)
+        for name, value in state.items():
+            assert own[name].shape == value.shape, name
+            assert own[name].dtype == value.dtype, name
+            own[name][...] = value
+
+    def eval(self) -> Module:
+        self.training = False
+        for value in vars(self).values():
+            if isinstance(value, Module):
+                value.eval()
+        return self
+
+
+class Sequential(Module):
+    def __init__(self, *modules: Module) -> None:
+        for at, module in enumerate(modules):
+            setattr(self, str(at), module)
+
+    def forward(self, x: Any) -> Any:
+        for name, module in vars(self).items():
+            x = module(x) if name != "training" else x
+        return x
+
+
+class Conv2d(Module):
+    def __init__(
+        self, inputs, outputs, size, stride=1, padding=0, dilation=1, groups=1, bias=True
+    ) -> None:
+        self.weight = tensor(np.zeros((outputs, inputs // groups, *pair(size))))
+        self.bias = tensor(np.zeros(outputs)) if bias else None
+        self.given = pair(stride), ends(padding), pair(dilation), groups
+
+    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
+        return functions.conv2d(x, weight, bias, *self.given)
+
+    def forward(self, x: Any) -> Any:
+        return self._conv_forward(x, self.weight, self.bias)
+
+
+class Linear(Module):
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+        self.weight = tensor(np.zeros((outputs, inputs)))
+        self.bias = tensor(np.zeros(outputs)) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight.T + (0 if self.bias is None else self.bias)
+
+
+class BatchNorm(Module):
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            setattr(self, name, tensor(np.zeros(channels)))
+        self.num_batches_tracked = tensor(0, np.int64)
+        self.eps = eps
+
+    def forward(self, x: Any) -> Any:
+        assert not self.training
+        given = self.weight, self.bias, self.running_mean, self.running_var
+        return functions.batch_norm(x, *given, self.eps)
+
+
+class Function(Module):
+    """A module without state."""
+
+    def __init__(self, function: Any) -> None:
+        self.forward = function
+
+
+def pool(kind: str, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Any:
+    kernel, step = pair(size), pair(size if stride is None else stride)
+
+    def forward(x: Any) -> Any:
+        around = list(ends(padding))
+        for axis in (0, 1) if ceil_mode else ():
+            side, pad = x.shape[axis + 2], around[2 * axis]
+            count = -((kernel[axis] - side - 2 * pad) // step[axis]) + 1
+            count -= (count - 1) * step[axis] >= side + pad
+            around[2 * axis + 1] = (count - 1) * step[axis] + kernel[axis] - side - pad
+        if kind == "avg" and count_include_pad and any(around) and not ceil_mode:
+            return functions.avg_pool(functions.pad(x, around, 0), kernel, step, NOTHING)
+        return getattr(functions, f"{kind}_pool")(x, kernel, step, around).view(Tensor)
+
+    return forward
+
+
+def padded(x: Any, padding: Any, value: float = 0.0) -> Any:
+    """``padding``: from the last axis to the first."""
+    axes = [tuple(padding[at : at + 2]) for at in range(0, len(padding), 2)]
+    axes += [(0, 0)] * (x.ndim - len(axes))
+    return np.pad(x, axes[::-1], constant_values=value).view(Tensor)
+
+
+def border(padding: Any, value: float = 0.0) -> Function:
+    around = padding if isinstance(padding, tuple) else (padding,) * 4
+    return Function(lambda x: padded(x, around, value))
+
+
+def _activation(name: str, *names: Any) -> Any:
+    return lambda *given: Function(lambda x: getattr(functions, name)(x, *given).view(Tensor))
+
+
+def _prelu(channels: int) -> Module:
+    made = Function(lambda x: np.where(x > 0, x, functions.along(made.weight, x) * x).view(Tensor))
+    made.weight = tensor(np.zeros(channels))
+    return made
+
+
+def _gelu(approximate: str = "none") -> Function:
+    return _activation("gelu_tanh" if approximate == "tanh" else "gelu")()
+
+
+NN = {
+    **{name: each for name, each in globals().items() if isinstance(each, type) and name[0] != "_"},
+    "BatchNorm1d": BatchNorm,
+    "BatchNorm2d": BatchNorm,
+    "Parameter": lambda value: value,
+    "Dropout": lambda rate: Function(lambda x: x),
+    "Flatten": lambda: Function(lambda x: x.flatten(1)),
+    "AdaptiveAvgPool2d": lambda size: Function(lambda x: x.mean((2, 3), keepdims=True)),
+    "MaxPool2d": lambda *given, **options: Function(pool("max", *given, **options)),
+    "AvgPool2d": lambda *given, **options: Function(pool("avg", *given, **options)),
+    "ZeroPad2d": border,
+    "ConstantPad2d": border,
+    "Softmax": lambda axis: Function(lambda x: functions.softmax(x)),
+    "LocalResponseNorm": _activation("lrn"),
+    "PReLU": _prelu,
+    "GELU": _gelu,
+    "ReLU": _activation("relu"),
+    "LeakyReLU": _activation("leaky_relu"),
+    "Sigmoid": _activation("sigmoid"),
+    "Tanh": _activation("tanh"),
+    "ELU": _activation("elu"),
+    "Softplus": _activation("softplus"),
+    "SiLU": _activation("silu"),
+}
+TORCH = {
+    "__version__": "in NumPy",
+    "float32": np.float32,
+    "tensor": tensor,
+    "as_tensor": tensor,
+    "zeros": lambda *shape: tensor(np.zeros(shape)),
+    "ones": lambda *shape: tensor(np.ones(shape[0] if isinstance(shape[0], tuple) else shape)),
+    "ones_like": lambda x: tensor(np.ones(x.shape)),
+    "cat": lambda parts, axis: np.concatenate(parts, axis).view(Tensor),
+    "tanh": np.tanh,
+    "no_grad": lambda: lambda function: function,
+}
+
+
+def install(monkeypatch: Any) -> None:
+    """Let ``import torch`` find this."""
+    from safetensors.numpy import load_file
+
+    functional = {"pad": padded, "avg_pool2d": lambda x, *given: pool("avg", *given)(x)}
+    named = {
+        "torch": TORCH,
+        "torch.nn": NN,
+        "torch.nn.functional": functional,
+        "safetensors.torch": {"load_file": load_file},
+    }
+    for name, members in named.items():
+        module = ModuleType(name)
+        vars(module).update(members, __spec__=ModuleSpec(name, None))
+        monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["torch"].nn = sys.modules["torch.nn"]
+    sys.modules["torch.nn"].functional = sys.modules["torch.nn.functional"]
