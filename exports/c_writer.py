@@ -143,8 +143,7 @@ def _untouched(plain: Plain) -> ops.Quantize | None:
         return None
     raw = np.arange(256)[:, None]
     same = (pixels_as_integers(raw, plain, op.to) == raw).all()
-    renamed = any(_is_renamed(each) for each in plain.graph.consumers(op.q))
-    return op if same and not renamed else None
+    return op if same else None
 
 
 def _pooled(plain: Plain) -> dict[Op, Op]:

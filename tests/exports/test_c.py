@@ -45,6 +45,8 @@ NETS = {
     "pools": "[{avg_pool2d: {pool_size: 3, stride: 2, ceil_mode: true}}, batch_norm, silu, "
     "{max_pool2d: {pool_size: 3, stride: 2, padding: same}}, {scaled_subsampling: {}}]",
     "pooled": f"[{CONV}, relu, {POOLED}, {CONV}, {{gelu: {{approximate: true}}}}, {POOLED}]",
+    "shared": f"[{CONV}, {{concat: {{branches: [[{POOLED}], [{{conv2d: {{filters: 2, "
+    "kernel_size: 2, stride: 2}}]]}}]",
     "residual": "[{conv2d: {filters: 4, kernel_size: 3}}, {residual: {body: [sigmoid, {conv2d: "
     "{filters: 9, kernel_size: 3, padding: same}}, batch_norm], shortcut: padding}}, relu]",
     "concat": f"[{CONV}, {{concat: {{branches: [[tanh], [{{conv2d: {{filters: 2, kernel_size: 1}}}}"
@@ -180,6 +182,18 @@ def test_a_small_arena_is_enough():
     assert integers.bytes < writer.bytes / 2
 
 
+def test_pixels_that_are_their_integers_are_not_copied():
+    plain = Plain.of(_in_integers(_net(f"[{CONV}, tanh]")))
+    for scale, copied in ((0.25, False), (0.26, True)):
+        to = ops.Quantization(scale, False)
+        first, second, *rest = plain.ops
+        changed = [replace(first, to=to), replace(second, given=to), *rest]
+        same = {"scale": np.full(2, 0.25), "shift": np.zeros(2)}
+        writer = Writer(replace(plain, graph=plain.graph.with_ops(changed), **same))
+        assert any("quantize_pixels" in line for line in writer.lines) == copied
+        assert any("conv_integers(given" in line for line in writer.lines) != copied
+
+
 @needs_compiler
 @pytest.mark.parametrize("integers", [False, True])
 def test_the_file_checks_itself(integers, tmp_path):
@@ -273,11 +287,16 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         C().check(plain)
 
 
-def _product(w: object, bias: object, inputs: int, **options: object) -> FixedPoint:
-    """Of a dense layer with these weights: (outputs, inputs)."""
+def _product(
+    w: object, bias: object, inputs: int, norm: dict[str, object] | None = None, **options: object
+) -> FixedPoint:
+    """Of a dense layer with these weights: (outputs, inputs), and a batch norm behind it."""
     plain = Plain.of(_in_integers(untrained("[flatten, {dense: {units: 2}}]", (1, 1, inputs), 2)))
     (op,) = [op for op in plain.ops if isinstance(op, ops.QuantizedMatMul)]
     arrays = {op.w.name: np.float32(w), op.bias.name: np.float32(bias)}
+    for name, values in (norm or {}).items():
+        options[name] = replace(op.bias, name=name)
+        arrays[name] = np.float32(values)
     return FixedPoint.of(replace(op, **options), replace(plain, arrays=arrays))
 
 
@@ -297,6 +316,13 @@ def test_scales_in_fixed_point():
     small = _product([[1e-9, 1e-9], [1, 1]], [5, 5], 2, to=to, given=given)
     np.testing.assert_allclose(small.bias * small.scale, [5, 5], rtol=1e-6)
     assert small.w.tolist() == [[0, 0], [127, 127]]
+    assert np.abs(_product([[1e-9, 1e-9]] * 2, [3e-3, 3e-3], 2, given=given).bias).max() <= 2**30
+    # Factors are positive: a batch norm that turns numbers around turns weights around.
+    norm = {"weight": [-2, 2], "running_mean": [0, 0], "running_var": [1, 1]}
+    turned = _product([[1.27, -0.01]] * 2, [3, 3], 2, norm, to=to, given=given)
+    assert turned.w.tolist() == [[-127, 1], [127, -1]]
+    np.testing.assert_allclose(turned.bias * turned.scale, [-6, 6], rtol=1e-6)
+    assert (turned.multiplier > 0).all()
 
 
 def test_sums_that_do_not_fit_into_32_bits_are_refused():
