@@ -10,14 +10,16 @@ import click
 from . import completion, console, options, plugins
 
 # Those of exports.format.formats(), whose import would slow down every command.
-FORMATS = ("html", "numpy", "onnx", "torch")
+FORMATS = ("c", "html", "numpy", "onnx", "torch")
 
 
 @click.command(
     short_help="Write a trained network as a file for other programs.",
     epilog=options.examples(
         "dnnstack export --format numpy -o digits.py",
-        "dnnstack export lenet --format numpy --int8 -o lenet.py",
+        "dnnstack export lenet --format onnx -o lenet.onnx",
+        "dnnstack export lenet --format c --int8 -o lenet.c",
+        "dnnstack export lenet --format html -o lenet.html",
         "dnnstack export lenet --format torch -o lenet_torch.py",
     ),
 )

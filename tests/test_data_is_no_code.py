@@ -31,6 +31,7 @@ EXCEPTIONS = {
     ("training/ranks/team.py", "socket"),  # the machine's name
     ("training/ranks/local.py", "socket"),  # pairs that ranks inherit
     ("training/ranks/local.py", "subprocess"),  # ranks, by this Python
+    ("exports/c_file.py", "subprocess"),  # the system's compiler, on what it has just written
     ("exports/numpy_file.py", "exec"),  # what it has just written itself
     ("exports/torch_file.py", "exec"),  # the same
     ("exports/listening.py", "socket"),  # what the user asks serve to listen on

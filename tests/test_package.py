@@ -29,6 +29,7 @@ PACKAGED = {
     ".safetensors",
     ".txt",
     ".js",
+    ".c",
     ".html",
 }
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}

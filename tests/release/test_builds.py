@@ -26,6 +26,7 @@ PACKAGED = {
     ".safetensors",
     ".txt",
     ".js",
+    ".c",
     ".html",
 }
 FILES = {
