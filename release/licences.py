@@ -43,16 +43,22 @@ WHY = {
     "ruff": "checks and formats the code",
     "safetensors": "the format of checkpoints",
     "setuptools": "builds the package",
+    "starlette": "answers over HTTP (the extra `[serve]`): requests and responses",
     "tqdm": "the progress bar",
     "types-pyyaml": "types for mypy",
     "types-tqdm": "types for mypy",
+    "uvicorn": "answers over HTTP (the extra `[serve]`): the server",
     "typing-extensions": "types that Python 3.10 lacks",
     "wcwidth": "widths of names in tables: Chinese characters and emoji take two columns",
 }
 # Not installed on the Python that the page is written on: licence, why.
 ELSEWHERE = {
+    "coloredlogs": ("MIT", "needed by onnxruntime on Python 3.10"),
     "exceptiongroup": ("MIT", "needed by hypothesis, pytest on Python 3.10"),
+    "humanfriendly": ("MIT", "needed by coloredlogs on Python 3.10"),
+    "mpmath": ("BSD-3-Clause", "needed by sympy on Python 3.10"),
     "six": ("MIT", "needed by python-dateutil on Python 3.10"),
+    "sympy": ("BSD-3-Clause", "needed by onnxruntime on Python 3.10"),
     "tomli": ("MIT", "needed by import-linter, mypy, pytest on Python 3.10"),
 }
 ACCEPTED = {
@@ -78,6 +84,7 @@ _SPDX = {
     "Apache 2.0": "Apache-2.0",
     "Apache v2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD 2-Clause License": "BSD-2-Clause",
     "BSD License": "BSD",
     "MIT License": "MIT",

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-USERS = ("cuda12", "cuda13", "heic", "mpi", "nccl12", "nccl13", "onnx", "sweep")
+USERS = ("cuda12", "cuda13", "heic", "mpi", "nccl12", "nccl13", "onnx", "serve", "sweep")
 FILES: dict[str, tuple[str, ...]] = {
     "test.txt": ("test", "dev"),
     "user.txt": (),
