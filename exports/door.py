@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,9 @@ def in_integers(
     from ..configs.schema.compression import QuantizeConfig
     from ..training.compressed.quantization import quantized_checkpoint
 
-    return Trained.of(quantized_checkpoint(trained, backend, images, index, QuantizeConfig()))
+    found = quantized_checkpoint(trained, backend, images, index, QuantizeConfig())
+    # With its calibration.
+    return replace(trained, checkpoint=found)
 
 
 def export(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..backends.reference.quantized import quantized_weights
 from ..common.errors import DatasetError
-from ..datasets.centring import FIELD
 from ..graph.graph import Op
 from ..training.inference.predict import preparation
 from . import numpy_functions
@@ -149,8 +148,7 @@ def model_of(plain: Plain) -> dict[str, Any]:
     columns = trained.checkpoint.provenance.columns
     try:
         how = preparation(trained, None, False)
-        digits = how.digits and trained.input_shape == (1, FIELD, FIELD)
-        picture = {"digits": digits, "whole": how.raw}
+        picture = {"digits": how.locates(trained.input_shape), "whole": how.raw}
     except DatasetError:
         picture = None
     return {

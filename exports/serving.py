@@ -26,6 +26,8 @@ from ..datasets import Picture, Preparation, read_picture
 from ..training.inference.predict import Asked, preparation
 from ..training.records.runs import run_of_checkpoint
 from .batching import Batches
+from .html_file import model_of, page
+from .plain import Plain
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -77,7 +79,10 @@ class App:
 
         self._model, self._trained, self._notice = model, model.trained, notice
         self._door, self._most_bytes = door, max_mb * 10**6
-        self._page = Path(__file__).with_name("serve.html").read_text("utf-8")
+        shown = model_of(Plain.of(self._trained))
+        # The page is for all who reach it, also without the token.
+        about = {name: shown["about"][name] for name in ("name", "step", "data")}
+        self._page = page({**shown, "about": about}, server="predict")
         self.counts = Counts(float, {"dnnstack_pictures_total": 0, "dnnstack_rejected_total": 0})
         pictures = self._trained.takes_pictures and self._trained.input_shape[0] in (1, 3)
         columns = self._trained.checkpoint.provenance.columns
