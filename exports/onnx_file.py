@@ -65,9 +65,8 @@ class Onnx(Format):
         of.at = name = "images" if plain.pixels else "values"
         shape = plain.x.shape[1:]
         if self.raw or not plain.pixels:
-            x = of(
-                "Reshape", of.input(name, np.float32, self._sizes(plain)), np.array([-1, *shape])
-            )
+            x = of.input(name, np.float32, sizes := self._sizes(plain))
+            x = x if sizes == shape else of("Reshape", x, np.array([-1, *shape]))
         elif way := _scaled(plain):
             pixels = of.input(name, np.uint8, ("height", "width", "channels"))
             x = resized(of, pixels, shape, way == "whole")

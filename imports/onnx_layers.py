@@ -306,7 +306,8 @@ class Layers:
         return x, [Piece("dropout", {"rate": float(str(rate))})]
 
     def same(self, node: Node, x: str) -> Made:
-        if node.attributes.get("to", 1) != 1:
+        # Pixels may be normalised in float64.
+        if node.attributes.get("to", 1) not in ((1, 11) if x in self._raw else (1,)):
             raise Refused("converts to another type than float32")
         if x in self._raw:
             self._raw.add(node.output)

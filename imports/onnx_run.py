@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.tuning import Tuning
-from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
+from ..common.errors import CheckpointError, ConfigError, DatasetError, ShapeError, UsageError
 from ..common.files import atomic_write, make_folder
 from ..common.records import dataclass
 from ..common.targets import MEASURES
 from ..common.text import cut, listed
 from ..configs import effective_yaml, load_mapping
 from ..configs.validate import safe_name
+from ..datasets import describe
 from ..graph.graph import Shape
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.preprocessing import Preprocessing
@@ -217,6 +219,10 @@ def _dataset(
         raise UsageError(f"--classes: {len(named)} names, but the network has {outputs} outputs")
     names = [*(named or file.classes)]
     names = names if len(names) == outputs else []
+    with suppress(DatasetError):
+        known = describe(file.data)
+        if (known.shape, known.classes, known.kind) == (shape, (*names,), kind):
+            return {file.data: {}}
     if kind == "class" and shape[0] in (1, 3) and len(shape) == 3:
         mode = "rgb" if shape[0] == 3 else "grey"
         folders = {"train": "train", "test": "test", "size": [*shape[1:]], "mode": mode}
@@ -248,4 +254,5 @@ def _normalize(layers: Layers, of_bytes: bool, wishes: Wishes) -> tuple[list[flo
     if not (np.isfinite([scaled, moved]).all() and (scaled > 0).all()):
         raise Refused("the first nodes: turn light into dark, or divide by 0")
     mean, std = Preprocessing((*scaled.tolist(),), (*moved.tolist(),)).mean_and_std(own)
-    return [*mean], [*std]
+    # Not -0, which is shown.
+    return [each + 0.0 for each in mean], [*std]
