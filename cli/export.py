@@ -16,15 +16,20 @@ FORMATS = ("c", "html", "numpy", "onnx", "torch")
 @click.command(
     short_help="Write a trained network as a file for other programs.",
     epilog=options.examples(
-        "dnnstack export --format numpy -o digits.py",
-        "dnnstack export lenet --format onnx -o lenet.onnx",
-        "dnnstack export lenet --format c --int8 -o lenet.c",
+        "dnnstack export -o digits.onnx",
+        "dnnstack export lenet --int8 -o lenet.c",
         "dnnstack export lenet --format html -o lenet.html",
+        "dnnstack export lenet --format numpy -o lenet.py",
         "dnnstack export lenet --format torch -o lenet_torch.py",
     ),
 )
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=completion.runs)
-@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Kind of file.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    help="Kind of file; default: that of FILE's suffix, of .py numpy.",
+)
 @click.option(
     "--output",
     "-o",
@@ -64,7 +69,7 @@ FORMATS = ("c", "html", "numpy", "onnx", "torch")
 @options.runs_dir("runs")
 def export(
     run: str | None,
-    kind: str,
+    kind: str | None,
     output: Path,
     int8: bool,
     no_check: bool,

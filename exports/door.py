@@ -123,6 +123,9 @@ def export(
     ExportError if the answers differ by more than the format may, with the first layer of which
     that is so.
     """
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else "its folder does not exist"
+        raise ExportError(f"{path}: {what}; name a file in a folder that does")
     plain = Plain.of(trained)
     format.check(plain)
     files, checked = format.files(plain), None

@@ -149,9 +149,22 @@ def test_a_layer_that_a_format_lacks_is_named_before_any_work(trained, forward, 
         export(trained, forward, Fewer(), tmp_path / "net.py", None)
 
 
-def test_a_file_that_cannot_be_written_is_one_line(trained, forward, tmp_path):
-    with pytest.raises(ExportError, match=r"net\.py: cannot be written: .*; name a file in"):
-        export(trained, forward, Numpy(), tmp_path / "none" / "net.py", None)
+def test_a_file_that_cannot_be_written_is_one_line(trained, forward, tmp_path, monkeypatch):
+    for path, said in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none" / "net.py", "its folder does"),
+    ):
+        with pytest.raises(ExportError, match=f"{said}.*; name a file in a folder that does"):
+            export(trained, forward, Numpy(), path, None)
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(door, "atomic_write", full)
+    with pytest.raises(
+        ExportError, match=r"net\.py: cannot be written: No space.*; name a file in"
+    ):
+        export(trained, forward, Numpy(), tmp_path / "net.py", None)
 
 
 def _checked(largest: float = 0.0, other: int = 0, lost: float | None = None) -> Checked:
