@@ -1,4 +1,5 @@
-"""Pictures a second and milliseconds of an answer of `serve`, beside the bare forward pass.
+"""Pictures a second and milliseconds of an answer of `serve`, beside the bare forward pass and ONNX
+Runtime's of the same network, exported.
 
     python3 benchmarks/serving.py RUN --clients 1 8 32
 
@@ -11,12 +12,15 @@ import argparse
 import http.client
 import io
 import subprocess
+import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import dnnstack
 import numpy as np
+import onnxruntime
 from PIL import Image
 from processes import TOOL
 
@@ -32,6 +36,26 @@ def asked(port: int, picture: bytes, seconds: float) -> list[float]:
     return found
 
 
+def rate_of(compute: Callable[[np.ndarray], object], batch: np.ndarray) -> float:
+    """Pictures a second, by the median of 100 calls."""
+    times = []
+    for _ in range(100):
+        begun = time.perf_counter()
+        compute(batch)
+        times.append(time.perf_counter() - begun)
+    return len(batch) / median(times)
+
+
+def onnx_session(model: dnnstack.Classifier, threads: int) -> onnxruntime.InferenceSession:
+    """The network in ONNX Runtime, on as many threads."""
+    how = onnxruntime.SessionOptions()
+    how.intra_op_num_threads = threads
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/net.onnx"
+        model.export(path, check=False, raw=True)
+        return onnxruntime.InferenceSession(path, how, providers=["CPUExecutionProvider"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
@@ -42,13 +66,12 @@ def main() -> None:
     model, file = dnnstack.load(options.run, threads=options.threads), io.BytesIO()
     channels, height, width = model.input_shape
     Image.effect_noise((width, height), 80).save(file, "PNG")
+    session = onnx_session(model, options.threads)
     for count in (1, 16, 256):
-        batch, times = np.zeros((count, channels, height, width), np.uint8), []
-        for _ in range(100):
-            begun = time.perf_counter()
-            model.predict_proba(batch)
-            times.append(time.perf_counter() - begun)
-        print(f"bare forward of {count:3}: {count / median(times):9,.0f} pictures/s")
+        batch = np.zeros((count, channels, height, width), np.uint8)
+        own = rate_of(model.predict_proba, batch)
+        theirs = rate_of(lambda x: session.run(None, {"images": x}), batch.astype(np.float32))
+        print(f"bare forward of {count:3}: {own:,.0f} pictures/s, ONNX Runtime {theirs:,.0f}")
     words = ["serve", options.run, "--port", "0", "--quiet", "--threads", str(options.threads)]
     with subprocess.Popen([*TOOL, *words], stdout=subprocess.PIPE, text=True) as server:
         port = int(server.stdout.readline().rpartition(":")[2])

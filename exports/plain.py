@@ -189,6 +189,10 @@ def _units(trained: Trained) -> tuple[Floats, Floats]:
     return np.array(scale, np.float64), np.array(shift, np.float64)
 
 
+# Of those that ship, where their authors state one.
+_DATA_LICENCES = {"mnist": "CC BY-SA 3.0", "fashion_mnist": "MIT"}
+
+
 def _about(trained: Trained) -> dict[str, str]:
     origin = trained.checkpoint.provenance
     channels, height, width = trained.input_shape
@@ -204,6 +208,7 @@ def _about(trained: Trained) -> dict[str, str]:
         "input": json.dumps([channels, height, width]),
         "preprocessing": json.dumps(preprocessing),
         "data": origin.dataset,
+        "data_licence": _DATA_LICENCES.get(origin.dataset, "not stated"),
         "checkpoint_sha256": trained.checkpoint.sha256,
         "step": str(trained.checkpoint.state.step),
         "versions": json.dumps(dict(origin.versions)),

@@ -10,6 +10,7 @@ from torch import nn
 # name: drawn
 # task: classify
 # data: mnist
+# data_licence: CC BY-SA 3.0
 # checkpoint_sha256: 0000000000000000000000000000000000000000000000000000000000000000
 # step: 1
 # versions: {"dnnstack": "0"}
