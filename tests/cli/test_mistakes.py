@@ -145,6 +145,7 @@ FULL = {
     "data": ["data --config tiny.yaml"],
     "doctor": ["doctor"],
     "eval": [f"{EVAL} --json", EVAL],
+    "export": ["export tiny --output net.py --device numpy"],
     "explain": ["explain --config tiny.yaml --device numpy"],
     "import": ["import net.onnx"],
     "new": ["new pictures --output made.yaml"],

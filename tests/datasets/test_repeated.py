@@ -20,7 +20,7 @@ KEEP = "; keep each in the class to which it belongs"
 BOTH = "identical pictures in test and in training "
 REMOVE = (
     "; remove them from one of the two, because a test on what was trained on says nothing of new "
-    "pictures"
+    "ones"
 )
 
 

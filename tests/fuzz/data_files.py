@@ -102,7 +102,8 @@ def _read_csv(data: bytes, folder: Path) -> None:
     for split in ("train", "test"):
         images = load("csv", split, options=options, root=folder)
         assert images.images.shape == (len(images), *info.shape)
-        assert np.isfinite(images.images).all()
+        # Gaps stay, until the means of a training part take their places.
+        assert not np.isinf(images.images).any()
         assert images.identity.digest
 
 

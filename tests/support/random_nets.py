@@ -329,10 +329,12 @@ def trainings(draw: DrawFn) -> Training:
     line = min(shape[1:]) == 1
     augmentations = AUGMENTATIONS[:2] if line else AUGMENTATIONS
     views = ["mirror"] if line else ["mirror", "mirror+translate"]
+    # Rows and sequences are not augmented.
+    most = 2 if shape[1] > 1 else 0
     optimizer = _optimizer(draw, kinds)
-    tta = draw(st.sampled_from(["none"] * 3 + views))
+    tta = draw(st.sampled_from(["none"] * 3 + views * (most > 0)))
     some = {"tta_share": 0.4} if tta != "none" and kind == "class" and seed >> 11 & 1 else {}
-    augment = draw(st.lists(st.sampled_from(augmentations), max_size=2))
+    augment = draw(st.lists(st.sampled_from(augmentations), max_size=most))
     floats = not augment and seed >> 13 & 1 == 1
     config = {
         "name": "drawn",
