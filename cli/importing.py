@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,16 +13,13 @@ _NOT_WHOLE = 3
 _LONGEST = 1 << 24
 
 
-class _Numbers(click.ParamType[list[float]]):
+def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[float] | None:
     """Numbers between commas."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return [float(each) for each in value.split(",")]
-        except ValueError:
-            self.fail(f"expected numbers between commas, as in 0.5,0.4 (got '{value}')", param, ctx)
+    try:
+        return None if value is None else [float(each) for each in value.split(",")]
+    except ValueError:
+        said = f"expected numbers between commas, as in 0.5,0.4 (got '{value}')"
+        raise click.BadParameter(said, ctx, param) from None
 
 
 @click.command(
@@ -45,14 +41,14 @@ class _Numbers(click.ParamType[list[float]]):
 )
 @click.option(
     "--mean",
-    type=_Numbers(),
+    callback=_numbers,
     metavar="M,M,M",
     help="Mean that the network expects to be subtracted from pixels / 255, one number or one for "
     "each channel; default: nothing is, unless the file does it.",
 )
 @click.option(
     "--std",
-    type=_Numbers(),
+    callback=_numbers,
     metavar="S,S,S",
     help="Deviation by which the rest is divided, in the same way.",
 )
