@@ -30,6 +30,8 @@ MOST, DRAWN = 10_000, 100
 _TIE = 1e-6
 # The most that the accuracy of 8-bit integers or of rounded weights may be lower, as a share.
 _MOST_LOST = 0.001
+# The most that numbers of 8-bit integers may be apart, as a share of the largest.
+_MOST_APART = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +162,8 @@ def compare(plain: Plain, twin: Twin, forward: Forward, asked: Samples) -> Check
     differences = np.abs(ours - theirs)
     kind, labels = plain.trained.data.kind, asked.labels
     if kind == "numbers":
-        # Relative to how far these numbers spread.
-        differences /= max(1.0, float(ours.std()))
+        # Relative to the largest of them, as roundings are.
+        differences /= float(np.abs(ours).max(initial=0.0)) or 1.0
     # Not a number is no answer.
     largest = float(np.nan_to_num(differences, nan=np.inf, posinf=np.inf).max(initial=0.0))
     lost = None
@@ -191,6 +193,10 @@ def _others(plain: Plain, ours: Answers, theirs: Answers) -> int:
 
 
 def _is_wrong(checked: Checked, format: Format, plain: Plain) -> bool:
+    if not np.isfinite(checked.largest):
+        return True
+    if plain.is_quantized and plain.trained.data.kind == "numbers":
+        return checked.largest > _MOST_APART
     if plain.is_quantized or format.rounding:
         lost = checked.other / checked.count if checked.lost is None else checked.lost
         far = not plain.is_quantized and checked.largest > format.rounding

@@ -40,7 +40,10 @@ MOST_SAMPLES, MOST_REQUESTS, SECONDS = 100, 64, 30
 # Threads that decode: each may take 1 GB for a picture of the largest size.
 _DECODERS = 8
 _BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, "+Inf")
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+_HEADERS = {
+    401: {"WWW-Authenticate": 'Basic realm="dnnstack: the token is the password"'},
+    503: {"Retry-After": "1"},
+}
 _JSON = "application/json"
 
 
@@ -79,10 +82,7 @@ class App:
 
         self._model, self._trained, self._notice = model, model.trained, notice
         self._door, self._most_bytes = door, max_mb * 10**6
-        shown = model_of(Plain.of(self._trained))
-        # The page is for all who reach it, also without the token.
-        about = {name: shown["about"][name] for name in ("name", "step", "data")}
-        self._page = page({**shown, "about": about}, server="predict")
+        self._page = page(model_of(Plain.of(self._trained)), server="predict")
         self.counts = Counts(float, {"dnnstack_pictures_total": 0, "dnnstack_rejected_total": 0})
         pictures = self._trained.takes_pictures and self._trained.input_shape[0] in (1, 3)
         columns = self._trained.checkpoint.provenance.columns
@@ -140,11 +140,17 @@ class App:
         host = re.sub(r":\d*$", "", request.headers.get("host", "").lower())
         if self._door.hosts is not None and host not in self._door.hosts:
             raise Refused(403, "the Host header does not name an address of this machine alone")
-        # The page says nothing of the network, and asks for the token.
-        if self._door.token is None or request.scope["path"] == "/":
+        if self._door.token is None:
             return
-        given, wanted = request.headers.get("authorization", ""), f"Bearer {self._door.token}"
-        if not hmac.compare_digest(given.encode(), wanted.encode()):
+        given = request.headers.get("authorization", "")
+        # What browsers ask a person for, also before the page: a name, which is ignored, and this.
+        if (scheme := re.match("basic +", given, re.IGNORECASE)) is not None:
+            try:
+                pair = base64.b64decode(given[scheme.end() :], validate=True).decode()
+            except ValueError:
+                pair = ""
+            given = f"Bearer {pair.partition(':')[2]}"
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._door.token}".encode()):
             raise Refused(401, "expected the header Authorization: Bearer TOKEN")
 
     def _health(self) -> dict[str, Any]:

@@ -167,6 +167,13 @@ def test_a_file_that_cannot_be_written_is_one_line(trained, forward, tmp_path, m
         export(trained, forward, Numpy(), tmp_path / "net.py", None)
 
 
+@pytest.mark.parametrize(("largest", "wrong"), [(0.1, False), (0.11, True)])
+def test_numbers_in_integers_are_near(largest, wrong, monkeypatch):
+    net = untrained("[flatten, {dense: {units: 2}}]", (1, 1, 3), 2, kind="numbers", loss="mse")
+    monkeypatch.setattr(Plain, "is_quantized", True)
+    assert door._is_wrong(_checked(largest), Numpy(), Plain.of(net)) is wrong
+
+
 def _checked(largest: float = 0.0, other: int = 0, lost: float | None = None) -> Checked:
     return Checked(10_000, "samples", "it", largest, other, lost)
 
@@ -183,6 +190,7 @@ def _checked(largest: float = 0.0, other: int = 0, lost: float | None = None) ->
         (_checked(0.5, 500, 0.001), True, False),
         (_checked(0.5, 500, 0.0011), True, True),
         (_checked(0.5, 500, -0.02), True, False),
+        (_checked(np.inf, 0, 0.0), True, True),
     ],
 )
 def test_floats_answer_alike_and_integers_nearly(checked, integers, wrong, monkeypatch, trained):
@@ -237,8 +245,8 @@ def test_answers_are_compared_by_their_kind(kind, loss, ours, theirs, other):
 
     found = compare(Plain.of(net), Twin("it", lambda raw: np.array(theirs)), forward, asked)
     assert found.other == other
-    spread = max(1.0, np.std(ours)) if kind == "numbers" else 1.0
-    assert found.largest == pytest.approx(np.abs(np.subtract(ours, theirs)).max() / spread)
+    size = np.max(ours) if kind == "numbers" else 1.0
+    assert found.largest == pytest.approx(np.abs(np.subtract(ours, theirs)).max() / size)
     right = [np.argmax(each, 1) == [0, 1] for each in (ours, theirs)]
     lost = np.mean(right[0]) - np.mean(right[1]) if kind == "class" else None
     assert found.lost == lost

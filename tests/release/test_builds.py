@@ -14,21 +14,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ..support.ran import ran
+from ..test_package import PACKAGED
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGED = {
-    ".py",
-    ".typed",
-    ".yaml",
-    ".json",
-    ".cu",
-    ".cuh",
-    ".safetensors",
-    ".txt",
-    ".js",
-    ".c",
-    ".html",
-}
 FILES = {
     "LICENSE",
     "MANIFEST.in",
