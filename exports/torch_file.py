@@ -123,6 +123,7 @@ class _Writer:
             if len(names) == 1:
                 names = dict.fromkeys(names, "channels")
             values = iter(columns)
+            # Called at once, so that what it binds is of this turn.
             text = re.sub("\1.*?\2", lambda _: names.get(c := next(values), c[0]), key)  # noqa: B023
             kind = "Block" if isinstance(found[0][0], Residual) else "Branches"
             count = sum(each.startswith(f"class {kind}") for each in self.classes)
