@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import dnnstack
 import numpy as np
 import pytest
 from dnnstack.backends.select import open_backend
-from dnnstack.common.errors import UsageError
+from dnnstack.common.errors import DatasetError, UsageError
 from dnnstack.datasets import ImageSet
+from dnnstack.exports.door import in_integers
 from dnnstack.many.answers import answers
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.trained import find_trained
@@ -219,3 +221,33 @@ def test_what_it_says_of_itself(run):
     newest = dnnstack.load(runs_dir=run.parent, device="numpy")
     for found in (by_file, by_name, latest, newest):
         assert found.checkpoint.samefile(model.checkpoint)
+
+
+def test_it_leaves_as_a_file(run, tmp_path, monkeypatch):
+    path = tmp_path / "net.py"
+    with dnnstack.load(run, device="numpy") as model:
+        found = model.export(path)
+        assert found.format == "numpy"
+        assert (found.checked.what, found.checked.count) == ("samples of strokes/test", 20)
+        monkeypatch.setattr("dnnstack.classifier.MOST", 7)
+        assert model.export(path).checked.count == 7
+        assert model.export(path, check=False).checked is None
+        assert "quantize(" not in path.read_text()
+        # Twenty samples cannot show a tenth of a point.
+        model.export(path, "numpy", int8=True, check=False)
+        assert "quantize(" in path.read_text()
+        warmer = replace(model.trained, network=model.trained.network.judged(2.0, False))
+        assert (
+            in_integers(warmer, model.backend, *model.load_part("train")).network.temperature == 2
+        )
+        with pytest.raises(UsageError, match="raw: numpy takes no options"):
+            model.export(path, raw=True)
+
+        def missing(part: str, *given: object) -> None:
+            raise DatasetError(f"{part}: not there")
+
+        monkeypatch.setattr(model, "load_part", missing)
+        checked = model.export(path).checked
+        assert (checked.what, checked.count) == ("drawn samples", 100)
+        with pytest.raises(DatasetError, match="train: not there"):
+            model.export(path, int8=True)
