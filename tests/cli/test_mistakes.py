@@ -190,3 +190,22 @@ def test_output_to_a_disk_that_is_full(
 
 def test_every_command_is_tried_with_a_disk_that_is_full() -> None:
     assert FULL.keys() == dnnstack.commands.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        FULL[name][0]
+        for name, command in dnnstack.commands.items()
+        if any(each.name == "plugin" for each in command.params)
+    ],
+)
+def test_every_command_reads_the_plugins_that_it_is_given(
+    line: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.py").write_text("raise ValueError('it ran')\n", encoding="utf-8")
+    for name in ("stages.yaml", "search.yaml"):
+        shutil.copy("tiny.yaml", name)
+    line += {"weights": " --config tiny.yaml", "serve": " nowhere"}.get(line.split()[0], "")
+    assert main(shlex.split(f"{line} --plugin own.py")) == 1
+    assert "own.py:1: the plugin cannot be loaded: ValueError: it ran" in capsys.readouterr().err

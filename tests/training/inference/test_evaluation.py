@@ -80,6 +80,7 @@ def test_a_tally_counts_as_one_does_by_hand():
             wrong.append((row[label] / 20, -row[order[0]] / 20, 100 + i, label, order[0]))
     np.testing.assert_array_equal(tally.confusion, confusion)
     assert tally.top_k() == right
+    assert tally.fields()["measured"].overall["accuracy"] == right[1] / 50
     assert right[1] == np.trace(confusion) < right[2] < right[3]
     found = [(m.index, m.label, m.answer) for m in tally.worst()]
     assert found == [case[2:] for case in sorted(wrong)][:40]
