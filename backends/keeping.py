@@ -130,10 +130,7 @@ class Lent:
     """An executable that is given back by ``close``; after an error it is closed as any other."""
 
     def __init__(
-        self,
-        executable: Executable,
-        give_back: Callable[[], None],
-        tables: Mapping[Tensor, Tensor],
+        self, executable: Executable, give_back: Callable[[], None], tables: Mapping[Tensor, Tensor]
     ) -> None:
         """``tables``: the executable's, by those of the same name that it is asked for."""
         self._executable: Executable | None = executable
@@ -262,9 +259,4 @@ def _with_tables(graph: Graph, replaced: Mapping[Tensor, Tensor]) -> Graph:
 def _frame(graph: Graph) -> tuple[object, ...]:
     """What a backend reads of a section beside the operations: not its seed, for they have the
     keys made of it."""
-    return (
-        graph.name,
-        graph.batch_size,
-        graph.training,
-        graph.results,
-    )
+    return (graph.name, graph.batch_size, graph.training, graph.results)

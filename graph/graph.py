@@ -180,12 +180,7 @@ class Graph:
     """
 
     def __init__(
-        self,
-        name: str,
-        batch_size: int,
-        *,
-        training: bool = False,
-        seed: int = 0,
+        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
     ) -> None:
         self.name = name
         self.batch_size = batch_size

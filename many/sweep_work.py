@@ -22,15 +22,7 @@ from ..training.records.resume import Resume
 from .journal import Trial
 from .planned import Planned, settings_of
 from .screen import Heard, Said, Say
-from .sweeping import (
-    BEST,
-    Pruning,
-    Sweep,
-    best_trials,
-    check_objective,
-    open_sweep,
-    values_of,
-)
+from .sweeping import BEST, Pruning, Sweep, best_trials, check_objective, open_sweep, values_of
 from .trainings import Ends, Trainings
 
 

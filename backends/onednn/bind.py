@@ -17,14 +17,7 @@ from .library import library
 from .memory import Descriptor, Memory
 from .norm_kept import Normalized, Unscaled
 from .places import Places
-from .primitive import (
-    NoFastKernel,
-    Primitive,
-    PrimitiveDesc,
-    Step,
-    copy,
-    reorder_desc,
-)
+from .primitive import NoFastKernel, Primitive, PrimitiveDesc, Step, copy, reorder_desc
 from .store import DataSet, Store
 
 OpT = TypeVar("OpT", bound=Op)

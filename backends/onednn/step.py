@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from ...common.errors import DatasetError
 from ...graph.graph import Op, Tensor
-from ...graph.ops import (
-    Advance,
-    ClipByNorm,
-    GatherBatch,
-    GlobalNorm,
-    MatMul,
-    Reshape,
-    SkipParts,
-)
+from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, MatMul, Reshape, SkipParts
 from ..read_ahead import ReadAhead
 from .arenas import by_stretch
 from .bind import Binder, binds

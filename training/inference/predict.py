@@ -218,11 +218,7 @@ class Asked:
     min_probability: float | None = None
 
     def answer(
-        self,
-        path: Path,
-        picture: Picture,
-        scores: NDArray[np.float32],
-        known: float | None = None,
+        self, path: Path, picture: Picture, scores: NDArray[np.float32], known: float | None = None
     ) -> Prediction:
         """scores: (K,), what the network gives for the picture; known: how familiar it is."""
         trained, how, kind = self.trained, self.how, self.trained.data.kind

@@ -13,12 +13,7 @@ from ..binding.decisions import Spread
 from ..libraries.kernels import f32, i32, i64
 from ..libraries.runtime import cuda_api, cupy
 from .filter_tilings import FilterTiling, filter_tilings, most_slices
-from .tensor_conv import (
-    CANDIDATES,
-    Pointers,
-    TensorCores,
-    large,
-)
+from .tensor_conv import CANDIDATES, Pointers, TensorCores, large
 from .tilings import AnyTiling
 from .warpgroup_filter_tilings import WarpgroupFilterTiling, serves, warpgroup_filter_tilings
 

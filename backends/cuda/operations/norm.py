@@ -269,10 +269,7 @@ LAUNCHES |= {NORM_ADD: _norm_add, GRADIENT: _residual_gradient}
 
 
 def _sums(
-    launch: _Launches,
-    op: BatchNormBackward,
-    ends: tuple[Buffer | None, ...],
-    alpha: float,
+    launch: _Launches, op: BatchNormBackward, ends: tuple[Buffer | None, ...], alpha: float
 ) -> Any:
     """db and dw; and the means that dx needs, on the device."""
     b, layout = launch.b, launch.layout
