@@ -18,8 +18,7 @@ from ..training.records.resume import Resume, open_member
 from ..training.records.runs import AUTO, LATEST, is_run, newest_first
 from ..training.records.starting import deciding
 from ..training.splits import settled
-from .claims import Claims, Taken
-from .group import create_group, find_group
+from .group import Claims, Taken, create_group, find_group
 from .outcome import outcome
 
 # What may be another in a group that goes on.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..common.records import dataclass
-from .pixel_statistics import Found
+from .normalization import Found
 from .plan import Plan
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start

@@ -14,9 +14,8 @@ from ...graph.ops import Reshape
 from ..base import Array, BoundCall
 from ..registry import Registry
 from .library import library
-from .memory import Descriptor, Memory
+from .memory import Descriptor, Memory, Places
 from .norm_kept import Normalized, Unscaled
-from .places import Places
 from .primitive import NoFastKernel, Primitive, PrimitiveDesc, Step, copy, reorder_desc
 from .store import DataSet, Store
 

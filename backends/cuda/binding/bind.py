@@ -27,12 +27,10 @@ from ..libraries.timing import captured_seconds
 from .buffer import Buffer
 from .choices import Choice, parsed
 from .decisions import Decisions, Together
-from .early_sums import early_sums
-from .element_types import bf16_tensors
-from .lanes import changes, only_gradients
+from .early_sums import changes, early_sums, only_gradients
 from .launch_list import LaunchList
 from .launches import Stream
-from .layouts import Geometry
+from .layouts import Geometry, bf16_tensors
 from .slices import Slices, places_of, table_of
 from .store import Store
 
