@@ -21,7 +21,8 @@ KERNEL wide_activation(const T* x, const float* b, T* y, int eights, int columns
 }
 
 // dx = dy f'(value).
-KERNEL wide_activation_backward(const T* value, const T* dy, T* dx, int eights, float alpha) {
+KERNEL wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
+                                float alpha) {
     enter();
     SHORT_LINEAR(int, i, eights) {
         float v[8], d[8];

@@ -58,7 +58,8 @@ KERNEL connect(const float* from, float* to, int size, int area, const int* plan
 }
 
 // y[n,k] = minus the squared distance of x[n] from centre k.
-KERNEL rbf(const float* x, const float* centres, float* y, int n, int classes, int inputs) {
+KERNEL rbf(const float* x, const float* centres, float* y, int n, int classes,
+           int inputs) {
     enter();
     LINEAR(i, (i64)n * classes) {
         const float* row = x + i / classes * inputs;

@@ -149,7 +149,8 @@ KERNEL dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ mask,
     }
 }
 
-KERNEL dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx, i64 size, float scale) {
+KERNEL dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx, i64 size,
+                        float scale) {
     enter();
     LINEAR(i, size / 4) {
         uchar4 m = *(const uchar4*)(mask + i * 4);

@@ -77,7 +77,8 @@ KERNEL gather_floats(const float* images, const int* labels, const int* order, c
 // out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last: of each tap a matrix is
 // transposed. A block takes TURNED by TURNED numbers of tap blockIdx.z.
 constexpr int TURNED = 32;
-KERNEL rotate_filters(const T* filters, T* out, int outer, int inner, int height, int width) {
+KERNEL rotate_filters(const T* filters, T* out, int outer, int inner, int height,
+                      int width) {
     enter();
     __shared__ T tile[TURNED][TURNED + 1];
     const int taps = height * width, tap = blockIdx.z;
@@ -96,7 +97,8 @@ KERNEL rotate_filters(const T* filters, T* out, int outer, int inner, int height
 }
 
 // x and y lie alike; the channel of element i is (i / inner) % stored.
-KERNEL bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored, int inner) {
+KERNEL bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored,
+                int inner) {
     enter();
     LINEAR(i, size) {
         int channel = i / inner % stored;
@@ -167,7 +169,8 @@ KERNEL activation_forward(const T* x, T* y, i64 size, int columns, int stored, i
     }
 }
 
-KERNEL activation_backward(const T* value, const T* dy, T* dx, i64 size, int kind, float alpha) {
+KERNEL activation_backward(const T* value, const T* dy, T* dx, i64 size, int kind,
+                           float alpha) {
     enter();
     LINEAR(i, size) put(dx + i, get(dy[i]) * slope(kind, get(value[i]), alpha));
 }

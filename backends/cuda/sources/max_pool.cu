@@ -21,7 +21,8 @@ INLINE void store_taps(u8* p, const int* taps) {
 }
 
 // EACH channels from `channel` on, as far as they count; `wide`: they lie together, all are stored.
-INLINE void channels_of(const T* p, const Windows& w, int channel, bool wide, float* v) {
+INLINE void channels_of(const T* p, const Windows& w, int channel, bool wide,
+                                            float* v) {
     if (wide && channel < w.stored) return load(p, v);
     for (int k = 0; k < EACH; ++k) v[k] = channel + k < w.channels ? get(p[k]) : 0.0f;
 }
@@ -33,7 +34,8 @@ INLINE void take(float value, int tap, float& best, int& chosen) {
 
 #if KH
 // The maxima of a window of which every tap lies in the picture: all loads first.
-INLINE void maxima(const T* corner, int pixel, int line, float* best, int* tap) {
+INLINE void maxima(const T* corner, int pixel, int line, float* best,
+                                       int* tap) {
     float v[KH * KW][EACH];
     UNROLLED(h, KH)
         UNROLLED(w, KW) load(corner + h * line + w * pixel, v[h * KW + w]);

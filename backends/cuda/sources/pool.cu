@@ -50,7 +50,8 @@ KERNEL pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
 }
 
 // A thread gathers for one input pixel: every window that covers it, in order.
-KERNEL pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size, const Pool* pool) {
+KERNEL pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size,
+                     const Pool* pool) {
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
