@@ -180,9 +180,6 @@ def padding_of(memory: Memory) -> Array | None:
     return numbers.reshape(n, -1, h * w, block)[:, -1, :, c % block :]
 
 
-# ---------------------------------------------------------------- behind a product or a sum
-
-
 def eltwise(kind: str, alpha: float) -> tuple[int, float]:
     """oneDNN's algorithm and alpha of an activation."""
     return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)

@@ -110,8 +110,6 @@ class Binder:
         except NoFastKernel:
             KERNELS.default(op)(self, op)
 
-    # ------------------------------------------------------------ tensors
-
     def array(self, tensor: Tensor) -> Array:
         """The host array of an integer or float64 tensor; not for data sets, see ``data``."""
         held = self.store.arrays if tensor.role in SHARED else self.arrays
@@ -253,8 +251,6 @@ class Binder:
         held = (m for t, m in self.store.memories.items() if t.role in SHARED)
         return any(m.buffer.ctypes.data == address for m in chain(held, self._entered))
 
-    # ------------------------------------------------------------ memory that is no tensor's
-
     def scratch(self, descriptor: Descriptor, buffer: Array | None = None) -> Memory:
         """Memory, new unless given, that every run writes before it reads it."""
         memory = Memory(descriptor, buffer)
@@ -307,8 +303,6 @@ class Binder:
         if entering:
             yield from (memory.bytes for memory in self._entered)
         yield from self._scratch
-
-    # ------------------------------------------------------------ calls
 
     def primitive(
         self,

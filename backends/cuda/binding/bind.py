@@ -178,8 +178,6 @@ class Binder(LaunchList):
             for _, bind in asked:
                 bind(address)
 
-    # ------------------------------------------------------------ order
-
     def _wait_for(self, op: Op) -> None:
         if self.current:
             self.join([0])
@@ -205,8 +203,6 @@ class Binder(LaunchList):
         end = self.choice(op, kind).removeprefix(self.graph.name)
         found = [] if self.graph.training else [key for key in self.choices if key.endswith(end)]
         return self.choices[min(found, key=len)] if found else ""
-
-    # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:
         """How an activation is stored: float32, or bfloat16 if that is the precision."""
@@ -319,8 +315,6 @@ class Binder(LaunchList):
             buffer.array.set(layout.pack(values))
         for array in self._scratch:
             array.view("uint8").fill(0xFF)
-
-    # ------------------------------------------------------------ sums in slices
 
     def slices(
         self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int

@@ -34,8 +34,6 @@ BACKWARD_PARTS, MOST_WARPS = 264, 10
 # Of the kernels on tensor cores: eight windows of the max-pool are a unit; filters come in eights.
 UNIT, OCTET, MOST_OCTETS, TENSOR_WARPS = 8, 8, 4, 9
 
-# ---------------------------------------------------------------- the pattern
-
 
 def rewrite(graph: Graph) -> Graph:
     """Convolution of one-channel pictures, bias, ReLU, max-pool of 2 by 2; and its gradient.
@@ -99,9 +97,6 @@ def _gradient_chain(
             if graph.consumers(back.dy) == [back]:
                 return mask.dy, (mask, back, filters)
     return None
-
-
-# ---------------------------------------------------------------- the launches
 
 
 def _numbers(conv: ops.Conv2d, pool: ops.Pool2d, stored: int) -> dict[str, int]:
