@@ -13,9 +13,8 @@ from ..common.errors import CheckpointError, LockedError
 from ..common.files import make_folder, remove_temporaries, sync_folder
 from ..common.locks import NO_LOCKS, Lock, lock
 from ..common.text import suggested
-from ..training.records.group import Group, is_group, write_group
+from ..training.records.group import Group, is_group, unwritable, write_group
 from ..training.records.runs import GROUP, LOCK, is_bare, list_runs, numbered
-from ..training.records.starting import unwritable
 
 
 def group_at(reference: str | Path, runs_dir: Path) -> Path | None:

@@ -13,7 +13,7 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....common.records import dataclass
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
-from ....graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul, SgdUpdate
+from ....graph.ops import SgdUpdate
 from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
@@ -31,7 +31,7 @@ from .early_sums import changes, early_sums, only_gradients
 from .launch_list import LaunchList
 from .launches import Stream
 from .layouts import Geometry, bf16_tensors
-from .slices import Slices, places_of, table_of
+from .slices import Slices, places_of, sum_of_rows, table_of
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
@@ -370,7 +370,7 @@ class Binder(LaunchList):
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""
         for op in self.graph.ops if self.arithmetic.fusion else ():
-            summed, result = _sum_of_rows(op)
+            summed, result = sum_of_rows(op)
             if result is not None and summed == dy and not self.summed(op, result):
                 return op, result
         return None
@@ -388,14 +388,3 @@ def workspace_sizes(binders: Iterable[Binder]) -> dict[int, int]:
         for stream, asked in binder.workspaces.items():
             sizes[stream] = max(sizes[stream], *(size for size, _ in asked))
     return sizes
-
-
-def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
-    """The dy whose sum over rows is the operation's bias gradient, and that gradient."""
-    if isinstance(op, BiasGrad):
-        return op.dy, op.db
-    if isinstance(op, Conv2dBackwardFilter):
-        return op.dy, op.bias_grad
-    if isinstance(op, MatMul) and op.transpose_a:
-        return op.a, op.bias_grad
-    return None, None
