@@ -57,10 +57,6 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
-    def hush(self) -> None:
-        """Print nothing from now on: another process does."""
-        self._said = ""
-
     def begun(self) -> None:
         """From now on there is something to save."""
         self._said = self._said and ENDING
