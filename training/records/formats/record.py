@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import atomic_write, open_regular
 from ....common.machine import main_memory
 
@@ -18,13 +18,9 @@ NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG,
 
 def write_record(run: Path, name: str, content: bytes) -> None:
     """Write or replace a file of a run, such as its config. Raises CheckpointError."""
-    try:
+    advice = "free some space, or make the folder writable, then resume"
+    with explaining(run / name, "cannot be written", advice):
         atomic_write(run / name, content)
-    except OSError as error:
-        raise CheckpointError(
-            f"{run / name}: cannot be written: {error.strerror}; free some space, or make the "
-            "folder writable, then resume"
-        ) from None
 
 
 def read_whole(path: Path, longest_header: int | None = None) -> bytes:
