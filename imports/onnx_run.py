@@ -20,7 +20,8 @@ from ..configs import effective_yaml, load_mapping
 from ..configs.validate import safe_name
 from ..datasets import describe
 from ..graph.graph import Shape
-from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.assemble import build_network, describe_data
+from ..training.normalization import preprocessing
 from ..training.preprocessing import Preprocessing
 from ..training.records.formats.provenance import BegunFrom, Provenance
 from ..training.records.formats.run_log import RunLog

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.many.claims import Claims
+from dnnstack.many.group import Claims
 from dnnstack.training.records.formats.store import newest_checkpoint
 
 from ..support.own_group import in_own_group

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError, Interrupted, UsageError
-from dnnstack.many.claims import Taken
+from dnnstack.many.group import Taken
 from dnnstack.many.outcome import Outcome
 from dnnstack.many.screen import Said, Screen
 from dnnstack.many.together import Together, check_together, worth

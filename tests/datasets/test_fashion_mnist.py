@@ -11,8 +11,7 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, describe, files, load, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from dnnstack.datasets.idx_set import IdxSet
-from dnnstack.datasets.mnist import FASHION_MNIST, MNIST
+from dnnstack.datasets.idx_set import FASHION_MNIST, MNIST, IdxSet
 
 from ..support.https_server import Request, Server, serving
 

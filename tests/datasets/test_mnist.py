@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
+from dnnstack.datasets import Downloads, describe, files, idx_set, load, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 
 from ..support.https_server import Request, serving
@@ -144,7 +144,7 @@ def mirror(monkeypatch, trusted):
         for name, content in originals.items()
     )
     with serving(answer) as server:
-        small = dataclasses.replace(mnist.MNIST, origin=Origin((server.url,), files))
+        small = dataclasses.replace(idx_set.MNIST, origin=Origin((server.url,), files))
         monkeypatch.setitem(registry.DATASETS, "mnist", small)
         yield server
 
@@ -196,10 +196,10 @@ def test_the_files_that_are_there_are_checked(root, mirror):
 
 
 def test_the_known_files_are_those_of_the_origin():
-    for mirror in mnist.MNIST.origin.mirrors:
+    for mirror in idx_set.MNIST.origin.mirrors:
         assert mirror.startswith("https://")
         assert mirror.endswith("/")
-    for file in mnist.MNIST.origin.files:
+    for file in idx_set.MNIST.origin.files:
         assert file.content_size is not None
         count = 60_000 if file.name.startswith("train") else 10_000
         assert file.content_size == (16 + 784 * count if "images" in file.name else 8 + count)

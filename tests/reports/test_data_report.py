@@ -14,7 +14,7 @@ from dnnstack.reports.contact_sheet import check_png, reduced, reduction
 from dnnstack.reports.data_report import DataReport, report
 from dnnstack.reports.data_samples import samples, save_samples
 from dnnstack.reports.data_text import as_text
-from dnnstack.training.pixel_statistics import mean_and_deviation
+from dnnstack.training.normalization import mean_and_deviation
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

@@ -14,13 +14,8 @@ from dnnstack.graph.ops import CrossEntropy
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.sgd import Sgd
-from dnnstack.training.assemble import (
-    assigned,
-    build_network,
-    describe_data,
-    load_data,
-    preprocessing,
-)
+from dnnstack.training.assemble import assigned, build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.sections import Composition, composition
 
 from ..support.stored import beside

@@ -17,8 +17,9 @@ from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import samples
 from dnnstack.reports.explain import explain
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, preprocessing
+from dnnstack.training.assemble import build_network
 from dnnstack.training.augmentation import augmentations
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train

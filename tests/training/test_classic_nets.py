@@ -10,8 +10,9 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.optimizers.schedules.schedule import Length
-from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.listener import Listener, Progress, Summary
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.rate_tables import make_schedule
 from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.records.resume import open_resume

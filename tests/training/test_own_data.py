@@ -16,12 +16,13 @@ from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import save_samples
 from dnnstack.reports.data_text import as_text
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import describe_data, preprocessing
+from dnnstack.training.assemble import describe_data
 from dnnstack.training.inference.evaluate import evaluate
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.parts import load_part
 from dnnstack.training.inference.predict import Prediction, predict
 from dnnstack.training.inference.trained import Trained, find_trained
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.records.formats.store import newest_checkpoint
 from dnnstack.training.trainer import train
 from PIL import Image

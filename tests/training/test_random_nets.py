@@ -19,7 +19,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph
 from dnnstack.layers.losses.loss import Loss
-from dnnstack.training.assemble import build_network, preprocessing
+from dnnstack.training.assemble import build_network
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.state import Snapshot
 from dnnstack.training.session import Session

@@ -14,7 +14,8 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.cli.main import main
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.reports.summary import summarize
-from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.assemble import build_network, describe_data, load_data
+from dnnstack.training.normalization import preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.formats.checkpoint import read_checkpoint
 from dnnstack.training.session import Session

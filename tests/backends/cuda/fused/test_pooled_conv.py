@@ -14,11 +14,12 @@ from dnnstack.backends.cuda.fused import tensor_conv
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
-from dnnstack.backends.cuda.fused.warpgroup_filter_tilings import (
+from dnnstack.backends.cuda.fused.warpgroup_tilings import (
     WarpgroupFilterTiling,
+    WarpgroupTiling,
     warpgroup_filter_tilings,
+    warpgroup_tilings,
 )
-from dnnstack.backends.cuda.fused.warpgroup_tilings import WarpgroupTiling, warpgroup_tilings
 from dnnstack.backends.cuda.libraries.runtime import H200, device
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph import ops
