@@ -9,7 +9,6 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-import dnnstack
 import numpy as np
 import onnx
 import onnxruntime
@@ -442,40 +441,3 @@ def test_a_file_that_cannot_be_run_is_one_line(tmp_path):
     (tmp_path / "a.onnx").write_bytes(b"no model")
     with pytest.raises(ExportError, match=r"^onnx: ONNX Runtime .* cannot run the file; install"):
         Onnx().twin(tmp_path / "a.onnx", Plain.of(untrained(SMALL, (3, 8, 9), 4)))
-
-
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_what_was_exported_comes_in_and_answers_alike(raw, channels, tmp_path):
-    """Of pictures whose size is fixed, or raw: scaling them is no layer."""
-    layers = (
-        "[{conv2d: {filters: 3, kernel_size: 3}}, batch_norm, relu, max_pool2d, flatten, "
-        "{dense: {units: 4}}, softmax]"
-    )
-    trained = untrained(layers, (channels, 8, 6), 4)
-    path = tmp_path / "net.onnx"
-    path.write_bytes(Onnx(raw=raw).files(Plain.of(trained))[""])
-    found = dnnstack.import_onnx(path, runs_dir=tmp_path / "runs")
-    if channels != 2 and not raw:
-        assert found.run is None
-        return
-    stored = Samples.drawn(trained).stored
-    expected = Forward(trained, open_backend("numpy", 1))(stored)
-    with dnnstack.load(found.run, device="numpy") as model:
-        assert model.classes_.tolist() == list(trained.classes)
-        np.testing.assert_allclose(model.predict_proba(stored), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("classes", "data"), [("0123456789", "mnist"), ("9876543210", "image_folder")]
-)
-def test_what_was_exported_knows_its_data_set(classes, data, tmp_path):
-    trained = untrained("[flatten, {dense: {units: 10}}, softmax]")
-    checkpoint = trained.checkpoint
-    own = replace(checkpoint.provenance, classes=tuple(classes))
-    path = tmp_path / "net.onnx"
-    plain = Plain.of(Trained.of(replace(checkpoint, provenance=own)))
-    path.write_bytes(Onnx(raw=True).files(plain)[""])
-    found = dnnstack.import_onnx(path, runs_dir=tmp_path / "runs")
-    with dnnstack.load(found.run, device="numpy") as model:
-        assert model.config.data.dataset.type == data
