@@ -15,7 +15,7 @@ from ..graph import ops
 from ..graph.geometry import Window
 from ..graph.graph import Op, Tensor
 from .c_integers import FixedPoint, of_pixels, pixels_as_integers, starts_in_integers
-from .plain import Plain
+from .plain import AFFINE, Plain
 
 Array = NDArray[Any]
 Size = tuple[int, int, int]
@@ -23,10 +23,7 @@ _BYTES = {"float": 4, "double": 8, "int8_t": 1, "uint8_t": 1, "int32_t": 4, "win
 _LOWEST = -float(np.finfo(np.float32).max)
 # What a function of C takes besides x; None: the operation's alpha.
 _SECOND = {"relu": 0.0, "heaviside": 0.0, "leaky_relu": None, "elu": None}
-_IN_PLACE = (
-    *(ops.Activation, ops.BatchNormInference, ops.BiasAdd, ops.ChannelScale),
-    *(ops.Heaviside, ops.Scale, ops.Softmax),
-)
+_IN_PLACE = (*AFFINE, ops.Activation, ops.Heaviside, ops.Softmax)
 
 
 class Writer:
@@ -38,7 +35,7 @@ class Writer:
     """
 
     def __init__(self, plain: Plain) -> None:
-        self.plain = plain
+        self.plain = plain = plain.fused()
         self.lines: list[str] = []
         self.constants: list[str] = []
         self.bytes, self.most_runs = 0, 1
@@ -243,8 +240,7 @@ def _product(op: Any, of: Writer) -> None:
     if isinstance(op, ops.Conv2d):
         x, w, y = op.x, of.plain.constant(op.w), op.y
     else:
-        x, w, y = op.a, of.plain.constant(op.b)[:, :, None, None], op.c
-        w = w if op.transpose_b else w.swapaxes(0, 1)
+        x, w, y = op.a, of.plain.matrix(op)[:, :, None, None], op.c
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)))
     floor = number(0.0 if op.activation == "relu" else _LOWEST)
     given = (of(x), stored, of(op.bias), floor, of(of.made(op)))
@@ -276,21 +272,10 @@ def _quantize(op: ops.Quantize, of: Writer) -> None:
     of.call("quantize_pixels", "given", *scales, *bounds, of(op.q), op.x.size, times.size)
 
 
-def _scale(op: Any, scale: Any, shift: Any, of: Writer) -> None:
-    both = np.broadcast_arrays(np.float64(np.atleast_1d(scale)), np.float64(shift))
+def _affine(op: Any, of: Writer) -> None:
+    both = of.plain.affine(op)
     stored = (of.stored(each, "double") for each in both)
     of.call("scale_values", of(op.x), *stored, of(op.y), op.x.size, both[0].size)
-
-
-def _batch_norm(op: ops.BatchNormInference, of: Writer) -> None:
-    weight, bias, mean, var = (
-        default if tensor is None else of.plain.constant(tensor).astype(np.float64)
-        for tensor, default in zip(
-            (op.weight, op.bias, op.running_mean, op.running_var), (1.0, 0.0, 0.0, 1.0), strict=True
-        )
-    )
-    scale = weight / np.sqrt(var + op.eps)
-    _scale(op, scale, bias - mean * scale, of)
 
 
 def _pool(op: ops.Pool2d, of: Writer) -> None:
@@ -353,11 +338,9 @@ def _softmax(op: ops.Softmax, of: Writer) -> None:
 
 
 _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
+    **dict.fromkeys(AFFINE, _affine),
     ops.Activation: lambda op, of: of.apply(op, op.kind, op.alpha, op.x),
     ops.Add: _add,
-    ops.BatchNormInference: _batch_norm,
-    ops.BiasAdd: lambda op, of: _scale(op, 1.0, of.plain.constant(op.b), of),
-    ops.ChannelScale: lambda op, of: _scale(op, op.factor * of.plain.constant(op.s), 0.0, of),
     ops.Concat: _concat,
     ops.Conv2d: _product,
     ops.DivisiveNorm: _norm,
@@ -372,7 +355,6 @@ _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
     ops.QuantizedMatMul: _integer_product,
     ops.Rbf: _rbf,
     ops.Reshape: _reshape,
-    ops.Scale: lambda op, of: _scale(op, op.factor, 0.0, of),
     ops.Slice: lambda op, of: _copy(op.x, op.begin, op.y, 0, op.y.shape[1], of),
     ops.Softmax: _softmax,
 }

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.reference.quantized import quantized_weights, scales_and_sums
 from ..common.records import dataclass
 from ..graph import ops
 from ..graph.graph import Op, Tensor
-from .plain import Plain
+from .plain import AFFINE, Plain
 
 Array = NDArray[Any]
 Chain: TypeAlias = list[tuple[Any, ...]]
@@ -40,8 +39,6 @@ class Calls:
 
     def _call(self, op: Op) -> Call:
         chain = _CHAINS[type(op)](op, self)
-        if name := getattr(op, "activation", None):
-            chain.append(_activation(name, getattr(op, "activation_alpha", 0.0)))
         return Call(tuple(dict.fromkeys(o.layer for o in op.origin)), op.writes()[0].name, chain)
 
     def __call__(self, tensor: Tensor | None) -> str | None:
@@ -60,8 +57,13 @@ class Calls:
         return name
 
 
-def _activation(kind: str, alpha: float, *x: object) -> tuple[Any, ...]:
-    return (kind, *x, *([alpha] if kind in ("leaky_relu", "elu") else []))
+def _affine(op: Any, of: Calls) -> Chain:
+    name, both = op.y.name, of.plain.affine(op)
+    given = [
+        of.stored(f"{name}.{key}", v.astype(np.float32))
+        for key, v in zip(("scale", "shift"), both, strict=True)
+    ]
+    return [("affine", of(op.x), *given)]
 
 
 def _pool(op: Any, of: Calls) -> Chain:
@@ -79,13 +81,10 @@ def _geometry(op: Any) -> tuple[Any, ...]:
 
 
 def _integers(op: Any, of: Calls) -> Chain:
-    values = [None if t is None else of.plain.constant(t) for t in op.parameters[1:]]
-    whole, scales = quantized_weights(of.plain.constant(op.w))
-    s, b = scales_and_sums(op, scales, *values)
-    name = op.w.name
+    (whole, s, b), name = of.plain.integers(op), op.w.name
     w = of.stored(name, whole.astype(np.int8))
     s_b = of.stored(f"{name}.s", op.given.scale * s), of.stored(f"{name}.b", b)
-    product = ("matmul", w, False, True, None)
+    product = ("matmul", w, None)
     if isinstance(op, ops.QuantizedConv2d):
         product = ("conv2d", w, None, *_geometry(op))
     chain: Chain = [("wide", of(op.x)), product, ("scaled", *s_b, op.relu)]
@@ -97,20 +96,18 @@ def _quantize(to: ops.Quantization, *x: object) -> tuple[Any, ...]:
 
 
 _CHAINS: dict[type[Op], Callable[[Any, Calls], Chain]] = {
-    ops.Activation: lambda op, of: [_activation(op.kind, op.alpha, of(op.x))],
-    ops.Add: lambda op, of: [("add", *map(of, op.terms))],
-    ops.BatchNormInference: lambda op, of: [
-        ("batch_norm", *(of(getattr(op, name)) for name in op.inputs), op.eps)
+    **dict.fromkeys(AFFINE, _affine),
+    ops.Activation: lambda op, of: [
+        (op.kind, of(op.x), *([op.alpha] if op.kind in ("leaky_relu", "elu") else []))
     ],
-    ops.BiasAdd: lambda op, of: [("bias_add", of(op.x), of(op.b))],
-    ops.ChannelScale: lambda op, of: [("channel_scale", of(op.x), of(op.s), op.factor)],
+    ops.Add: lambda op, of: [("add", *map(of, op.terms))],
     ops.Concat: lambda op, of: [("concat", *map(of, op.parts))],
     ops.Conv2d: lambda op, of: [("conv2d", of(op.x), of(op.w), of(op.bias), *_geometry(op))],
     ops.DivisiveNorm: _norm,
     ops.Heaviside: lambda op, of: [("heaviside", of(op.x))],
     ops.Lrn: _norm,
     ops.MatMul: lambda op, of: [
-        ("matmul", of(op.a), of(op.b), op.transpose_a, op.transpose_b, of(op.bias))
+        ("matmul", of(op.a), of.stored(str(of(op.b)), of.plain.matrix(op)), of(op.bias))
     ],
     ops.Pad2d: lambda op, of: [("pad", of(op.x), op.padding, op.value)],
     ops.PadChannels: lambda op, of: [("pad_channels", of(op.x), op.y.shape[1])],
@@ -122,7 +119,6 @@ _CHAINS: dict[type[Op], Callable[[Any, Calls], Chain]] = {
         ("rbf", of(op.x), of.stored(f"{op.y.name}.centres", np.array(op.centres, np.float32)))
     ],
     ops.Reshape: lambda op, of: [("reshape", of(op.x), op.y.shape[1:])],
-    ops.Scale: lambda op, of: [("scale", of(op.x), op.factor)],
     ops.Slice: lambda op, of: [("part", of(op.x), op.begin, op.begin + op.y.shape[1])],
     ops.Softmax: lambda op, of: [("log_softmax" if op.log else "softmax", of(op.x))],
 }

@@ -11,6 +11,8 @@ function perChannel(x, f) {
   return mapped(x, (v, at) => f(v, Math.floor(at / area) % channels));
 }
 
+const biased = (x, b) => (b ? perChannel(x, (v, c) => v + b.data[c]) : x);
+
 // y[at + o * step] = the product of x with row `first + o` of w, o < count; four rows at a time.
 function products(w, first, count, x, y, at, step) {
   const length = x.length;
@@ -32,11 +34,6 @@ function products(w, first, count, x, y, at, step) {
     y[at + q * step] = c;
     y[at + r * step] = d;
   }
-}
-
-function transposed({ shape: [rows, columns], data }) {
-  const value = (_, i) => data[(i % rows) * columns + Math.floor(i / rows)];
-  return made([columns, rows], data.map(value));
 }
 
 // For each window over x: `finish` of its folded values and of how many lie inside the picture.
@@ -107,24 +104,19 @@ const operations = {
       }
       products(w.data, group * each, each, seen, y, group * each * area + place, area);
     }
-    return operations.bias_add(made([1, filters, rows, columns], y), b);
+    return biased(made([1, filters, rows, columns], y), b);
   },
-  matmul(a, b, transposeA, transposeB, bias) {
-    if (transposeA) a = transposed(a);
-    if (!transposeB) b = transposed(b);
-    const [m, k] = a.shape, n = b.shape[0], y = new a.data.constructor(m * n);
-    for (let i = 0; i < m; i++) {
-      products(b.data, 0, n, a.data.subarray(i * k, (i + 1) * k), y, i * n, 1);
-    }
-    return operations.bias_add(made([m, n], y), bias);
+  matmul(x, { shape: [count], data }, b) {
+    const y = new x.data.constructor(count);
+    products(data, 0, count, x.data, y, 0, 1);
+    return biased(made([1, count], y), b);
   },
-  bias_add: (x, b) => (b ? perChannel(x, (v, c) => v + b.data[c]) : x),
+  affine: (x, { data: scale }, { data: shift }) =>
+    perChannel(x, (v, c) => v * scale[c % scale.length] + shift[c % shift.length]),
   max_pool: (x, kernel, stride, padding) =>
     windows(x, kernel, stride, padding, -Infinity, Math.max, (v) => v),
   avg_pool: (x, kernel, stride, padding) =>
     windows(x, kernel, stride, padding, 0, (sum, v) => sum + v, (sum, count) => sum / count),
-  channel_scale: (x, s, factor) => perChannel(x, (v, c) => v * factor * s.data[c]),
-  scale: (x, factor) => mapped(x, (v) => v * factor),
   add: (x, ...terms) => mapped(x, (v, at) => terms.reduce((sum, t) => sum + t.data[at], v)),
   concat(...parts) {
     const data = Float32Array.from(parts.flatMap((x) => [...x.data]));
@@ -151,11 +143,6 @@ const operations = {
     return y;
   },
   reshape: (x, shape) => made([x.data.length / size(shape), ...shape], x.data),
-  batch_norm(x, weight, bias, mean, variance, eps) {
-    const scale = variance.data.map((v, c) => (weight ? weight.data[c] : 1) / Math.sqrt(v + eps));
-    const shift = mean.data.map((v, c) => (bias ? bias.data[c] : 0) - v * scale[c]);
-    return perChannel(x, (v, c) => v * scale[c] + shift[c]);
-  },
   lrn(x, n, alpha, beta, k) {
     const shape = [1, 1, x.shape[1], size(x.shape.slice(2))], half = Math.floor(n / 2);
     return normalised(x, shape, [n, 1], [half, half, 0, 0], alpha / n, beta, k);

@@ -19,7 +19,7 @@ from . import numpy_functions
 from .calls import CALLABLE, Calls
 from .format import Format, Twin
 from .plain import Plain
-from .python_text import about, listed, quoted, wrapped
+from .python_text import about, quoted
 
 Array = NDArray[Any]
 
@@ -62,22 +62,18 @@ class Numpy(Format):
     def files(self, plain: Plain) -> Mapping[str, bytes]:
         plain = plain.folded()
         calls = Calls(plain)
-        body = "\n".join(wrapped(f"    {line}") for line in _lines(calls))
+        body = "\n".join(f"    {line}" for line in _lines(calls))
         arrays = "\n".join(_encoded(name, array) for name, array in calls.arrays.items())
         shape = ", ".join(map(str, plain.x.shape[1:]))
         said = "\n".join(f"    {quoted(k)}: {quoted(v)}," for k, v in about(plain.about).items())
-        units = [
-            listed(f"{name} = np.array(", [*map(repr, values.tolist())], ")[:, None, None]")
-            for name, values in (("SCALE", plain.scale), ("SHIFT", plain.shift))
-        ]
         text = f"""import numpy as np
 
 ABOUT = {{
 {said}
 }}
-{listed("CLASSES = ", [*map(quoted, plain.classes)])}
-{units[0]}
-{units[1]}
+CLASSES = [{", ".join(map(quoted, plain.classes))}]
+SCALE = np.array({plain.scale.tolist()})[:, None, None]
+SHIFT = np.array({plain.shift.tolist()})[:, None, None]
 W = {{}}
 
 
@@ -101,13 +97,7 @@ def stored(name, kind, shape, text):
     def twin(self, path: Path, plain: Plain) -> Twin:
         module: dict[str, Any] = {}
         exec(compile(path.read_text("utf-8"), str(path), "exec"), module)
-
-        def answers(raw: Array) -> Array:
-            return np.concatenate(
-                [module["predict"](raw[first : first + 100]) for first in range(0, len(raw), 100)]
-            )
-
-        return Twin(f"NumPy {np.__version__}", answers)
+        return Twin(f"NumPy {np.__version__}", module["predict"])
 
 
 def _functions(body: str) -> str:

@@ -1,8 +1,7 @@
-"""What computes in PyTorch what a layer does here: the calls that make it, and its arrays."""
+"""What computes in PyTorch what a layer does here: calls that make modules, and their state."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,37 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.records import dataclass
 from ..graph.geometry import Pair, Window
 from ..layers.layer import Layer
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Module:
-    """A module of PyTorch: the call that makes it, and its state by name.
-
-    ``name``: what it should be called, by the config if ``named``.
-    """
-
-    name: str
-    text: str
-    state: Arrays
-    named: bool = False
-
-    def of(self, layer: Layer) -> Module:
-        """With the name of its layer, where the config gives one."""
-        name = layer.name.rpartition(".")[2].replace("-", "_").strip("_")
-        named = not re.fullmatch(rf"{layer.kind}_\d+", name)
-        name = name if name.isidentifier() else f"layer{name}"
-        return replace(self, name=name, named=True) if named else self
-
-
-def number(role: str, value: int) -> str:
-    """A number that may become an argument, called so, of a class that several blocks share."""
-    return f"\1{role}:{value}\2"
+Modules = list[tuple[str, Arrays]]
+"""Calls, each with the state of what it makes."""
 
 
 def call(name: str, *given: object, **options: object) -> str:
@@ -75,10 +50,11 @@ def _ends(window: Window) -> Pair | tuple[int, ...]:
     return (*window.padding[2:], *window.padding[:2])
 
 
-def _conv(layer: Any, arrays: Arrays) -> list[Module]:
-    window, before = layer.window, []
+def _conv(layer: Any, arrays: Arrays) -> Modules:
+    window = layer.window
+    before: Modules = []
     if window.is_lopsided:
-        before = [Module("pad", call("nn.ZeroPad2d", _ends(window)), {})]
+        before = [(call("nn.ZeroPad2d", _ends(window)), {})]
         window = replace(window, padding=(0, 0, 0, 0))
     state = _own(layer, arrays)
     kind = "nn.Conv2d"
@@ -88,36 +64,35 @@ def _conv(layer: Any, arrays: Arrays) -> list[Module]:
         state |= {"weight": arrays[f"{layer.name}.filters"], "seen": seen}
     text = call(
         kind,
-        number("inputs", layer.input_shape[0]),
-        number("outputs", layer.filters),
+        layer.input_shape[0],
+        layer.filters,
         _size(window.kernel),
         **_window(window),
-        groups=None if layer.groups == 1 else number("groups", layer.groups),
+        groups=_other(layer.groups, 1),
         bias=_other(layer.use_bias, True),
     )
-    return [*before, Module("conv", text, state)]
+    return [*before, (text, state)]
 
 
-def _dense(layer: Any, arrays: Arrays) -> list[Module]:
-    sides = number("inputs", layer.input_shape[0]), number("outputs", layer.units)
-    text = call("nn.Linear", *sides, bias=_other(layer.use_bias, True))
-    return [Module("fc", text, _own(layer, arrays))]
+def _dense(layer: Any, arrays: Arrays) -> Modules:
+    sides = layer.input_shape[0], layer.units
+    return [(call("nn.Linear", *sides, bias=_other(layer.use_bias, True)), _own(layer, arrays))]
 
 
-def _batch_norm(layer: Any, arrays: Arrays) -> list[Module]:
+def _batch_norm(layer: Any, arrays: Arrays) -> Modules:
     text = call(
         f"nn.BatchNorm{'2d' if len(layer.input_shape) == 3 else '1d'}",
-        number("channels", layer.input_shape[0]),
+        layer.input_shape[0],
         eps=_other(layer.eps, 1e-5),
         momentum=_other(layer.momentum, 0.1),
     )
     # PyTorch has both or none of factors and offsets.
     ones = np.ones(layer.input_shape[0], np.float32)
     state = {"weight": ones, "bias": 0 * ones, **_own(layer, arrays)}
-    return [Module("bn", text, {**state, "num_batches_tracked": np.array(0, np.int64)})]
+    return [(text, {**state, "num_batches_tracked": np.array(0, np.int64)})]
 
 
-def _pool(layer: Any, arrays: Arrays) -> list[Module]:
+def _pool(layer: Any, arrays: Arrays) -> Modules:
     window, is_max = layer.window, layer.pool == "max"
     kernel, step = _size(window.kernel), _other(_size(window.stride), _size(window.kernel))
     ceil = True if layer.ceil_mode and layer.padding != "same" else None
@@ -125,64 +100,49 @@ def _pool(layer: Any, arrays: Arrays) -> list[Module]:
         options = {"stride": step, "padding": _window(window)["padding"], "ceil_mode": ceil}
         inside = {} if is_max or not options["padding"] else {"count_include_pad": False}
         kind = "nn.MaxPool2d" if is_max else "nn.AvgPool2d"
-        return [Module("pool", call(kind, kernel, **options, **inside), {})]
+        return [(call(kind, kernel, **options, **inside), {})]
     if not is_max:
         # The mean over the pixels inside the picture.
         pads, given = _ends(window), f"{kernel}, {_size(window.stride)}"
         ones = f"F.pad(torch.ones_like(x), {pads})"
         mean = f"F.avg_pool2d(F.pad(x, {pads}), {given}) / F.avg_pool2d({ones}, {given})"
-        return [Module("pool", formula(mean), {})]
-    pad = Module("pad", call("nn.ConstantPad2d", _ends(window), 'float("-inf")'), {})
-    return [pad, Module("pool", call("nn.MaxPool2d", kernel, stride=step), {})]
+        return [(formula(mean), {})]
+    pad = call("nn.ConstantPad2d", _ends(window), 'float("-inf")')
+    return [(pad, {}), (call("nn.MaxPool2d", kernel, stride=step), {})]
 
 
-def _global_pool(layer: Any, arrays: Arrays) -> list[Module]:
-    texts = {"pool": "nn.AdaptiveAvgPool2d(1)", "flatten": "nn.Flatten()"}
-    return [Module(name, text, {}) for name, text in texts.items()]
-
-
-def _border(layer: Any, arrays: Arrays) -> list[Module]:
+def _border(layer: Any, arrays: Arrays) -> Modules:
     (rows, _, columns, _), value = layer.ends, [repr(layer.value)] * bool(layer.value)
     ends = rows if rows == columns else (columns, columns, rows, rows)
     kind = "nn.ConstantPad2d" if value else "nn.ZeroPad2d"
-    return [Module("pad", call(kind, ends, *value), {})]
+    return [(call(kind, ends, *value), {})]
 
 
-def _subsampling(layer: Any, arrays: Arrays) -> list[Module]:
+def _subsampling(layer: Any, arrays: Arrays) -> Modules:
     window = layer.window
-    text = call(
-        "Subsampling",
-        number("channels", layer.input_shape[0]),
-        _size(window.kernel),
-        _size(window.stride),
-        layer.factor,
-    )
+    sizes = _size(window.kernel), _size(window.stride)
     state = {key: array[:, None, None] for key, array in _own(layer, arrays).items()}
-    return [Module("pool", text, state)]
+    return [(call("Subsampling", layer.input_shape[0], *sizes, layer.factor), state)]
 
 
-def _prelu(layer: Any, arrays: Arrays) -> list[Module]:
-    text = call("nn.PReLU", number("channels", layer.input_shape[0]))
-    return [Module("prelu", text, {"weight": arrays[layer.slope.name]})]
+def _prelu(layer: Any, arrays: Arrays) -> Modules:
+    return [(call("nn.PReLU", layer.input_shape[0]), {"weight": arrays[layer.slope.name]})]
 
 
-def _rbf(layer: Any, arrays: Arrays) -> list[Module]:
+def _rbf(layer: Any, arrays: Arrays) -> Modules:
     centres = np.array(layer.centres, np.float32)
-    return [Module("rbf", call("Rbf", *centres.shape), {"centres": centres})]
+    return [(call("Rbf", *centres.shape), {"centres": centres})]
 
 
-def _padding(layer: Any, arrays: Arrays) -> list[Module]:
+def _padding(layer: Any, arrays: Arrays) -> Modules:
     more = layer.output_shape[0] - layer.input_shape[0]
     picked = "x[:, :, ::{}, ::{}]".format(*layer.window.stride)
-    text = formula(f"F.pad({picked}, (0, 0, 0, 0, 0, {number('channels', more)}))")
-    return [Module("pad", text, {})]
+    return [(formula(f"F.pad({picked}, (0, 0, 0, 0, 0, {more}))"), {})]
 
 
-def _plain(*texts: str) -> Callable[[Any, Arrays], list[Module]]:
+def _plain(*texts: str) -> Callable[[Any, Arrays], Modules]:
     """Modules without arrays; {0} is the layer."""
-    return lambda layer, arrays: [
-        Module(re.sub(r"_.*|\dd$", "", layer.kind), text.format(layer), {}) for text in texts
-    ]
+    return lambda layer, arrays: [(text.format(layer), {}) for text in texts]
 
 
 def _own(layer: Layer, arrays: Arrays) -> dict[str, Array]:
@@ -192,7 +152,8 @@ def _own(layer: Layer, arrays: Arrays) -> dict[str, Array]:
     return {t.name.rpartition(".")[2]: arrays[t.name] for t in tensors}
 
 
-MODULES: dict[str, Callable[[Any, Arrays], list[Module]]] = {
+_MEAN = _plain("nn.AdaptiveAvgPool2d(1)", "nn.Flatten()")
+MODULES: dict[str, Callable[[Any, Arrays], Modules]] = {
     "avg_pool1d": _pool,
     "avg_pool2d": _pool,
     "batch_norm": _batch_norm,
@@ -202,11 +163,9 @@ MODULES: dict[str, Callable[[Any, Arrays], list[Module]]] = {
     "dropout": _plain("nn.Dropout({0.rate})"),
     "elu": _plain("nn.ELU({0.alpha})"),
     "flatten": _plain("nn.Flatten()"),
-    "gelu": lambda layer, arrays: [
-        Module("gelu", call("nn.GELU", *['"tanh"'] * layer.approximate), {})
-    ],
-    "global_avg_pool1d": _global_pool,
-    "global_avg_pool2d": _global_pool,
+    "gelu": lambda layer, arrays: [(call("nn.GELU", *['"tanh"'] * layer.approximate), {})],
+    "global_avg_pool1d": _MEAN,
+    "global_avg_pool2d": _MEAN,
     "heaviside": _plain(formula("(x > 0).float()")),
     "lcn": _plain(
         formula(

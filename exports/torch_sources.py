@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-# Attributes of every module of PyTorch, but for those that begin with ``register_``.
-RESERVED = {
-    *("add_module", "apply", "bfloat16", "buffers", "call_super_init", "children", "compile"),
-    *("cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward"),
-    *("get_buffer", "get_extra_state", "get_parameter", "get_submodule", "half", "ipu"),
-    *("load_state_dict", "modules", "mtia", "named_buffers", "named_children", "named_modules"),
-    *("named_parameters", "parameters", "requires_grad_", "set_extra_state", "set_submodule"),
-    *("share_memory", "state_dict", "to", "to_empty", "train", "training", "type", "xpu"),
-    *("zero_grad", "T_destination"),
-}
+# Attributes of modules, but for those that begin with ``register_`` or an underscore.
+RESERVED = """
+add_module append apply bfloat16 body buffers call_super_init children compile cpu cuda double
+dump_patches eval extend extra_repr float forward get_buffer get_extra_state get_parameter
+get_submodule half insert ipu load_state_dict modules mtia named_buffers named_children
+named_modules named_parameters parameters pop requires_grad_ set_extra_state set_submodule
+share_memory shortcut state_dict to to_empty train training type way xpu zero_grad T_destination
+"""
 
 SOURCES = {
+    "Layers": '''
+class Layers(nn.Sequential):
+    """Modules one after the other, by name."""
+
+    def __init__(self, modules):
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+''',
+    "Residual": '''
+class Residual(Layers):
+    """body(x) + shortcut(x), of modules by name."""
+
+    def __init__(self, body, shortcut):
+        super().__init__({**body, **shortcut})
+        self.body, self.shortcut = [*body], [*shortcut]
+
+    def way(self, names, x):
+        for name in names:
+            x = getattr(self, name)(x)
+        return x
+
+    def forward(self, x):
+        return self.way(self.body, x) + self.way(self.shortcut, x)
+''',
+    "Concat": '''
+class Concat(Layers):
+    """What each module makes of x, side by side."""
+
+    def forward(self, x):
+        return torch.cat([module(x) for module in self.children()], 1)
+''',
     "ConnectedConv2d": '''
 class ConnectedConv2d(nn.Conv2d):
     """A convolution whose filters see some of the maps: those where ``seen`` is 1."""

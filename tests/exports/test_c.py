@@ -20,12 +20,13 @@ from dnnstack.exports import c_file
 from dnnstack.exports.c_file import C, Program
 from dnnstack.exports.c_integers import FixedPoint, answers, of_pixels, pixels_as_integers
 from dnnstack.exports.c_writer import Writer, comment, constant, number
-from dnnstack.exports.door import Samples, _reference, export, in_integers
+from dnnstack.exports.door import Samples, export, in_integers
 from dnnstack.exports.plain import Plain
 from dnnstack.graph import ops
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.trained import Trained
 
+from ..support.exported import reference as _reference
 from ..support.untrained import untrained, with_drawn_weights
 from ..support.whole_sections import DRAWN
 
@@ -251,19 +252,6 @@ def test_the_door_checks_it_by_the_systems_compiler(tmp_path, monkeypatch):
     export(trained, forward, C(), path, lambda: Samples.drawn(trained))
     assert path.read_bytes() == first
 
-    class Broken(C):
-        kind = "broken"
-
-        def files(self, plain: Plain) -> dict[str, bytes]:
-            (name,) = [each for each in plain.arrays if each.startswith("second.w")] or [None]
-            arrays = dict(plain.arrays)
-            if name:
-                arrays[name] = arrays[name] + 1
-            return dict(super().files(replace(plain, arrays=arrays)))
-
-    with pytest.raises(ExportError, match=r"first to differ: layer 'second' \(conv2d\)$"):
-        export(trained, forward, Broken(), path, lambda: Samples.drawn(trained))
-    assert path.read_bytes() == first
     monkeypatch.setattr(c_file.shutil, "which", {"cc": "false"}.get)
     with pytest.raises(ExportError, match=r"^c: false failed: status 1; --no-check leaves it out"):
         export(trained, forward, C(), path, lambda: Samples.drawn(trained))

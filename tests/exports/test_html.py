@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.select import open_backend
-from dnnstack.common.errors import ExportError
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.datasets.columns import Column, Columns
 from dnnstack.datasets.digit_pictures import prepare_digit
 from dnnstack.datasets.pictures import in_channels, scaled
-from dnnstack.exports import html_file, numpy_functions
+from dnnstack.exports import numpy_functions
 from dnnstack.exports.calls import CALLABLE
 from dnnstack.exports.door import Samples, export
 from dnnstack.exports.html_file import Html, model_of, page, read_page, run
@@ -126,21 +125,21 @@ def test_every_operation_is_computed_as_predict_does(tmp_path):
 def test_what_no_layer_of_ours_describes_is_computed_too(digits_page):
     x = np.random.default_rng(0).normal(0, 3, (1, 5, 1, 2)).astype(np.float32)
     w = np.arange(6, dtype=np.float32).reshape(3, 2)
-    rows, columns = x[0, :3, 0].copy(), w
+    row = x[0, :1, 0]
     given = [
         [[*x.shape], x.ravel().tolist()],
-        [[3, 2], rows.ravel().tolist()],
+        [[1, 2], row.ravel().tolist()],
         [[3, 2], w.ravel().tolist()],
     ]
     ask = """const [x, a, b] = given.map(([shape, data]) => made(shape, Float32Array.from(data)));
-    const product = operations.matmul(a, b, true, false, null);
-    const whole = operations.quantize(operations.scale(b, 1.5), 1, -2, 6);
+    const product = operations.matmul(a, b, null);
+    const whole = operations.quantize(mapped(b, (v) => 1.5 * v), 1, -2, 6);
     return [operations.part(x, 1, 4), operations.log_softmax(x), product, whole];"""
     found = by_node([{"page": str(digits_page), "given": given, "ask": ask}])[0]
     wanted = (
         numpy_functions.part(x, 1, 4),
         numpy_functions.log_softmax(x),
-        numpy_functions.matmul(rows, columns, True, False, None),
+        numpy_functions.matmul(row, w, None),
         # 1.5, 4.5 and 7.5 among them.
         np.array([0, 2, 3, 4, 6, 6]).reshape(3, 2),
     )
@@ -195,18 +194,6 @@ def test_half_precision_ends_at_its_largest_number(tmp_path):
     export(net, Forward(net, open_backend("numpy", 1)), Html(), tmp_path / "a.html", None)
     read = read_page((tmp_path / "a.html").read_text())[1]["dense_1.weight"]
     assert read[0, :2].tolist() == [65504, -65504]
-
-
-def test_another_number_in_the_page_is_refused_with_its_layer(tmp_path, monkeypatch):
-    net, own = _digits(), html_file._bytes
-
-    def wrong(array: np.ndarray) -> bytes:
-        return own(array + np.float32(0.5) * np.eye(1, 10)[0] if array.shape == (10,) else array)
-
-    monkeypatch.setattr(html_file, "_bytes", wrong)
-    with pytest.raises(ExportError, match=r"first to differ: layer 'dense_1' \(dense\)"):
-        _written(net, tmp_path / "a.html")
-    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------- pictures, by Node.js
@@ -348,7 +335,12 @@ def test_a_drawn_digit_is_answered_as_predict_answers_its_picture(tab, digits_pa
         "[...document.querySelectorAll('#maps figcaption')].map((e) => e.textContent)"
     )
     assert layers == [
-        *("conv2d_1, relu_1: 4 × 24 × 24", "max_pool2d_1: 4 × 12 × 12", "dense_1: 10"),
+        *(
+            "conv2d_1: 4 × 24 × 24",
+            "relu_1: 4 × 24 × 24",
+            "max_pool2d_1: 4 × 12 × 12",
+            "dense_1: 10",
+        )
     ]
     assert tab.value("$('best').textContent") == tab.value(
         "$('bars').querySelector('.best span').textContent"
