@@ -13,26 +13,14 @@ function perChannel(x, f) {
 
 const biased = (x, b) => (b ? perChannel(x, (v, c) => v + b.data[c]) : x);
 
-// y[at + o * step] = the product of x with row `first + o` of w, o < count; four rows at a time.
+// y[at + o * step] = the product of x with row `first + o` of w, o < count.
 function products(w, first, count, x, y, at, step) {
   const length = x.length;
-  for (let o = 0; o < count; o += 4) {
-    const p = Math.min(o + 1, count - 1), q = Math.min(o + 2, count - 1);
-    const r = Math.min(o + 3, count - 1);
-    const i = (first + o) * length, j = (first + p) * length;
-    const k = (first + q) * length, l = (first + r) * length;
-    let a = 0, b = 0, c = 0, d = 0;
-    for (let n = 0; n < length; n++) {
-      const v = x[n];
-      a += w[i + n] * v;
-      b += w[j + n] * v;
-      c += w[k + n] * v;
-      d += w[l + n] * v;
-    }
-    y[at + o * step] = a;
-    y[at + p * step] = b;
-    y[at + q * step] = c;
-    y[at + r * step] = d;
+  for (let o = 0; o < count; o++) {
+    const row = (first + o) * length;
+    let sum = 0;
+    for (let n = 0; n < length; n++) sum += w[row + n] * x[n];
+    y[at + o * step] = sum;
   }
 }
 
@@ -196,12 +184,9 @@ async function unpacked(layout, text) {
     float32: (count) => take(Float32Array, count),
     float64: (count) => take(Float64Array, count),
     float16: (count) => Float32Array.from(take(Uint16Array, count), half),
-    int8(count, rows) {
-      const scales = take(Float32Array, rows), row = count / rows;
-      return Float32Array.from(take(Int8Array, count), (v, i) => v * scales[Math.floor(i / row)]);
-    },
+    int8: (count) => Float32Array.from(take(Int8Array, count)),
   };
-  const read = ([name, kind, shape]) => [name, made(shape, kinds[kind](size(shape), shape[0]))];
+  const read = ([name, kind, shape]) => [name, made(shape, kinds[kind](size(shape)))];
   return Object.fromEntries(layout.map(read));
 }
 
