@@ -23,8 +23,7 @@ from .format import INTEGERS, Format, Twin, able
 from .numpy_file import Numpy
 from .plain import Plain
 from .python_text import about, quoted
-from .torch_modules import MODULES, Arrays
-from .torch_sources import RESERVED, SOURCES
+from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]
 _MADE_OF_LAYERS = (Sequential, Residual, ConcatLayer)
@@ -167,9 +166,7 @@ def _functions(plain: Plain) -> str:
     """What is around the network: preprocessing, weights, answers."""
     known = {layer.name for layer in walk(plain.layers)} | {"data"}
     answer = "net(preprocess(raw))"
-    for op in plain.ops:
-        if op.origin[0].layer in known:
-            continue
+    for op in [op for op in plain.ops if op.origin[0].layer not in known]:
         if isinstance(op, ops.Scale):
             answer = f"({answer} / {_short(1 / op.factor)!r})"
         elif isinstance(op, ops.Softmax):
@@ -178,10 +175,8 @@ def _functions(plain: Plain) -> str:
             answer += ".sigmoid()"
         else:
             raise ExportError(f"torch has no {op.name} after the scores; formats: numpy")
-    shape, what = ", ".join(map(str, plain.x.shape[1:])), "numbers"
-    divided = ""
-    if plain.pixels:
-        what, divided = "pixels from 0 to 255", " / 255"
+    shape = ", ".join(map(str, plain.x.shape[1:]))
+    what, divided = ("pixels from 0 to 255", " / 255") if plain.pixels else ("numbers", "")
     return f'''
 def preprocess(raw):
     """raw: (N, {shape}) {what} -> what the network takes."""

@@ -80,7 +80,7 @@ def test_packaged_networks(name, tmp_path, in_numpy):
 
 def test_the_text_has_the_layers_of_the_config():
     net = untrained(
-        "[{conv2d: {filters: 4, kernel_size: 3, name: one}}, relu, flatten, {dense: {units: 3}}]",
+        "[{max_pool2d: {name: one}}, relu, flatten, {dense: {units: 3}}]",
         (1, 7, 7),
         3,
         loss="hinge",
@@ -93,10 +93,10 @@ def test_the_text_has_the_layers_of_the_config():
 
     def __init__(self):
         super().__init__({
-            "one": nn.Conv2d(1, 4, 3),
+            "one": nn.MaxPool2d((2, 2), (2, 2), padding=(0, 0)),
             "relu_1": nn.ReLU(),
             "flatten_1": nn.Flatten(),
-            "dense_1": nn.Linear(100, 3),
+            "dense_1": nn.Linear(9, 3, bias=True),
         })
 
 
