@@ -24,28 +24,39 @@ function products(w, first, count, x, y, at, step) {
   }
 }
 
-// For each window over x: `finish` of its folded values and of how many lie inside the picture.
-function windows(x, kernel, stride, [top, bottom, left, right], start, fold, finish) {
-  const [, channels, height, width] = x.shape;
-  const rows = Math.floor((height + top + bottom - kernel[0]) / stride[0]) + 1;
-  const columns = Math.floor((width + left + right - kernel[1]) / stride[1]) + 1;
-  const y = made([1, channels, rows, columns]);
-  return mapped(y, (_, at) => {
-    const c = Math.floor(at / columns / rows), s = (at % columns) * stride[1] - left;
-    const r = (Math.floor(at / columns) % rows) * stride[0] - top;
-    let value = start, count = 0;
-    for (let i = Math.max(r, 0); i < Math.min(r + kernel[0], height); i++) {
-      for (let j = Math.max(s, 0); j < Math.min(s + kernel[1], width); j++, count++) {
-        value = fold(value, x.data[(c * height + i) * width + j]);
+// The windows over x, of each group of its channels: `at` gives what one has at a place.
+function windows(x, kernel, stride, padding, dilation, fill, groups) {
+  x = operations.pad(x, padding, fill);
+  const [, channels, height, width] = x.shape, inner = channels / groups;
+  const count = (side, i) => Math.floor((side - dilation[i] * (kernel[i] - 1) - 1) / stride[i]) + 1;
+  const [rows, columns] = [height, width].map(count);
+  const seen = new x.data.constructor(inner * kernel[0] * kernel[1]);
+  const at = (group, place) => {
+    const top = Math.floor(place / columns) * stride[0], left = (place % columns) * stride[1];
+    let n = 0;
+    for (let c = group * inner; c < (group + 1) * inner; c++) {
+      for (let i = 0; i < kernel[0]; i++) {
+        const from = (c * height + top + i * dilation[0]) * width + left;
+        for (let j = 0; j < kernel[1]; j++) seen[n++] = x.data[from + j * dilation[1]];
       }
     }
-    return finish(value, count);
-  });
+    return seen;
+  };
+  return { rows, columns, at };
+}
+
+const sum = (a, b) => a + b;
+
+function pooled(x, kernel, stride, padding, fill, fold) {
+  const channels = x.shape[1];
+  const { rows, columns, at } = windows(x, kernel, stride, padding, [1, 1], fill, channels);
+  const y = made([1, channels, rows, columns]), area = rows * columns;
+  return mapped(y, (_, n) => at(Math.floor(n / area), n % area).reduce(fold));
 }
 
 function normalised(x, shape, kernel, padding, alpha, beta, k) {
-  const squares = (sum, v) => sum + v * v;
-  const sums = windows(made(shape, x.data), kernel, [1, 1], padding, 0, squares, (sum) => sum);
+  const squares = made(shape, x.data.map((v) => v * v));
+  const sums = pooled(squares, kernel, [1, 1], padding, 0, sum);
   return mapped(x, (v, at) => v * (k + alpha * sums.data[at]) ** -beta);
 }
 
@@ -74,23 +85,12 @@ function rint(v) {
 const sigmoid = (v) => 1 / (1 + Math.exp(-v));
 const operations = {
   conv2d(x, w, b, stride, padding, dilation, groups) {
-    x = operations.pad(x, padding, 0);
-    const [, , height, width] = x.shape, [filters, inner, tall, broad] = w.shape;
-    const rows = Math.floor((height - dilation[0] * (tall - 1) - 1) / stride[0]) + 1;
-    const columns = Math.floor((width - dilation[1] * (broad - 1) - 1) / stride[1]) + 1;
-    const area = rows * columns, each = filters / groups, Type = x.data.constructor;
-    const seen = new Type(inner * tall * broad), y = new Type(filters * area);
-    for (let at = 0; at < groups * area; at++) {
-      const group = Math.floor(at / area), place = at % area;
-      const top = Math.floor(place / columns) * stride[0], left = (place % columns) * stride[1];
-      let n = 0;
-      for (let c = group * inner; c < (group + 1) * inner; c++) {
-        for (let i = 0; i < tall; i++) {
-          const from = (c * height + top + i * dilation[0]) * width + left;
-          for (let j = 0; j < broad; j++) seen[n++] = x.data[from + j * dilation[1]];
-        }
-      }
-      products(w.data, group * each, each, seen, y, group * each * area + place, area);
+    const [filters, , ...kernel] = w.shape, each = filters / groups;
+    const { rows, columns, at } = windows(x, kernel, stride, padding, dilation, 0, groups);
+    const area = rows * columns, y = new x.data.constructor(filters * area);
+    for (let n = 0; n < groups * area; n++) {
+      const group = Math.floor(n / area), place = n % area, first = group * each;
+      products(w.data, first, each, at(group, place), y, first * area + place, area);
     }
     return biased(made([1, filters, rows, columns], y), b);
   },
@@ -102,9 +102,12 @@ const operations = {
   affine: (x, { data: scale }, { data: shift }) =>
     perChannel(x, (v, c) => v * scale[c % scale.length] + shift[c % shift.length]),
   max_pool: (x, kernel, stride, padding) =>
-    windows(x, kernel, stride, padding, -Infinity, Math.max, (v) => v),
-  avg_pool: (x, kernel, stride, padding) =>
-    windows(x, kernel, stride, padding, 0, (sum, v) => sum + v, (sum, count) => sum / count),
+    pooled(x, kernel, stride, padding, -Infinity, (a, b) => Math.max(a, b)),
+  avg_pool(x, kernel, stride, padding) {
+    const [sums, inside] = [x, mapped(x, () => 1)].map((each) =>
+      pooled(each, kernel, stride, padding, 0, sum));
+    return mapped(sums, (v, at) => v / inside.data[at]);
+  },
   add: (x, ...terms) => mapped(x, (v, at) => terms.reduce((sum, t) => sum + t.data[at], v)),
   concat(...parts) {
     const data = Float32Array.from(parts.flatMap((x) => [...x.data]));

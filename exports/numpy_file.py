@@ -14,14 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.printable import printable
 from ..graph.graph import Op
 from . import numpy_functions
 from .calls import CALLABLE, Calls
 from .format import Format, Twin
 from .plain import Plain
-from .python_text import about, quoted
 
 Array = NDArray[Any]
+# What files say in code.
+_IN_CODE = ("classes", "input", "preprocessing")
 
 
 def _lines(calls: Calls) -> list[str]:
@@ -50,6 +52,18 @@ def _lines(calls: Calls) -> list[str]:
         names[call.y] = y
         lines.append(f"{y} = {code}")
     return [*lines, f"return {names[calls.result]}.reshape(len(x), -1)"]
+
+
+def quoted(text: str) -> str:
+    """A string, in the quotes that need no escapes."""
+    plain = repr(text)
+    return plain if '"' in plain else f'"{plain[1:-1]}"'
+
+
+def about(entries: Mapping[str, str]) -> dict[str, str]:
+    """What a file says of itself, each in one line."""
+    kept = {key: value for key, value in entries.items() if key not in _IN_CODE}
+    return {key: printable(" ".join(value.split())) for key, value in kept.items()}
 
 
 class Numpy(Format):

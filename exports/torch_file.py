@@ -20,9 +20,8 @@ from ..layers.composite import Composite, ConcatLayer, Residual, Sequential, wal
 from ..layers.layer import Layer
 from ..training.records.formats.pytorch_names import their_names
 from .format import INTEGERS, Format, Twin, able
-from .numpy_file import Numpy
+from .numpy_file import Numpy, about, quoted
 from .plain import Plain
-from .python_text import about, quoted
 from .torch_modules import MODULES, RESERVED, SOURCES, Arrays
 
 Array = NDArray[Any]

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
 from ..common.files import atomic_write, make_folder
+from ..common.printable import paragraph
 from ..common.records import dataclass
 from ..common.targets import MEASURES
-from ..common.text import cut, listed
+from ..common.text import cut, listed, shape_text
 from ..configs import effective_yaml, load_mapping
 from ..configs.validate import safe_name
 from ..graph.graph import Shape
 from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.preprocessing import Preprocessing
 from ..training.records.formats.provenance import BegunFrom, Provenance
 from ..training.records.formats.run_log import RunLog
 from ..training.records.formats.state import START
@@ -30,10 +32,73 @@ from ..training.records.runs import create_run
 from .blocks import flat, stacked, written
 from .onnx_file import Node, OnnxFile, read_onnx
 from .onnx_layers import HANDLERS, Layers, Refused
-from .report import Imported
 
 _LISTED, _LARGEST = 30, 1 << 20
+_SHOWN, _WIDEST = 8, 60
 _KNOWN = {*HANDLERS, "Concat"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The folder of a run, ``written``; or, for ``reasons``, a file with the weights alone.
+
+    ``arrays`` and ``numbers`` count what it holds, ``normalize`` is what is done to pixels.
+    """
+
+    source: Path
+    written: Path
+    arrays: int
+    numbers: int
+    layers: int = 0
+    input_shape: Shape = ()
+    classes: tuple[str, ...] = ()
+    normalize: Preprocessing | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of the run; None if the weights alone were written."""
+        return None if self.reasons else self.written
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        return {
+            "source": str(self.source),
+            "run": str(self.written) if self.run else None,
+            "weights": None if self.run else str(self.written),
+            "arrays": self.arrays,
+            "numbers": self.numbers,
+            "layers": self.layers,
+            "input_shape": list(self.input_shape),
+            "classes": list(self.classes),
+            "preprocessing": None if self.normalize is None else vars(self.normalize),
+            "not_expressed": list(self.reasons),
+        }
+
+    def as_text(self) -> str:
+        """What was written, what it takes, and what to do with it."""
+        size = f"{self.arrays} arrays, {self.numbers:,} numbers"
+        if self.normalize is None:
+            lines = [
+                f"{self.source}: no layers compute it:",
+                *(f"  {reason}" for reason in self.reasons),
+                f"{self.written}: the weights alone, {size}, by their names in the file",
+                f"to begin a training with them: --init-from {self.written}",
+            ]
+            return paragraph(lines)
+        unit = 255.0 if len(self.input_shape) == 3 and self.input_shape[1:] != (1, 1) else 1.0
+        mean, std = (
+            listed([f"{each:.4g}" for each in numbers], _SHOWN)
+            for numbers in self.normalize.mean_and_std(unit)
+        )
+        names = listed([cut(name, _WIDEST) for name in self.classes], _SHOWN)
+        lines = [
+            f"{self.written}: {self.layers} layers, {size}, from {self.source}",
+            f"input    {shape_text(self.input_shape)}, normalised with mean {mean}, std {std}; if "
+            "it was trained with others: --mean, --std",
+            f"outputs  {len(self.classes)}: {names}",
+        ]
+        return paragraph(lines)
 
 
 @dataclass(frozen=True)

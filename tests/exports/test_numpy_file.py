@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.exports import numpy_functions, python_text
+from dnnstack.exports import numpy_file, numpy_functions
 from dnnstack.exports.numpy_file import Numpy
 from dnnstack.exports.plain import Plain
 from dnnstack.graph import ops
@@ -139,9 +139,9 @@ def test_what_only_plugins_use(tmp_path):
 
 def test_texts_are_quoted():
     for name in ("é😀", "a\0b", "a\nb", "\udc80", "'\"", "\\"):
-        assert eval(python_text.quoted(name).encode()) == name
-    assert python_text.quoted("é") == '"é"'
-    assert python_text.about({"data": "a\0b"}) == {"data": "a\\x00b"}
-    assert python_text.quoted('a"b') == "'a\"b'"
-    assert python_text.quoted("a'b") == '"a\'b"'
-    assert python_text.about({"task": "a\n b", "classes": "x"}) == {"task": "a b"}
+        assert eval(numpy_file.quoted(name).encode()) == name
+    assert numpy_file.quoted("é") == '"é"'
+    assert numpy_file.about({"data": "a\0b"}) == {"data": "a\\x00b"}
+    assert numpy_file.quoted('a"b') == "'a\"b'"
+    assert numpy_file.quoted("a'b") == '"a\'b"'
+    assert numpy_file.about({"task": "a\n b", "classes": "x"}) == {"task": "a b"}
