@@ -15,28 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.select import open_backend
-from dnnstack.configs.schema.compression import QuantizeConfig
-from dnnstack.datasets import ImageSet
 from dnnstack.datasets.digit_pictures import prepare_digit
 from dnnstack.datasets.pictures import in_channels, scaled
-from dnnstack.exports import numpy_functions
-from dnnstack.exports.calls import CALLABLE
 from dnnstack.exports.door import Samples, export
 from dnnstack.exports.html_file import Html, model_of, page, read_page, run
 from dnnstack.exports.plain import Plain
-from dnnstack.graph import ops
-from dnnstack.training.compressed.quantization import quantized_checkpoint
 from dnnstack.training.inference.forward import Forward
 from dnnstack.training.inference.predict import predict
 from dnnstack.training.inference.trained import Trained
-from hypothesis import assume, given, settings
 from PIL import Image, ImageDraw, ImageFilter
 
-from ..support.page_code import ANSWERS, BROWSER, NODE, Tab, browser, by_node
-from ..support.random_nets import trainings
-from ..support.untrained import untrained, with_drawn_weights
+from ..support.page_code import BROWSER, NODE, Tab, answered_by_node, browser, by_node
+from ..support.untrained import untrained
 
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
@@ -44,25 +35,6 @@ END = "flatten, {dense: {units: 4}}, softmax"
 DIGITS = (
     "[{conv2d: {filters: 4, kernel_size: 5}}, relu, {max_pool2d: {pool_size: 2}}, "
     "flatten, {dense: {units: 10}}, softmax]"
-)
-ACTIVATIONS = (
-    *("relu, tanh, sigmoid, softplus, silu, gelu, scaled_tanh", "{elu: {alpha: 0.7}}, prelu"),
-    "{leaky_relu: {negative_slope: 0.3}}, {gelu: {approximate: true}}",
-)
-# Together with integers every operation, in every way that matters.
-NETS = (
-    *(f"[{{scale: {{factor: 3.0}}}}, {names}, {END}]" for names in ACTIVATIONS),
-    f"[{{conv2d: {{filters: 6, kernel_size: [3, 2], padding: same, stride: [2, 1]}}}}, {END}]",
-    f"[{{conv2d: {{filters: 4, kernel_size: 3, groups: 2, dilation: 2}}}}, elu, {END}]",
-    f"[{{conv2d: {{filters: 7, kernel_size: 3, use_bias: false, padding: 1}}}}, batch_norm, {END}]",
-    f"[batch_norm, relu, {{batch_norm: {{scale: false, center: false}}}}, {END}]",
-    f"[{{max_pool2d: {{pool_size: 3, stride: 2, padding: same}}}}, lrn, {END}]",
-    f"[{{avg_pool2d: {{pool_size: 3, stride: 2, ceil_mode: true}}}}, {{lcn: {{size: 5}}}}, {END}]",
-    f"[{{pad2d: {{padding: [1, 2], value: 2}}}}, {{scaled_subsampling: {{pool_size: 2}}}}, {END}]",
-    "[{concat: {branches: [[relu], [{conv2d: {filters: 3, kernel_size: 1}}]]}}, "
-    "{residual: {body: [{conv2d: {filters: 9, kernel_size: 1}}], shortcut: padding}}, "
-    f"lrn, {END}]",
-    "[flatten, {dense: {units: 84}}, scaled_tanh, rbf, softmax]",
 )
 
 
@@ -72,92 +44,11 @@ def _digits(layers: str = DIGITS) -> Trained:
     return Trained.of(replace(net.checkpoint, provenance=origin))
 
 
-def _in_integers(layers: str) -> Trained:
-    net = untrained(layers, (4, 9, 8), 4)
-    images = Samples.drawn(net).stored
-    data = ImageSet("drawn", images, np.zeros(len(images), np.int32), net.classes, key="drawn")
-    backend, index = ReferenceBackend(1), np.arange(20, dtype=np.int32)
-    return Trained.of(quantized_checkpoint(net, backend, data, index, QuantizeConfig()))
-
-
-def _heaviside() -> Trained:
-    layers = "[flatten, {dense: {units: 4}}, heaviside]"
-    return untrained(layers, (4, 9, 8), 4, loss="perceptron")
-
-
 def _written(net: Trained, path: Path, **options: Any) -> Path:
     """A page whose answers were found to be those of ``predict``."""
     forward = Forward(net, open_backend("numpy", 1))
     export(net, forward, Html(**options), path, lambda: Samples.drawn(net))
     return path
-
-
-def _asked(net: Trained, path: Path) -> tuple[dict[str, Any], np.ndarray]:
-    """What Node.js is asked of a page, and what its twin answers."""
-    plain = Plain.of(net)
-    raw = plain.raw(Samples.drawn(net).stored[:4])
-    answers = run(*read_page(path.read_text("utf-8")), raw)
-    rows = raw.reshape(len(raw), -1).tolist()
-    return {"page": str(path), "given": rows, "ask": ANSWERS}, answers
-
-
-def _same(pages: list[tuple[dict[str, Any], np.ndarray]]) -> None:
-    for found, (_, wanted) in zip(by_node([asked for asked, _ in pages]), pages, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-        assert np.ptp(wanted) > 0
-
-
-@needs_node
-def test_every_operation_is_computed_as_predict_does(tmp_path):
-    integers = f"[{{conv2d: {{filters: 5, kernel_size: 3}}}}, relu, {END}]"
-    nets = [untrained(layers, (4, 9, 8), 10 if "rbf" in layers else 4) for layers in NETS]
-    nets += [_in_integers(integers), _heaviside()]
-    pages, seen = [], set()
-    for at, net in enumerate(nets):
-        seen |= {type(op) for op in Plain.of(net).folded().ops}
-        pages.append(_asked(net, _written(net, tmp_path / f"{at}.html", weights="fp32")))
-    assert seen == CALLABLE - {ops.Slice}
-    _same(pages)
-
-
-@needs_node
-def test_what_no_layer_of_ours_describes_is_computed_too(digits_page):
-    x = np.random.default_rng(0).normal(0, 3, (1, 5, 1, 2)).astype(np.float32)
-    w = np.arange(6, dtype=np.float32).reshape(3, 2)
-    row = x[0, :1, 0]
-    given = [
-        [[*x.shape], x.ravel().tolist()],
-        [[1, 2], row.ravel().tolist()],
-        [[3, 2], w.ravel().tolist()],
-    ]
-    ask = """const [x, a, b] = given.map(([shape, data]) => made(shape, Float32Array.from(data)));
-    const product = operations.matmul(a, b, null);
-    const whole = operations.quantize(mapped(b, (v) => 1.5 * v), 1, -2, 6);
-    return [operations.part(x, 1, 4), operations.log_softmax(x), product, whole];"""
-    found = by_node([{"page": str(digits_page), "given": given, "ask": ask}])[0]
-    wanted = (
-        numpy_functions.part(x, 1, 4),
-        numpy_functions.log_softmax(x),
-        numpy_functions.matmul(row, w, None),
-        # 1.5, 4.5 and 7.5 among them.
-        np.array([0, 2, 3, 4, 6, 6]).reshape(3, 2),
-    )
-    for one, other in zip(found, wanted, strict=True):
-        assert one["shape"] == [*other.shape]
-        np.testing.assert_allclose(one["data"], other.ravel(), rtol=1e-5, atol=1e-5)
-
-
-@needs_node
-@settings(max_examples=12, deadline=None)
-@given(trainings())
-def test_a_drawn_network_is_computed_as_predict_does(tmp_path_factory, training):
-    info = training.info
-    text = json.dumps(training.config)
-    # No format has its operations.
-    assume("im2col" not in text)
-    net = with_drawn_weights(text, info.shape, len(info.classes), kind=info.kind)
-    path = _written(net, tmp_path_factory.mktemp("drawn") / "a.html", weights="fp32")
-    _same([_asked(net, path)])
 
 
 @needs_node
@@ -172,7 +63,9 @@ def test_weights_are_read_as_they_were_rounded(tmp_path, weights):
     for name, array in net.checkpoint.arrays.items():
         rounded = array if weights == "fp32" or array.ndim == 1 else array.astype(np.float16)
         np.testing.assert_array_equal(read[name], rounded)
-    _same([_asked(net, path)])
+    raw = Samples.drawn(net).stored[:4]
+    wanted = run(*read_page(path.read_text("utf-8")), raw)
+    np.testing.assert_allclose(answered_by_node([(path, raw)])[0], wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_ends_at_its_largest_number(tmp_path):

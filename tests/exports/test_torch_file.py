@@ -21,15 +21,12 @@ from dnnstack.graph import ops
 from dnnstack.graph.ops import Quantization
 from dnnstack.training.inference.trained import Trained
 from dnnstack.training.records.formats.pytorch_names import their_names
-from hypothesis import given
 from safetensors.numpy import load
 
 from ..support import numpy_torch
-from ..support.exported import NETS, PACKAGED, compared, drawn, packaged
-from ..support.random_nets import Training, trainings
+from ..support.exported import compared, packaged
 from ..support.untrained import untrained
 
-SMALL = sorted({*PACKAGED} - {"cifar10-resnet9.yaml", "resnet18.yaml"})
 CONV = "{conv2d: {filters: %d, kernel_size: 3, padding: 1, use_bias: false}}"
 BLOCK = f"{{residual: {{body: [{CONV}, batch_norm, relu, {CONV}, batch_norm]}}}}, relu"
 BLOCKS = (
@@ -59,23 +56,6 @@ def in_numpy(monkeypatch):
 def files(trained: Trained) -> tuple[str, dict[str, Any]]:
     found = Torch().files(Plain.of(trained))
     return found[""].decode(), load(found[".safetensors"])
-
-
-@NETS
-@given(trainings())
-def test_random_nets(tmp_path_factory, training: Training):
-    with pytest.MonkeyPatch.context() as patch:
-        numpy_torch.install(patch)
-        found = compared(Torch(), drawn(training), tmp_path_factory.mktemp("torch"))
-    assert (found.largest < 1e-4, found.other, found.by) == (True, 0, "PyTorch in NumPy"), found
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_packaged_networks(name, tmp_path, in_numpy):
-    found = compared(Torch(), packaged(name), tmp_path, 2)
-    assert (found.largest < 1e-4, found.other) == (True, 0), found
-    text = (tmp_path / "net.py").read_text()
-    assert ("\nimport torch.nn.functional as F\n" in text) == ("F." in text.split("\nclass ", 1)[1])
 
 
 def test_the_text_has_the_layers_of_the_config():
