@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ class SaneC(C):
         return Twin("gcc", Program(path, plain, ("gcc", *WARNINGS, *SANE)))
 
 
-FORMATS: list[Format] = [Numpy(), Torch(), Onnx(), Onnx(raw=True), Html(weights="fp32")]
+FORMATS: list[Format] = [Numpy(), Torch(), Html(weights="fp32")]
+ONNX: list[Format] = [Onnx(), Onnx(raw=True)] if find_spec("onnxruntime") else []
 COMPILED: list[Format] = [SaneC()] if shutil.which("gcc") else []
 CONV, POOL = "{conv2d: {filters: 6, kernel_size: %s}}", "{max_pool2d: {pool_size: 2}}"
 NETS = {
@@ -106,7 +108,7 @@ def _all_alike(trained: Trained, folder: Path, formats: list[Format], bound: flo
 @pytest.mark.parametrize("name", [*NETS, "rbf", "heaviside"])
 def test_layers(name, tmp_path, in_numpy):
     trained = _net(name) if name in NETS else _classic()[name]
-    _all_alike(trained, tmp_path, [*FORMATS, *COMPILED], 1e-5)
+    _all_alike(trained, tmp_path, [*FORMATS, *ONNX, *COMPILED], 1e-5)
 
 
 @DRAWN_NETS
@@ -115,13 +117,13 @@ def test_random_nets(tmp_path_factory, training: Training):
     with pytest.MonkeyPatch.context() as patch:
         numpy_torch.install(patch)
         folder = tmp_path_factory.mktemp("drawn")
-        _all_alike(drawn(training), folder, [Numpy(), Torch(), Onnx()], 1e-4)
+        _all_alike(drawn(training), folder, [Numpy(), Torch(), *ONNX[:1]], 1e-4)
 
 
 @pytest.mark.parametrize("name", sorted({*PACKAGED} - {"cifar10-resnet9.yaml", "resnet18.yaml"}))
 def test_packaged_networks(name, tmp_path, in_numpy):
     trained = packaged(name)
-    for form in (Numpy(), Torch(), Onnx()):
+    for form in (Numpy(), Torch(), *ONNX[:1]):
         found = compared(form, trained, tmp_path, 2)
         assert (found.largest < 1e-4, found.other) == (True, 0), found
         text = (tmp_path / f"net{form.suffix}").read_bytes()
@@ -156,7 +158,7 @@ HAND: list[Any] = [
 def test_operations_of_layers_of_others(make, tmp_path):
     plain = _by_hand(make)
     raw = np.random.default_rng(0).integers(0, 256, (5, 3, 2, 2)).astype(np.uint8)
-    for form in [Numpy(), Onnx(), Html(weights="fp32"), *COMPILED]:
+    for form in [Numpy(), *ONNX, Html(weights="fp32"), *COMPILED]:
         path = tmp_path / f"net{form.suffix}"
         path.write_bytes(form.files(plain)[""])
         twin: Any = form.twin(path, plain)

@@ -59,19 +59,6 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(self.avgpool(self.layer2(self.layer1(x))), 1))
 
 
-class Vgg(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        block = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2)
-        after = nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2)
-        self.features = nn.Sequential(*block, *after)
-        dense = nn.Linear(6 * 4 * 4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 5)
-        self.classifier = nn.Sequential(*dense)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(torch.flatten(self.features(x), 1))
-
-
 def _make(name: str, network: nn.Module, size: int, **how: Any) -> dict[str, Any]:
     torch.manual_seed(1)
     for module in network.modules():
@@ -107,6 +94,5 @@ if __name__ == "__main__":
         "resnet": _make("resnet", ResNet(), 32, **open_batch),
         "resnet-unfolded": _make("resnet-unfolded", ResNet(), 32, **unfolded),
         "resnet-dynamo": _make("resnet-dynamo", ResNet(), 32, dynamo=True),
-        "vgg": _make("vgg", Vgg(), 16, **open_batch),
     }
     (FOLDER / "expected.json").write_text(json.dumps(expected) + "\n")
