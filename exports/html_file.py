@@ -21,8 +21,8 @@ from ..common.errors import DatasetError
 from ..graph.graph import Op
 from ..training.inference.predict import preparation
 from . import numpy_functions
-from .calls import CALLABLE, Calls
 from .format import Format, Twin
+from .numpy_file import CALLABLE, Calls
 from .plain import Plain
 
 Array = NDArray[Any]

@@ -167,7 +167,7 @@ def _functions(plain: Plain) -> str:
     answer = "net(preprocess(raw))"
     for op in [op for op in plain.ops if op.origin[0].layer not in known]:
         if isinstance(op, ops.Scale):
-            answer = f"({answer} / {_short(1 / op.factor)!r})"
+            answer = f"({answer} * {op.factor!r})"
         elif isinstance(op, ops.Softmax):
             answer += ".softmax(1)"
         elif isinstance(op, ops.Activation) and op.kind == "sigmoid":
@@ -175,11 +175,11 @@ def _functions(plain: Plain) -> str:
         else:
             raise ExportError(f"torch has no {op.name} after the scores; formats: numpy")
     shape = ", ".join(map(str, plain.x.shape[1:]))
-    what, divided = ("pixels from 0 to 255", " / 255") if plain.pixels else ("numbers", "")
+    what = "pixels from 0 to 255" if plain.pixels else "numbers"
     return f'''
 def preprocess(raw):
     """raw: (N, {shape}) {what} -> what the network takes."""
-    return (torch.as_tensor(raw, dtype=torch.float32){divided} - MEAN) / STD
+    return torch.as_tensor(raw, dtype=torch.float32) * SCALE + SHIFT
 
 
 def load():
@@ -199,12 +199,6 @@ def predict(net, raw):
 def _constants(plain: Plain) -> str:
     lines = [f"# {key}: {value}" for key, value in about(plain.about).items()]
     lines.append(f"CLASSES = [{', '.join(map(quoted, plain.classes))}]")
-    unit = 255.0 if plain.pixels else 1.0
-    values = {"MEAN": -plain.shift / plain.scale / unit, "STD": 1 / plain.scale / unit}
-    for name, each in values.items():
-        lines.append(f"{name} = torch.tensor({[*map(_short, each)]})[:, None, None]")
+    for name, values in (("SCALE", plain.scale), ("SHIFT", plain.shift)):
+        lines.append(f"{name} = torch.tensor({values.tolist()})[:, None, None]")
     return "\n".join(lines)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.9g}") + 0.0

@@ -82,7 +82,7 @@ def test_the_text_has_the_layers_of_the_config():
 
 def preprocess(raw):
     """raw: (N, 1, 7, 7) pixels from 0 to 255 -> what the network takes."""
-    return (torch.as_tensor(raw, dtype=torch.float32) / 255 - MEAN) / STD
+    return torch.as_tensor(raw, dtype=torch.float32) * SCALE + SHIFT
 
 
 '''
@@ -141,12 +141,12 @@ def _changed(plain: Plain, factor: float | None) -> Plain:
     return replace(plain, graph=plain.graph.with_ops([*before, new, replace(last, x=y)]))
 
 
-def test_the_temperature_is_a_divisor(in_numpy, tmp_path):
+def test_the_temperature_is_a_factor(in_numpy, tmp_path):
     trained = untrained("[flatten, {dense: {units: 3}}]", (1, 2, 2), 3)
-    plain = _changed(Plain.of(trained), 1 / 1.7)
+    plain = _changed(Plain.of(trained), 0.625)
     path = tmp_path / "net.py"
     door._write(path, Torch().files(plain), durable=False)
-    assert "(net(preprocess(raw)) / 1.7).softmax(1)" in path.read_text()
+    assert "(net(preprocess(raw)) * 0.625).softmax(1)" in path.read_text()
     raw = Samples.drawn(trained).stored
     twin: Any = Torch().twin(path, plain)
     np.testing.assert_allclose(twin.answers(raw), answers(plain, raw), atol=1e-6)
