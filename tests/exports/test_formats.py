@@ -13,12 +13,13 @@ import pytest
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.configs.schema.compression import QuantizeConfig
 from dnnstack.datasets import ImageSet
+from dnnstack.exports import numpy_functions
 from dnnstack.exports.c_file import C, Program
 from dnnstack.exports.c_integers import answers
 from dnnstack.exports.door import Samples
 from dnnstack.exports.format import Format, Twin
 from dnnstack.exports.html_file import Html
-from dnnstack.exports.numpy_file import Numpy
+from dnnstack.exports.numpy_file import Numpy, about, quoted
 from dnnstack.exports.onnx_file import Onnx
 from dnnstack.exports.plain import Plain
 from dnnstack.exports.torch_file import Torch
@@ -29,6 +30,7 @@ from dnnstack.training.inference.trained import Trained
 from hypothesis import given
 
 from ..support import numpy_torch
+from ..support.activation_points import POINTS, RIGHT
 from ..support.exported import NETS as DRAWN_NETS
 from ..support.exported import PACKAGED, compared, drawn, packaged
 from ..support.page_code import NODE, answered_by_node
@@ -171,11 +173,17 @@ def test_operations_of_layers_of_others(make, tmp_path):
 
 
 def _in_integers() -> Trained:
-    net = untrained(f"[{CONV % 3}, relu, flatten, {{dense: {{units: 4}}}}, softmax]", (4, 9, 8), 4)
+    layers = f"[{CONV % 3}, batch_norm, relu, {POOL}, {CONV % 2}, tanh, flatten"
+    net = untrained(f"{layers}, {{dense: {{units: 4}}}}, softmax]", (4, 9, 8), 4)
     images = Samples.drawn(net).stored
     data = ImageSet("drawn", images, np.zeros(len(images), np.int32), net.classes, key="drawn")
     index = np.arange(20, dtype=np.int32)
     return Trained.of(quantized_checkpoint(net, ReferenceBackend(1), data, index, QuantizeConfig()))
+
+
+def test_integers(tmp_path):
+    for each, bound in ((Numpy(), 1e-6), (Html(), 1e-6), *((each, 0.02) for each in ONNX)):
+        assert compared(each, _in_integers(), tmp_path, 100).largest < bound
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
@@ -192,3 +200,25 @@ def test_a_page_computes_as_its_twin(tmp_path):
     for found, right in zip(answered_by_node(asked), wanted, strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
         assert np.ptp(right) > 0
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_activations_at_their_corners(kind):
+    given = [0.3] if kind == "leaky_relu" else [0.7] * (kind == "elu")
+    with np.errstate(invalid="ignore", under="ignore", over="ignore"):
+        found = getattr(numpy_functions, kind)(POINTS, *given)
+    # -inf times 0 is no number; the limit is 0.
+    right = np.array(RIGHT[kind][0], np.float32)
+    known = ~(np.isneginf(POINTS) & np.isnan(found))
+    np.testing.assert_allclose(found[known], right[known], rtol=1e-6, atol=1e-45)
+    assert found.dtype == np.float32
+
+
+def test_texts_are_quoted():
+    for name in ("é😀", "a\0b", "a\nb", "\udc80", "'\"", "\\"):
+        assert eval(quoted(name).encode()) == name
+    assert quoted("é") == '"é"'
+    assert about({"data": "a\0b"}) == {"data": "a\\x00b"}
+    assert quoted('a"b') == "'a\"b'"
+    assert quoted("a'b") == '"a\'b"'
+    assert about({"task": "a\n b", "classes": "x"}) == {"task": "a b"}

@@ -200,28 +200,18 @@ def test_a_drawn_digit_is_answered_as_predict_answers_its_picture(tab, digits_pa
     tab.requests.clear()
     tab.open(digits_page)
     assert tab.value(ANSWERED) is False
-    assert tab.value("[$('photo').hidden, $('paper').hidden, $('form').hidden]") == [
-        True,
-        False,
-        True,
-    ]
+    hidden = tab.value("['photo', 'paper', 'form'].map((id) => $(id).hidden)")
+    assert hidden == [True, False, True]
     tab.draw("pad", FIVE[:4], FIVE[3:])
     tab.value("repeat()")
     data = tab.value("pad.toDataURL()")
     picture = tmp_path / "five.png"
     picture.write_bytes(base64.b64decode(data.split(",")[1]))
     np.testing.assert_allclose(_shown(tab), _predicted(_digits(), picture), atol=2e-2)
-    layers = tab.value(
-        "[...document.querySelectorAll('#maps figcaption')].map((e) => e.textContent)"
-    )
-    assert layers == [
-        *(
-            "conv2d_1: 4 × 24 × 24",
-            "relu_1: 4 × 24 × 24",
-            "max_pool2d_1: 4 × 12 × 12",
-            "dense_1: 10",
-        )
-    ]
+    shown = tab.value("[...$('maps').querySelectorAll('figcaption')].map((e) => e.textContent)")
+    wide = "4 × 24 × 24"
+    layers = f"conv2d_1: {wide}", f"relu_1: {wide}", "max_pool2d_1: 4 × 12 × 12", "dense_1: 10"
+    assert shown == [*layers]
     assert tab.value("$('best').textContent") == tab.value(
         "$('bars').querySelector('.best span').textContent"
     )
@@ -308,67 +298,56 @@ def _serving(text: str, answer: Any) -> Iterator[tuple[str, list[tuple[str, str,
         server.shutdown()
 
 
+def _ranked(values: list[float], **more: str) -> dict[str, Any]:
+    top = [{"label": str(k), "probability": value} for k, value in enumerate(values)]
+    return {"top": top[::-1], **more}
+
+
+def _numbers(kind: Any, loss: str) -> Trained:
+    return untrained("[{dense: {units: 2}}]", (3, 1, 1), 2, kind=kind, loss=loss, floats=True)
+
+
 @needs_browser
 @pytest.mark.parametrize(
-    ("answer", "shown", "note"),
+    ("kind", "answer", "shown", "note"),
     [
         (
-            {"top": [{"label": str(k), "probability": k / 45} for k in range(9, -1, -1)]},
-            [f"{k / 0.45:.1f}%" for k in range(10)],
+            "class",
+            _ranked([0.0, *[0.5] * 9]),
+            ["0.0%", *["50.0%"] * 9],
             "",
         ),
+        ("class", _ranked([0.1] * 10, doubt="is none"), ["10.0%"] * 10, "Not sure: is none."),
+        ("class", {"error": "is damaged"}, None, "is damaged"),
+        ("numbers", [{"numbers": {"c1": 2.5, "c0": -1}}], ["-1", "2.5"], ""),
         (
-            {"doubt": "is none", "top": [{"label": str(k), "probability": 0.1} for k in range(10)]},
-            ["10.0%"] * 10,
-            "Not sure: is none.",
+            "yes_no",
+            [{"answers": [{"label": f"c{k}", "probability": 0.25 + k / 2} for k in (1, 0)]}],
+            ["no 25.0%", "yes 75.0%"],
+            "",
         ),
-        ({"error": "is damaged"}, None, "is damaged"),
     ],
 )
-def test_a_served_page_asks_the_server_of_photographs(tab, tmp_path, answer, shown, note):
-    picture = tmp_path / "shaded.png"
-    Image.linear_gradient("L").save(picture)
-    text = page(model_of(Plain.of(_digits())), server="predict")
-    with _serving(text, answer) as (address, asked):
+def test_a_served_page_asks_the_server(tab, tmp_path, kind, answer, shown, note):
+    losses = {"numbers": "mse", "yes_no": "binary_cross_entropy"}
+    net = _numbers(kind, losses[kind]) if kind in losses else _digits()
+    Image.linear_gradient("L").save(picture := tmp_path / "shaded.png")
+    with _serving(page(model_of(Plain.of(net)), server="predict"), answer) as (address, asked):
         tab.go(address)
-        assert tab.value("[$('photo').hidden, $('paper').hidden]") == [False, True]
-        tab.choose(picture)
+        if kind == "class":
+            assert tab.value("[$('photo').hidden, $('paper').hidden]") == [False, True]
+            tab.choose(picture)
+        else:
+            tab.value(WRITE % "1 2,3")
         tab.until(f"{ANSWERED} || $('note').textContent")
         assert tab.value("$('note').textContent") == note
         assert not shown or tab.value(SHOWN) == shown
         assert tab.value(ANSWERED) is bool(shown)
-    assert asked == [("/predict?top=10", "image/png", picture.read_bytes())]
-
-
-@needs_browser
-@pytest.mark.parametrize(
-    ("kind", "answer", "shown"),
-    [
-        ("numbers", {"numbers": {"two": 2.5, "one": -1}}, ["-1", "2.5"]),
-        (
-            "yes_no",
-            {"answers": [{"label": name, "probability": 0.25} for name in ("two", "one")]},
-            ["no 25.0%"] * 2,
-        ),
-    ],
-)
-def test_a_served_page_asks_the_server_of_numbers(tab, kind, answer, shown):
-    loss = "mse" if kind == "numbers" else "binary_cross_entropy"
-    net = untrained("[{dense: {units: 2}}]", (3, 1, 1), 2, kind=kind, loss=loss, floats=True)
-    net = replace(
-        net,
-        checkpoint=replace(
-            net.checkpoint, provenance=replace(net.checkpoint.provenance, classes=("one", "two"))
-        ),
-    )
-    with _serving(page(model_of(Plain.of(net)), server="predict"), [answer]) as (address, asked):
-        tab.go(address)
-        tab.value(WRITE % "1 2,3")
-        tab.until(ANSWERED)
-        assert tab.value(SHOWN) == shown
-    assert [(path, json.loads(body)) for path, _, body in asked] == [
-        ("/predict?top=2", {"values": [1, 2, 3]})
-    ]
+    path, given, body = asked[-1]
+    wanted = {"class": ("/predict?top=10", "image/png", picture.read_bytes())}
+    body = body if kind == "class" else json.loads(body)
+    numbers = ("/predict?top=2", "application/json", {"values": [1, 2, 3]})
+    assert (path, given, body) == wanted.get(kind, numbers)
 
 
 @pytest.mark.skipif(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from dnnstack.common.errors import ExportError
 from dnnstack.datasets.pictures import Preparation, as_picture
 from dnnstack.exports import onnx_file
-from dnnstack.exports.door import Samples
 from dnnstack.exports.onnx_file import Onnx
 from dnnstack.exports.plain import Plain
 from dnnstack.graph.ops import Quantization
@@ -24,7 +22,7 @@ from dnnstack.training.inference.trained import Trained
 from onnx import numpy_helper
 from PIL import Image
 
-from ..support.exported import reference as _reference
+from ..support.exported import compared
 from ..support.untrained import untrained, with_drawn_weights
 
 SMALL = "[{conv2d: {filters: 3, kernel_size: 3}}, relu, flatten, {dense: {units: 4}}]"
@@ -49,23 +47,6 @@ def _opened(model: Any) -> Any:
     data, name = model.SerializeToString(), model.graph.input[0].name
     session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
     return lambda given: session.run(["output0"], {name: given})[0]
-
-
-def _away(
-    plain: Plain, tmp_path: Path, count: int = 6, form: Onnx | None = None, expected: Any = None
-) -> float:
-    """How far the file's answers are from those of the reference, by how far those spread."""
-    form = form or Onnx()
-    path = tmp_path / "net.onnx"
-    path.write_bytes(_model(plain, form).SerializeToString())
-    stored = Samples.drawn(plain.trained).stored[:count]
-    twin = form.twin(path, plain)
-    assert twin is not None
-    found = twin.answers(plain.raw(stored))
-    expected = _reference(plain, stored) if expected is None else expected(plain.raw(stored))
-    assert found.shape == expected.shape
-    assert np.ptp(expected) > 0
-    return float(np.abs(found - expected).max() / max(1.0, expected.std()))
 
 
 # ---------------------------------------------------------------- what it says and takes
@@ -101,23 +82,18 @@ def test_it_says_what_it_is():
 
 
 def _described(values: Any) -> list[tuple[str, int, list[Any]]]:
-    return [
-        (
-            each.name,
-            each.type.tensor_type.elem_type,
-            [size.dim_param or size.dim_value for size in each.type.tensor_type.shape.dim],
-        )
-        for each in values
-    ]
+    kinds = [(each.name, each.type.tensor_type) for each in values]
+    return [(n, t.elem_type, [s.dim_param or s.dim_value for s in t.shape.dim]) for n, t in kinds]
 
 
 PIXEL, FLOAT = onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
+ANY = ["height", "width", "channels"]
 
 
 @pytest.mark.parametrize(
     ("shape", "floats", "classes", "raw", "scaled", "expected"),
     [
-        ((3, 8, 9), False, 2, False, "middle", ("images", PIXEL, ["height", "width", "channels"])),
+        ((3, 8, 9), False, 2, False, "middle", ("images", PIXEL, ANY)),
         ((3, 8, 9), False, 2, True, "middle", ("images", FLOAT, [3, 8, 9])),
         # More channels than pictures have in files.
         ((5, 8, 9), False, 2, False, "no", ("images", PIXEL, [8, 9, 5])),
@@ -125,14 +101,7 @@ PIXEL, FLOAT = onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
         ((2, 1, 9), True, 2, False, "no", ("values", FLOAT, [2, 9])),
         ((4, 1, 1), True, 2, False, "no", ("values", FLOAT, [4])),
         ((4, 1, 1), True, 2, True, "no", ("values", FLOAT, [4, 1, 1])),
-        (
-            (1, 28, 28),
-            False,
-            9,
-            False,
-            "middle",
-            ("images", PIXEL, ["height", "width", "channels"]),
-        ),
+        ((1, 28, 28), False, 9, False, "middle", ("images", PIXEL, ANY)),
         # Digits, which are found on their page before.
         ((1, 28, 28), False, 10, False, "no", ("images", PIXEL, [28, 28, 1])),
     ],
@@ -143,12 +112,11 @@ def test_what_is_given_and_answered(shape, floats, classes, raw, scaled, expecte
     if classes == 10:
         origin = replace(trained.checkpoint.provenance, classes=tuple("0123456789"))
         trained = replace(trained, checkpoint=replace(trained.checkpoint, provenance=origin))
-    plain = Plain.of(trained)
-    model = _model(plain, Onnx(raw=raw))
+    model = _model(Plain.of(trained), Onnx(raw=raw))
     name, kind, sizes = expected
     assert _described(model.graph.input) == [(name, kind, ["batch", *sizes])]
     assert _described(model.graph.output) == [("output0", FLOAT, ["batch", classes])]
-    assert _away(plain, tmp_path, form=Onnx(raw=raw)) < 2e-6
+    assert compared(Onnx(raw=raw), trained, tmp_path).largest < 2e-6
     about = {each.key: each.value for each in model.metadata_props}
     assert about["dnnstack.scaled"] == scaled
 
@@ -222,7 +190,7 @@ INTEGERS = (
 )
 
 
-def _in_integers(changed: Mapping[str, Any] | None = None) -> Plain:
+def _in_integers(changed: Mapping[str, Any] | None = None) -> Trained:
     trained = untrained(INTEGERS, (3, 12, 12), 3)
     checkpoint = trained.checkpoint
     names = list(products(trained.network.infer_graph(1)))
@@ -230,7 +198,7 @@ def _in_integers(changed: Mapping[str, Any] | None = None) -> Plain:
     steps += [Quantization(0.01, True), Quantization(0.05, False)]
     known = dict(zip(names, steps, strict=True))
     arrays = {**checkpoint.arrays, **(changed or {})}
-    return Plain.of(Trained.of(replace(checkpoint, arrays=arrays, quantization=known)))
+    return Trained.of(replace(checkpoint, arrays=arrays, quantization=known))
 
 
 @pytest.mark.parametrize(
@@ -242,29 +210,21 @@ def _in_integers(changed: Mapping[str, Any] | None = None) -> Plain:
     ],
 )
 def test_integers_are_those_of_ours(changed, tmp_path):
-    plain = _in_integers(changed)
-    model = _model(plain)
-    kinds = [node.op_type for node in model.graph.node]
-    assert kinds.count("QuantizeLinear") == 4
+    trained = _in_integers(changed)
+    model = _model(Plain.of(trained))
+    assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 4
     stored = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
-    types = [array.dtype for array in stored.values()]
-    assert sorted({array.ndim for array in stored.values() if array.dtype == np.int8}) == [
-        0,
-        1,
-        2,
-        4,
-    ]
-    assert types.count(np.int32) == 4
+    assert {each.ndim for each in stored.values() if each.dtype == np.int8} == {0, 1, 2, 4}
+    assert [array.dtype for array in stored.values()].count(np.int32) == 4
     assert not any(array.dtype == np.float32 and array.size > 20 for array in stored.values())
-    for node in model.graph.node:
-        if node.op_type == "DequantizeLinear":
-            assert (stored[node.input[1]] > 0).all()
+    steps = [n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear"]
+    assert all((stored[name] > 0).all() for name in steps)
     # Half an integer may be rounded to either side of it.
-    assert _away(plain, tmp_path, 20) < 0.02
+    assert compared(Onnx(), trained, tmp_path, 20).largest < 0.02
 
 
 def test_a_run_time_computes_with_integers(tmp_path):
-    (tmp_path / "net.onnx").write_bytes(Onnx().files(_in_integers())[""])
+    (tmp_path / "net.onnx").write_bytes(Onnx().files(Plain.of(_in_integers()))[""])
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
