@@ -101,7 +101,7 @@ class Writer:
         apart = 1 if groups == 1 and window.dilation[1] == 1 else window.kernel[1]
         self.most_runs = max(self.most_runs, window.kernel[0] * apart)
         name = f"c{len(self.constants)}"
-        self.constants.append(f"static const window {name} = {{{_listed(numbers)}}};")
+        self.constants.append(f"static const window {name} = {{{', '.join(map(str, numbers))}}};")
         self.bytes += _BYTES["window"]
         return f"&{name}"
 
@@ -211,17 +211,13 @@ def number(value: float) -> str:
     return f"{text}{'' if set(text) & set('.e') else '.0'}f"
 
 
-def _listed(items: Iterable[object]) -> str:
-    return ", ".join(map(str, items))
-
-
 def constant(name: str, array: Array, kind: str = "float") -> str:
     """The definition of an array. Raises ExportError for numbers that C cannot write."""
     if not np.isfinite(array).all():
         raise ExportError("c: some numbers are not finite; export an earlier checkpoint")
     write: Callable[[Any], str] = {"float": number, "double": repr}.get(kind, lambda v: str(int(v)))
     items = [write(value) for value in array.reshape(-1).tolist()]
-    rows = ",\n".join(_listed(items[at : at + 12]) for at in range(0, len(items), 12))
+    rows = ",\n".join(", ".join(items[at : at + 12]) for at in range(0, len(items), 12))
     return f"static const {kind} {name}[{len(items)}] = {{\n{rows}\n}};"
 
 
@@ -248,14 +244,14 @@ def _product(op: Any, of: Writer) -> None:
 
 
 def _integer_product(op: Any, of: Writer) -> None:
-    fixed = FixedPoint.of(op, of.plain)
+    fixed, y = FixedPoint.of(op, of.plain), of(of.made(op))
     w = fixed.w.reshape(*fixed.w.shape[:2], *op.w.shape[2:] or (1, 1))
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)), "int8_t")
     given = (of(op.x), 128 * op.given.signed, stored, of.stored(fixed.bias, "int32_t"))
-    y = of(of.made(op))
+    floor = number(0.0 if op.relu else _LOWEST)
+    result: tuple[object, ...] = (0, 0, 0, 0, 0)
     if op.to is None:
-        floor = number(0.0 if op.relu else _LOWEST)
-        result: tuple[object, ...] = (0, 0, 0, 0, 0, of.stored(fixed.scale), floor, y)
+        result += of.stored(fixed.scale), floor, y
     else:
         scales = of.stored(fixed.multiplier, "int32_t"), of.stored(fixed.shift, "uint8_t")
         result = (*scales, fixed.low, fixed.high, y, 0, 0, 0)
@@ -310,11 +306,6 @@ def _pad_channels(op: ops.PadChannels, of: Writer) -> None:
     _copy(None, 0, op.y, own, all_of_them - own, of)
 
 
-def _pad(op: ops.Pad2d, of: Writer) -> None:
-    given = (*size_of(op.x), *op.padding[::2], *size_of(op.y)[:2], number(op.value))
-    of.call("pad", of(op.x), *given, of(op.y))
-
-
 def _reshape(op: ops.Reshape, of: Writer) -> None:
     if not _is_renamed(op):
         size = 1 if op.x in of.integers else 4
@@ -327,16 +318,6 @@ def _norm(op: Any, of: Writer) -> None:
     of.call("local_norm", of(op.x), *size_of(op.x), size, depth, *numbers, of(op.y))
 
 
-def _rbf(op: ops.Rbf, of: Writer) -> None:
-    centres = of.stored(np.array(op.centres))
-    of.call("rbf", of(op.x), centres, op.x.size, of(op.y), op.y.size)
-
-
-def _softmax(op: ops.Softmax, of: Writer) -> None:
-    h, w, c = size_of(op.x)
-    of.call("softmax", of(op.x), int(op.log), of(op.y), h * w, c)
-
-
 _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
     **dict.fromkeys(AFFINE, _affine),
     ops.Activation: lambda op, of: of.apply(op, op.kind, op.alpha, op.x),
@@ -347,15 +328,22 @@ _CODE: dict[type[Op], Callable[[Any, Writer], None]] = {
     ops.Heaviside: lambda op, of: of.apply(op, "heaviside", 0.0, op.x),
     ops.Lrn: _norm,
     ops.MatMul: _product,
-    ops.Pad2d: _pad,
+    ops.Pad2d: lambda op, of: of.call(
+        *("pad", of(op.x), *size_of(op.x), *op.padding[::2], *size_of(op.y)[:2]),
+        *(number(op.value), of(op.y)),
+    ),
     ops.PadChannels: _pad_channels,
     ops.Pool2d: _pool,
     ops.Quantize: _quantize,
     ops.QuantizedConv2d: _integer_product,
     ops.QuantizedMatMul: _integer_product,
-    ops.Rbf: _rbf,
+    ops.Rbf: lambda op, of: of.call(
+        "rbf", of(op.x), of.stored(np.array(op.centres)), op.x.size, of(op.y), op.y.size
+    ),
     ops.Reshape: _reshape,
     ops.Slice: lambda op, of: _copy(op.x, op.begin, op.y, 0, op.y.shape[1], of),
-    ops.Softmax: _softmax,
+    ops.Softmax: lambda op, of: of.call(
+        "softmax", of(op.x), int(op.log), of(op.y), op.x.size // op.x.shape[1], op.x.shape[1]
+    ),
 }
 OPS = frozenset(_CODE)
