@@ -239,8 +239,8 @@ def _product(op: Any, of: Writer) -> None:
         x, w, y = op.a, of.plain.matrix(op)[:, :, None, None], op.c
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)))
     floor = number(0.0 if op.activation == "relu" else _LOWEST)
-    given = (of(x), stored, of(op.bias), floor, of(of.made(op)))
-    of.call("conv", *given, of.window(op, x, y))
+    given = (of(x), 0, stored, of(op.bias), f"&(result){{.floor = {floor}}}", of(of.made(op)))
+    of.call("conv_floats", *given, of.window(op, x, y))
 
 
 def _integer_product(op: Any, of: Writer) -> None:
@@ -249,13 +249,11 @@ def _integer_product(op: Any, of: Writer) -> None:
     stored = of.stored(_in_blocks(w, getattr(op, "groups", 1)), "int8_t")
     given = (of(op.x), 128 * op.given.signed, stored, of.stored(fixed.bias, "int32_t"))
     floor = number(0.0 if op.relu else _LOWEST)
-    result: tuple[object, ...] = (0, 0, 0, 0, 0)
-    if op.to is None:
-        result += of.stored(fixed.scale), floor, y
-    else:
+    result = f".scale = {of.stored(fixed.scale)}, .floor = {floor}" if op.to is None else ""
+    if op.to is not None:
         scales = of.stored(fixed.multiplier, "int32_t"), of.stored(fixed.shift, "uint8_t")
-        result = (*scales, fixed.low, fixed.high, y, 0, 0, 0)
-    of.call("conv_integers", *given, *result, of.window(op, op.x, op.y))
+        result = "{}, {}, 0, {}, {}, 0".format(*scales, fixed.low, fixed.high)
+    of.call("conv_integers", *given, f"&(result){{{result}}}", y, of.window(op, op.x, op.y))
 
 
 def _quantize(op: ops.Quantize, of: Writer) -> None:
@@ -275,10 +273,11 @@ def _affine(op: Any, of: Writer) -> None:
 
 
 def _pool(op: ops.Pool2d, of: Writer) -> None:
-    name, how = "pool", int(op.kind == "avg")
+    kind, sign = "floats", 0
     if op.x in of.integers:
-        name, how = "max_pool_integers", 128 * of.integers[op.x].signed
-    of.call(name, of(op.x), how, of(op.y), of.window(op, op.x, op.y))
+        kind, sign = "integers", 128 * of.integers[op.x].signed
+    mean = int(op.kind == "avg")
+    of.call(f"pool_{kind}", of(op.x), sign, mean, of(op.y), of.window(op, op.x, op.y))
 
 
 def _add(op: ops.Add, of: Writer) -> None:

@@ -117,6 +117,11 @@ OPERATORS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "max": ("t = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,1,1,1]>(x)", {}, "max_pool2d"),
     "max-up": ("t = MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(x)", {}, "max_pool2d"),
     "mean": (f"{TRUE_MEAN} pads=[1,1,1,1]>(x)", {}, "avg_pool2d"),
+    "mean-of-all": (
+        "t = AveragePool<kernel_shape=[2,2], count_include_pad=1>(x)",
+        {},
+        "avg_pool2d",
+    ),
     "whole": ("t = GlobalAveragePool(x)", {}, "global_avg_pool2d"),
     "whole-kept": (
         "a = GlobalAveragePool(x) t = Conv(a, w)",
