@@ -7,16 +7,12 @@ import io
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import dnnstack
 import pytest
 from dnnstack.datasets import load
 from PIL import Image, ImageDraw
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-KEYS = ["path", "label", "index", "probability", "top", "preprocessing", "sure", "doubt"]
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +43,6 @@ def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     alone = run_in(trained, *arguments, pictures[1]).stdout.splitlines()
     assert alone == together[1:2]
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
-
-
-def test_text_without_block_characters(command, environment, trained, pictures):
-    """A terminal that knows ASCII alone gets ASCII alone, and no error."""
-    done = subprocess.run(
-        [*command, "predict", "--device", "numpy", pictures[0]],
-        cwd=trained,
-        env={**environment, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.isascii()
-    assert b"##" in done.stdout
 
 
 @pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
@@ -121,23 +104,6 @@ def test_an_empty_standard_input_is_an_error(run_in, trained):
     done = run_in(trained, "predict", "--device", "numpy", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "standard input has no paths" in done.stderr
-
-
-def test_a_name_that_is_no_text_is_shown_and_written(command, environment, trained, tmp_path):
-    name = os.fsencode(tmp_path) + b"/\xff\x1b5.png"
-    Image.new("L", (28, 28)).save(tmp_path / "a.png")
-    os.rename(tmp_path / "a.png", name)
-    for options in ((), ("--csv",), ("--json",)):
-        done = subprocess.run(
-            [*command, "predict", "--device", "numpy", *options, os.fsdecode(name)],
-            cwd=trained,
-            env=environment,
-            capture_output=True,
-        )
-        assert done.returncode == 0, done.stderr
-        if not options:
-            assert b"\x1b" not in done.stdout
-            assert b"/\\udcff\\x1b5.png: " in done.stdout
 
 
 def test_views_change_the_probabilities_alone(run_in, trained, pictures):

@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -141,20 +140,6 @@ def _wait_for_steps(process: Any) -> None:
         if line.startswith(b"step "):
             return
     raise AssertionError(process.communicate())
-
-
-def test_a_second_interrupt_ends_at_once(command, folder, environment):
-    with _start(command, folder, environment) as process:
-        _wait_for_steps(process)
-        process.send_signal(signal.SIGSTOP)
-        # Both arrive before the first one can be acted upon.
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGCONT)
-        time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    # A process that its own signal kills; or it had saved between the two.
-    assert process.returncode in (-signal.SIGINT, 130)
 
 
 def test_a_second_interrupt_does_not_wait_for_saving(child, folder):

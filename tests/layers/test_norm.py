@@ -16,24 +16,6 @@ from dnnstack.layers.lrn import LcnLayer, LrnLayer
 PICTURE = (3, 8, 6)
 
 
-def test_batch_norm_has_two_parameters_and_two_statistics():
-    layer = BatchNormLayer("bn", PICTURE)
-    assert layer.output_shape == PICTURE
-    parameters = {p.tensor.name: (p.tensor.shape, p.kind) for p in layer.parameters()}
-    assert parameters == {"bn.weight": ((3,), "scale"), "bn.bias": ((3,), "shift")}
-    statistics = {s.tensor.name: (s.tensor.shape, s.initial) for s in layer.running_statistics()}
-    assert statistics == {"bn.running_mean": ((3,), 0.0), "bn.running_var": ((3,), 1.0)}
-    assert all(s.tensor.role == "state" for s in layer.running_statistics())
-
-
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("center", [False, True])
-def test_scale_and_center_are_optional(scale, center):
-    layer = BatchNormLayer("bn", (4,), scale=scale, center=center)
-    names = [p.tensor.name for p in layer.parameters()]
-    assert names == ["bn.weight"] * scale + ["bn.bias"] * center
-
-
 def test_batch_norm_starts_as_the_identity_outside_training():
     layer = BatchNormLayer("bn", (4,), eps=1e-12)
     graph = Graph("infer", 2)

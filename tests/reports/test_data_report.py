@@ -154,16 +154,6 @@ def test_of_many_pictures_two_rows_are_shown_or_one_with_its_epochs(
     assert len(rows) == (30 if most == 16 else 10)
 
 
-def test_pictures_are_made_smaller_by_means_of_squares() -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 7), np.uint8)
-    found = reduced(pictures, 3)
-    assert found.shape == (2, 3, 2, 3)
-    for i, j in np.ndindex(2, 3):
-        square = pictures[:, :, 3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
-        np.testing.assert_array_equal(found[:, :, i, j], np.rint(square.mean((2, 3))))
-    assert reduced(pictures, 1) is pictures
-
-
 @pytest.mark.parametrize(
     ("side", "lines", "factor"),
     [(28, 20, 1), (128, 60, 1), (129, 60, 2), (224, 60, 2), (2048, 6, 16), (224, 3000, 14)],

@@ -73,22 +73,3 @@ def test_rates_and_decays_of_airbench94():
     meets = done % 5 == 0
     want = 0.95**5 * (done / 476) ** 3
     np.testing.assert_allclose(decays[meets][:-1], want[meets][:-1], rtol=1e-5)
-
-
-def test_rates_and_decays_with_muon():
-    _, plan, trained = recipe("cifar10-airbench-muon.yaml")
-    assert (plan.steps_per_epoch, plan.total_steps) == (25, 200)
-    t = np.arange(200)
-    np.testing.assert_allclose(plan.rates, 0.24 * (1 - t / 200), rtol=1e-5, atol=1e-9)
-    for name, one in trained.items():
-        table = plan.rates if one.rates == "rates" else plan.tables[one.rates]
-        first = float(table[0]) * one.lr_factor
-        if name.startswith("conv2d"):
-            assert (one.rule.kind, first) == ("muon", pytest.approx(0.24))
-            continue
-        rate = 0.67 if name == "head.weight" else 0.053
-        assert first == pytest.approx(rate), name
-        assert one.weight_decay == pytest.approx(2e-6 * 2000 / rate), name
-        end = 75 if name == "whitening.bias" else 200
-        want = rate * np.maximum(1 - t / end, 0)
-        np.testing.assert_allclose(table * one.lr_factor, want, rtol=1e-5, atol=1e-8)

@@ -145,35 +145,3 @@ def test_rollback_restores_all_state(
 
 
 # ---------------------------------------------------------------- running statistics
-
-BATCH_NORM = (
-    "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}}, "
-    "{batch_norm: {scale: false}}, relu, max_pool2d, flatten, {dense: {units: 10}}]"
-)
-
-
-@pytest.mark.parametrize("parts", [1, 4])
-def test_statistics_are_resumed_with_everything(tiny: Make, backend: Backend, parts: int) -> None:
-    config = tiny(
-        BATCH_NORM,
-        f"train.accumulate={parts}",
-        "optimizer={type: sgd, lr: 0.05, momentum: 0.85, nesterov: true, ema: {decay: 0.9}, "
-        "lookahead: {}, groups: [{kind: shift, lr_factor: 64, weight_decay: 0.01},"
-        "{parameters: conv2d_1.weight, freeze_after_epoch: 1.5}]}",
-    )
-    whole = session_of(config, backend)
-    for steps in (10, 10, 5):
-        whole.run(steps)
-    half = session_of(config, backend)
-    half.run(10)
-    half.run(3)
-    kept = half.snapshot()
-    half.close()
-    again = session_of(config, backend)
-    again.put(kept)
-    again.run(7)
-    again.run(5)
-    for name, array in whole.arrays().items():
-        np.testing.assert_array_equal(array, again.arrays()[name], err_msg=name)
-    whole.close()
-    again.close()

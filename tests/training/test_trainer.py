@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dnnstack.common.errors import CheckpointError, DatasetError, NonFiniteError, ShapeError
-from dnnstack.configs import RunConfig, effective_yaml, parse_config
+from dnnstack.configs import effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Progress, Started
 from dnnstack.training.records.formats import store as checkpoint_store
 from dnnstack.training.records.formats.state import Metrics
@@ -17,7 +16,6 @@ from dnnstack.training.records.formats.store import checkpoint_steps, newest_che
 from dnnstack.training.records.numerics import versions_of
 from dnnstack.training.trainer import train
 
-Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 
 
@@ -126,17 +124,6 @@ def test_without_validation(tiny, backend):
     assert summary.validation is None
     assert summary.best is None
     assert summary.validation_seconds == 0.0
-
-
-def test_a_stop_between_chunks_saves(tiny, reference):
-    ear = Ear()
-    summary = train(
-        tiny(), reference, NOWHERE, listener=ear, stop_requested=lambda: bool(ear.of("progressed"))
-    )
-    assert summary.state == "interrupted"
-    assert summary.step == 1
-    assert checkpoint_steps(summary.run / "checkpoints") == [1]
-    assert log_of(summary.run)[-1]["state"] == "interrupted"
 
 
 def test_the_last_good_checkpoint_stays(tiny, reference):

@@ -20,7 +20,6 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import BatchNorm, BatchNormBackward
 
-from ...support.feeding import losses_of
 from ...support.op_cases import CASES
 from ...support.outcomes import outcome
 from ...support.rows import rows
@@ -116,51 +115,6 @@ def table(make, precision, layout, specs=NET):
     _, _, trial = make(specs, options=Options(precision, tune=False))
     choices = dict.fromkeys(trial.tuning.choices, layout)
     return Tuning("onednn", trial.tuning.environment, trial.tuning.graph, choices)
-
-
-@pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
-def test_losses_follow_those_of_fp32(make, layout):
-    """Ten epochs of four steps, 64 pictures of noise learnt by heart.
-
-    The first loss is within 0.1%, each of the first 16 within 0.03, an epoch's mean within 0.05.
-    """
-    curves = {}
-    for precision in ("fp32", "bf16"):
-        tuning = table(make, precision, layout)
-        _, graphs, executable = make(NET, options=Options(precision, tuning=tuning))
-        assert not executable.notices
-        curves[precision] = np.array(losses_of(executable, graphs["train"], 40))
-    exact, rounded = curves["fp32"], curves["bf16"]
-    epochs = exact.reshape(10, 4).mean(1)
-    assert epochs[-1] < 0.1 * epochs[0]
-    assert not np.array_equal(exact, rounded), "nothing was computed in bfloat16"
-    assert abs(rounded[0] - exact[0]) < 1e-3 * exact[0]
-    np.testing.assert_allclose(rounded[:16], exact[:16], rtol=0, atol=0.03)
-    np.testing.assert_allclose(rounded.reshape(10, 4).mean(1), epochs, rtol=0, atol=0.05)
-
-
-def state(network, graphs, executable):
-    """All that a checkpoint keeps."""
-    tensors = [t for t in graphs["train"].tensors() if t.role in ("parameter", "state")]
-    assert {p.tensor for p in network.parameters()} < set(tensors)
-    return {tensor: executable.read(tensor) for tensor in tensors}
-
-
-@pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
-def test_going_on_gives_equal_bits(make, layout):
-    """What bfloat16 rounded away is in no checkpoint, and need not be."""
-    options = Options("bf16", tuning=table(make, "bf16", layout))
-    network, graphs, whole = make(NET, options=options)
-    whole.run("train", 13)
-    _, _, half = make(NET, options=options)
-    half.run("train", 6)
-    _, _, rest = make(NET, options=options)
-    for tensor, value in state(network, graphs, half).items():
-        rest.write(tensor, value)
-    rest.run("train", 7)
-    want, got = (state(network, graphs, each) for each in (whole, rest))
-    for tensor, value in want.items():
-        assert got[tensor].tobytes() == value.tobytes(), tensor.name
 
 
 def types(call):
