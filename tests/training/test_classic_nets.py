@@ -6,18 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.rate_tables import make_schedule
-from dnnstack.training.records.resume import open_resume
-from dnnstack.training.trainer import train
 
+from ..support.resuming import go
 from ..support.stored import cases
 
-NOWHERE = Path("unused")
 STROKES = "data.dataset={strokes: {train_count: 200, test_count: 20}}"
 SHORT = "train={max_steps: 30, log_every: 10}"
 
@@ -26,19 +22,6 @@ def lenet5(folder: Path, *overrides: str) -> RunConfig:
     """LeNet-5 of 1998 for some steps on pictures that need no download."""
     small = (STROKES, SHORT, "schedule=fixed", f"run.dir={folder}")
     return load_config("lenet5-1998.yaml", [*small, *overrides]).config
-
-
-def go(config: RunConfig, backend: Backend, stop_at: int = 10**9, run: Path | None = None):
-    class Ear(Listener):
-        step = -1
-
-        def progressed(self, progress: Progress) -> None:
-            self.step = progress.step
-
-    ear = Ear()
-    source = open_resume(run, ear.notice) if run else None
-    stop = lambda: ear.step >= stop_at  # noqa: E731
-    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=stop)
 
 
 def test_lenet5_has_the_parameters_of_the_paper(tmp_path):

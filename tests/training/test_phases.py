@@ -12,9 +12,9 @@ from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import ConfigError, NonFiniteError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
-from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
 
+from ..support.resuming import Ear
 from ..support.trainings import NOWHERE, end_of, go, session_of
 
 Make = Callable[..., RunConfig]
@@ -83,14 +83,6 @@ def test_a_bad_validation_with_averages_is_named(
 
 
 # ---------------------------------------------------------------- rollback
-
-
-class Ear(Listener):
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 RULES = {
