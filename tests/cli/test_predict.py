@@ -45,8 +45,9 @@ def test_an_answer_does_not_depend_on_its_neighbours(run_in, trained, pictures):
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("name", "plain"), [(b"a\x1b[31m\xff.png", False), ("ü日.png".encode(), True)]
+)
 def test_csv_has_the_bytes_of_a_path(trained, pictures, command, environment, name, plain):
     odd = Path(trained, os.fsdecode(name))
     odd.write_bytes(Path(trained, pictures[0]).read_bytes())
@@ -74,7 +75,7 @@ def test_csv_quotes_a_path_with_a_line_end(run_in, trained, pictures):
     assert row["index"].isdigit()
 
 
-@pytest.mark.parametrize("end", ["\n", "\0", "\r\n"])
+@pytest.mark.parametrize("end", ["\0", "\r\n"])
 def test_paths_on_standard_input(command, environment, trained, pictures, end):
     done = subprocess.run(
         [*command, "predict", "--json", "--device", "numpy", pictures[2], "-", pictures[0]],
