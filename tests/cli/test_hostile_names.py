@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -327,19 +326,6 @@ main.main(["runs"])
     assert "UserWarning: a\\x1b]0;owned" in done.stderr
     assert "ValueError: a\\x1b]0;owned" in done.stderr
     assert left(done.stderr) == []
-
-
-def test_a_terminal_gets_csv_written_out(here, command, environment):
-    spoil(here / "runs" / "tiny")
-    shutil.copy(here / "0.png", here / f"{NAME}.png")
-    ours, theirs = pty.openpty()
-    words = [*command, *PREDICT, "--csv", f"{NAME}.png"]
-    subprocess.run(words, env=environment, stdout=theirs, stderr=subprocess.DEVNULL, timeout=60)
-    os.close(theirs)
-    text = os.read(ours, 1 << 16).decode().replace("\r\n", "\n")
-    os.close(ours)
-    assert left(text) == []
-    assert len(text.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

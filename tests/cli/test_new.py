@@ -15,7 +15,6 @@ from dnnstack.reports.new_report import as_text, report
 from dnnstack.training.assemble import build_network, describe_data
 from PIL import Image
 
-from ..support.deep_pixels import png_16, write
 from ..support.picture_folders import paint
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -132,16 +131,6 @@ def test_the_depth_of_integer_pixels_is_told(tmp_path, most, bits):
     found = report(tmp_path / "set", tmp_path / "set.yaml")
     told = f"depth       {bits} bits of integers, as the largest pixel is {most}\n"
     assert told in as_text(found)
-
-
-def test_colours_of_16_bits_are_looked_at_by_their_own_depth(tmp_path):
-    hues = np.array([[[200, 10, 10]], [[10, 10, 200]]])
-    for number in range(6):
-        pixels = np.full((8, 8, 3), hues[number % 2])
-        write(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", png_16(pixels))
-    text = as_text(report(tmp_path / "set", tmp_path / "set.yaml"))
-    assert "depth       8 bits of integers, as the largest pixel is 200\n" in text
-    assert "colours     in colour\n" in text
 
 
 @pytest.mark.parametrize("name", ["花 と 'quotes'", "-dashes", "a # comment: {b}", "ünï"])
