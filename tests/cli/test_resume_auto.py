@@ -5,15 +5,19 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dnnstack.common.locks import lock
 from dnnstack.training.records.formats.store import newest_checkpoint
 
 from ..support.stored import cases
 from .conftest import TINY
 
+Child = Callable[..., Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 MACHINE = ("--device", "numpy", "--threads", "1")
 TRAIN = ("train", "--config", "tiny.yaml", *MACHINE, "--resume", "auto")
 FOLDS = (*TRAIN, "--folds", "2", "--set", "train={epochs: 1, log_every: 5}")
@@ -117,6 +121,29 @@ def test_nothing_is_started_beside_a_run_that_cannot_go_on(run, finished, fault,
     assert said in done.stderr
     assert str(RUN) in done.stderr
     assert _only(finished, "tiny", "latest")
+
+
+def test_runs_of_other_names_are_no_obstacle(run, finished):
+    """``tiny-2`` is a name of its own; an empty folder was left by a process that was killed."""
+    (finished / RUN).rename(finished / "runs/tiny-2")
+    config = finished / "runs/tiny-2/config.yaml"
+    config.write_text(config.read_text().replace("name: tiny", "name: tiny-2"))
+    (finished / "runs/tiny-3").mkdir()
+    run(*TRAIN, "--set", "train.max_steps=2", status=0)
+    assert "name: tiny\n" in (finished / "runs/tiny-3/config.yaml").read_text()
+
+
+def test_another_process_that_starts_or_trains_is_not_doubled(run, finished):
+    with lock(finished / RUN / "lock"):
+        done = run(*TRAIN)
+    assert done.returncode == 1
+    assert "runs/tiny: is in use" in done.stderr
+    shutil.rmtree(finished / RUN)
+    with lock(finished / "runs/.tiny.lock", keep=False):
+        done = run(*TRAIN)
+    assert done.returncode == 1
+    assert "runs/.tiny.lock is locked by pid" in done.stderr
+    assert not (finished / RUN).exists()
 
 
 def test_two_starts_at_once_make_one_run(environment, command, folder, trained):

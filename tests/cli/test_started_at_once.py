@@ -97,6 +97,22 @@ def test_the_one_that_searches_may_be_killed(tmp_path, environment):
     assert different(starts) == 1
 
 
+def test_without_locks_the_first_wins(tmp_path, environment):
+    starts = start_four(tmp_path, environment, "lockless", tmp_path / "cache")
+    assert [each.status for each in starts] == [0] * 4, starts
+    assert searched(tmp_path) == 4
+    assert different(starts) == 1
+
+
+def test_without_a_common_cache_the_last_bits_differ(tmp_path, environment):
+    """So the tests above can fail; and every process can do without a cache that it can write."""
+    (tmp_path / "file").touch()
+    starts = start_four(tmp_path, environment, "meet", tmp_path / "file" / "cache")
+    assert [each.status for each in starts] == [0] * 4, starts
+    assert searched(tmp_path) == 4
+    assert different(starts) > 1
+
+
 def test_who_waits_says_for_whom_and_can_be_interrupted(tmp_path, environment):
     prepare(tmp_path)
     cache = str(tmp_path / "cache")

@@ -29,6 +29,7 @@ TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "search.yaml").write_text(TINY + "search: {keys: {seed: [1, 2]}, sampler: grid}\n")
     return tmp_path
 
 
@@ -56,10 +57,12 @@ def by_name(environment: dict[str, str], folder: Path, *words: str) -> Result:
 @pytest.mark.parametrize(
     "words",
     [
+        TRAIN,
         (*TRAIN, "--seeds", "2", "--workers", "2"),
+        ("sweep", "--config", "search.yaml", *TRAIN[3:], "--workers", "2"),
         pytest.param((*TRAIN, "--ranks", "2"), marks=needs_launcher),
     ],
-    ids=["seeds", "ranks"],
+    ids=["alone", "seeds", "sweep", "ranks"],
 )
 def test_no_file_of_the_current_folder_is_run_or_read(environment, hostile, words):
     done = by_name(environment, hostile, *words, "-q")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from ...support.stored import cases
 from ...support.trainings import NOWHERE, end_of
 from .files import written
 
+Make = Callable[..., RunConfig]
 NORM = (
     "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, batch_norm, relu, "
     "global_avg_pool2d, {dense: {units: 10, name: head}}]"
@@ -81,6 +84,31 @@ def test_a_run_gives_what_it_learned_and_the_rest_is_as_from_scratch(tiny, base,
     assert not np.array_equal(fresh["conv2d_1.weight"], base.arrays["conv2d_1.weight"])
     (start,) = ear.starts
     assert set(start.values) == {n for n in LEARNED if not n.startswith("head.")}
+
+
+def test_where_it_began_is_recorded(tiny, base, reference):
+    done = go(tiny(NORM, f"init_from={base.path}"), reference)
+    sha256 = hashlib.sha256(base.path.read_bytes()).hexdigest()
+    begun = end_of(done).provenance.begun_from
+    assert begun is not None
+    assert vars(begun) == {
+        "path": str(base.path),
+        "file_sha256": sha256,
+        "layout": "dnnstack",
+        "taken": len(LEARNED),
+    }
+    lines = [json.loads(line) for line in (done.run / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines][:2] == ["init", "start"]
+    assert lines[0] | vars(begun) == lines[0]
+    assert base.provenance.begun_from is None
+    assert b"begun_from" not in base.path.read_bytes()
+
+
+def test_averages_are_taken_where_there_are_some(tiny, reference):
+    averaged = end_of(go(tiny("name=base", "optimizer.ema.decay=0.9"), reference)).arrays
+    found = first_of(tiny("init_from=base"), reference).arrays
+    np.testing.assert_array_equal(found["dense_1.weight"], averaged["ema/dense_1.weight"])
+    assert not np.array_equal(found["dense_1.weight"], averaged["dense_1.weight"])
 
 
 def test_a_resume_does_not_read_the_file_again(tiny, tmp_path, backend):
