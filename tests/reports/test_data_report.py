@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import DatasetInfo, ImageSet, load
+from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.reports import data_report, data_samples
 from dnnstack.reports.contact_sheet import check_png, reduced, reduction
 from dnnstack.reports.data_report import DataReport, report
@@ -38,22 +38,6 @@ def coloured(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[DataRepo
     text = "data: {dataset: mnist, validation: 10}\nlayers: [relu]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     return report(parse_config(text + rest, "x.yaml", list(overrides)), Path("data")), images
-
-
-def test_counts_are_those_of_the_parts(tiny: Tiny, tmp_path: Path) -> None:
-    found = report(tiny(), tmp_path)
-    options = {"train_count": 200, "test_count": 20}
-    images = load("strokes", "train", root=tmp_path, options=options)
-    test = load("strokes", "test", root=tmp_path, options=options)
-    assert {part: int(counts.sum()) for part, counts in found.counts.items()} == {
-        "train": 168,
-        "validation": 32,
-        "test": 20,
-    }
-    together = found.counts["train"] + found.counts["validation"]
-    np.testing.assert_array_equal(together, np.bincount(images.labels, minlength=10))
-    np.testing.assert_array_equal(found.counts["test"], np.bincount(test.labels, minlength=10))
-    assert found.files == ()
 
 
 def test_classes_that_lack_pictures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

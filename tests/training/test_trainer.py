@@ -117,15 +117,6 @@ def test_the_best_on_validation_is_kept(tiny, reference):
         record = max(record, (metrics.accuracy, -metrics.loss))
 
 
-def test_without_validation(tiny, backend):
-    ear = Ear()
-    summary = train(tiny("data.validation=0"), backend, NOWHERE, listener=ear)
-    assert ear.of("validated") == []
-    assert summary.validation is None
-    assert summary.best is None
-    assert summary.validation_seconds == 0.0
-
-
 def test_the_last_good_checkpoint_stays(tiny, reference):
     # The rate grows by warmup: the first steps are harmless.
     config = tiny(
@@ -166,10 +157,3 @@ def test_missing_data_makes_no_folder(tiny, reference, tmp_path):
     with pytest.raises(DatasetError):
         train(config, reference, tmp_path)
     assert not Path(config.run.dir).exists()
-
-
-def test_the_folder_is_let_go_at_the_end(tiny, reference):
-    from dnnstack.training.records.runs import reopen_run
-
-    summary = train(tiny(), reference, NOWHERE)
-    reopen_run(summary.run, print).close()
