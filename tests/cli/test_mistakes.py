@@ -30,18 +30,6 @@ from ..support.mistakes_with_tables import ROWS
 MISTAKES = [*CONFIGS, *FILES, *PLACES, *ROWS]
 
 
-@pytest.fixture
-def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with ``tiny.yaml`` and its finished run, to be spoilt."""
-    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
-    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
-    monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
-    monkeypatch.delenv("DNNSTACK_DATA", raising=False)
-    return tmp_path
-
-
 def test_there_are_forty_of_them() -> None:
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 40
 
@@ -102,7 +90,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize(
     "name",
-    ["typo in a key", "missing flatten", "no run yet", "flipped byte", "unknown command"],
+    ["typo in a key", "unknown command"],
 )
 def test_the_same_in_a_process(
     name: str, here: Path, run_in: Run, monkeypatch: pytest.MonkeyPatch

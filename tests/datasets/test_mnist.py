@@ -23,13 +23,6 @@ def root(tmp_path):
     return tmp_path / "data"
 
 
-def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise AssertionError("the source files were read again")
-
-    monkeypatch.setattr("dnnstack.datasets.idx_set.read_idx", fail)
-
-
 def test_describe_reads_nothing():
     info = describe("mnist")
     assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
@@ -99,30 +92,6 @@ def test_other_files_than_the_originals_are_used_with_a_warning_every_time(root,
         warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         assert len(warned) == 2
         assert "train-images-idx3-ubyte.gz is not the original MNIST file" in warned[0]
-
-
-def test_a_warm_start_does_not_read_the_sources(root, monkeypatch):
-    write(root)
-    load("mnist", "train", root=root)
-    forbid_reading(monkeypatch)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
-
-
-def test_changed_sources_are_noticed(root):
-    write(root)
-    load("mnist", "train", root=root)
-    write(root, PICTURES[::-1], LABELS[::-1])
-    data = load("mnist", "train", root=root)
-    np.testing.assert_array_equal(data.images[:, 0], PICTURES[::-1])
-    np.testing.assert_array_equal(data.labels, LABELS[::-1])
-
-
-def test_moved_sources_share_the_decoded_arrays(tmp_path, cache):
-    write(tmp_path / "one")
-    write(tmp_path / "two", names=("train-images.idx3-ubyte", "train-labels.idx1-ubyte"))
-    load("mnist", "train", root=tmp_path / "one")
-    load("mnist", "train", root=tmp_path / "two")
-    assert len(list((cache / "decoded").glob("mnist-train-*"))) == 1
 
 
 @pytest.fixture

@@ -115,16 +115,6 @@ def test_loss_and_optimizer():
     )
 
 
-def test_a_missing_flatten_names_the_layer_and_where_it_is_written():
-    made = config("[{conv2d: {filters: 2, kernel_size: 3}}, {dense: {units: 10}}]")
-    with pytest.raises(ShapeError) as caught:
-        build_network(made, describe_data(made), Path("some/net.yaml"))
-    assert str(caught.value) == (
-        "x.yaml:2:50: layer 2 'dense_1' (dense): expects a flat input, got (2, 26, 26); "
-        "insert 'flatten' before it"
-    )
-
-
 def test_the_wrong_number_of_classes_is_told():
     made = config("[flatten, {dense: {units: 7}}]")
     with pytest.raises(ShapeError, match="10 classes"):
