@@ -183,10 +183,7 @@ class Graph:
     def __init__(
         self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
     ) -> None:
-        self.name = name
-        self.batch_size = batch_size
-        self.training = training
-        self.seed = seed
+        self.name, self.batch_size, self.training, self.seed = name, batch_size, training, seed
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
