@@ -12,12 +12,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
-from ..common.errors import ConfigError
+from ..common.errors import ConfigError, ShapeError
 from ..common.records import dataclass
 from ..graph.graph import Shape
 
@@ -107,6 +108,36 @@ class Initializer:
         if family == "he":
             variance *= 2.0
         return sqrt(3.0 * variance) if law == "uniform" else sqrt(variance)
+
+
+@dataclass(frozen=True)
+class Given(Initializer):
+    """Values that a person chose: all of them, or a filter (h, w) or a list of such for each.
+
+    A filter is the same for every channel; what has fewer axes than the tensor is repeated.
+    """
+
+    name: str = "given"
+    values: Any = ()
+
+    def check(self, shape: Shape) -> None:
+        try:
+            self._filled(shape)
+        except ValueError:
+            raise ShapeError(
+                f"given: these values do not fill {shape}; give lists within lists of that shape, "
+                "or for a conv2d one filter, or a list of one for each"
+            ) from None
+
+    def draw(
+        self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
+    ) -> NDArray[np.float32]:
+        return self._filled(shape).copy()
+
+    def _filled(self, shape: Shape) -> NDArray[np.float32]:
+        array = np.array(self.values, np.float32)
+        each = len(shape) == 4 and array.ndim == 3
+        return np.broadcast_to(array[:, None] if each else array, shape)
 
 
 class _LastDrawn:

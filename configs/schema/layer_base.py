@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import PrivateAttr
+from pydantic import BeforeValidator, PrivateAttr, WithJsonSchema
 
 from ...common.options import Count, Positive
 from ...layers.initializers import SCALED
-from .base import Aside, Named, NamedModel, matching
+from .base import Aside, Named, NamedModel, matching, numbers
 from .one_of import already, one_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,24 @@ class ConstantConfig(InitializerConfig):
     value: Annotated[float, "The value."]
 
 
+def _numbers(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and value:
+        return tuple(map(_numbers, value))
+    return numbers(value, "numbers, or lists of them, none beyond 1e6")[0]
+
+
+class GivenConfig(InitializerConfig):
+    """These values: a filter of a conv2d, a list of one for each, or the whole array."""
+
+    type: Literal["given"] = "given"
+    values: Annotated[
+        Any,
+        BeforeValidator(_numbers),
+        WithJsonSchema({"type": "array", "minItems": 1}),
+        "Numbers in lists within lists.",
+    ]
+
+
 class DiracConfig(InitializerConfig):
     """The first filters, one per channel, copy a channel; the others are drawn by ``base``."""
 
@@ -90,6 +108,7 @@ else:
             UniformConfig,
             FanInUniformConfig,
             ConstantConfig,
+            GivenConfig,
             DiracConfig,
             WhitenConfig,
         ),

@@ -74,7 +74,7 @@ def test_every_layer_is_read_and_backends_agree(name: str) -> None:
     np.testing.assert_allclose(found[probabilities], shares / shares.sum(1, keepdims=True))
     if name == "norms":
         assert (
-            found["residual_1.batch_norm_1"] + found["batch_norm_1"] == found["residual_1"]
+            found["residual_1.batch_norm_2"] + found["batch_norm_1"] == found["residual_1"]
         ).all()
         assert found["sequential_1.sigmoid_1"].shape == (3, 2, 6, 5)
     other = activations(trained, OneDnnBackend(1), x)
