@@ -49,11 +49,12 @@ class Initializer:
     """An initialiser by name.
 
     ``value`` is the constant, the limit, the standard deviation or the gain; ``mean`` is added to
-    the values of ``normal`` and ``truncated_normal``.
+    the values of ``normal`` and ``truncated_normal``. A constant may be a tuple: of all values, of
+    a filter (h, w) for every channel, or of one for each filter.
     """
 
     name: str
-    value: float = 0.0
+    value: Any = 0.0
     mean: float = 0.0
 
     def __post_init__(self) -> None:
@@ -62,7 +63,12 @@ class Initializer:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
 
     def check(self, shape: Shape) -> None:
-        """Raise ShapeError if it cannot fill a tensor of this shape; those here can fill all."""
+        """Raise ShapeError if it cannot fill a tensor of this shape."""
+        if self.name == "constant":
+            try:
+                self._constant(shape)
+            except ValueError:
+                raise ShapeError(f"constant: these numbers do not fill {shape}") from None
 
     def draw(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
@@ -72,14 +78,18 @@ class Initializer:
         What was drawn last is kept, because trainings of one process often begin alike.
         """
         if self.name in ("zeros", "ones", "constant"):
-            constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
-            return np.full(shape, constant, np.float32)
+            return self._constant(shape)
         given = (self, shape, fan_in, fan_out, key)
         found = _KEPT.of(given)
         if found is None:
             found = self._drawn(shape, fan_in, fan_out, key)
             _KEPT.keep(given, found)
         return found.copy()
+
+    def _constant(self, shape: Shape) -> NDArray[np.float32]:
+        values = np.array({"zeros": 0.0, "ones": 1.0}.get(self.name, self.value), np.float32)
+        filters = values.ndim == 3 and len(shape) == 4
+        return np.full(shape, values[:, None] if filters else values)
 
     def _drawn(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
@@ -98,46 +108,16 @@ class Initializer:
 
     def _spread(self, fan_in: int, fan_out: int) -> float:
         if self.name == "fan_in_uniform":
-            return self.value / fan_in
+            return float(self.value) / fan_in
         if self.name == "torch_uniform":
             return 1.0 / sqrt(fan_in)
         if self.name not in SCALED:
-            return self.value
+            return float(self.value)
         family, law = SCALED[self.name]
         variance = 2.0 / (fan_in + fan_out) if family == "glorot" else 1.0 / fan_in
         if family == "he":
             variance *= 2.0
         return sqrt(3.0 * variance) if law == "uniform" else sqrt(variance)
-
-
-@dataclass(frozen=True)
-class Given(Initializer):
-    """Values that a person chose: all of them, or a filter (h, w) or a list of such for each.
-
-    A filter is the same for every channel; what has fewer axes than the tensor is repeated.
-    """
-
-    name: str = "given"
-    values: Any = ()
-
-    def check(self, shape: Shape) -> None:
-        try:
-            self._filled(shape)
-        except ValueError:
-            raise ShapeError(
-                f"given: these values do not fill {shape}; give lists within lists of that shape, "
-                "or for a conv2d one filter, or a list of one for each"
-            ) from None
-
-    def draw(
-        self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
-    ) -> NDArray[np.float32]:
-        return self._filled(shape).copy()
-
-    def _filled(self, shape: Shape) -> NDArray[np.float32]:
-        array = np.array(self.values, np.float32)
-        each = len(shape) == 4 and array.ndim == 3
-        return np.broadcast_to(array[:, None] if each else array, shape)
 
 
 class _LastDrawn:

@@ -38,7 +38,7 @@ from ..datasets.integer_pixels import Depth
 from ..graph.graph import Shape, Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
-from ..layers.initializers import Given, Initializer
+from ..layers.initializers import Initializer
 from ..layers.layer import Layer
 from ..layers.losses import LOSSES
 from ..layers.losses.loss import Loss
@@ -425,8 +425,6 @@ def _initializer(config: Any) -> Initializer:
         return Dirac(base=Initializer(config.base))
     if config.type == "whiten":
         return Whiten(samples=config.samples, eps=config.eps)
-    if config.type == "given":
-        return Given(values=config.values)
     mean = options.pop("mean", 0.0)
     # std, limit or value: each kind has one number.
     value = next(iter(options.values()), 0.0)

@@ -13,7 +13,7 @@ from ..graph.augmentations import Augmentation
 from ..graph.graph import DType, Graph, Shape, Tensor
 from ..graph.ops import Activation, Advance, MatMul, Reshape, Scale, Softmax
 from ..layers.activation import Sigmoid
-from ..layers.composite import Sequential, backward_all, forward_all, mapped, walk
+from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
 from ..layers.softmax import SoftmaxLayer
@@ -150,36 +150,11 @@ class Network:
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
         )
-        self._learning(graph, x, target)
-        return graph
-
-    def gradient_graph(self, batch_size: int, seed: int = 0) -> Graph:
-        """What a training step computes of x and target as written: every parameter's gradient.
-
-        Results: x, target, scores, loss, sums, and each gradient by the name of its parameter.
-        """
-        graph = Graph("gradients", batch_size, training=True, seed=seed)
-        one, each = self._target()
-        x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
-        target = graph.tensor("target", (batch_size, *one), each, "input")
-        graph.results |= {"x": x, "target": target}
-        self._learning(graph, x, target)
-        trained = (p.tensor for p in self.parameters() if not p.frozen)
-        graph.results |= {tensor.name: graph.gradient(tensor) for tensor in trained}
-        graph.prune()
-        return graph
-
-    def score_graph(self, batch_size: int) -> Graph:
-        """Forward on x and backward from the written gradient of the scores, ``slope`` (N, K).
-
-        Layers compute as in inference. Results: x, scores, probabilities, slope, dx.
-        """
-        fixed = self.computed_by(mapped(self.layers, _fixed))
-        graph = fixed.infer_graph(batch_size)
-        slope = graph.tensor("slope", graph["scores"].shape, "float32", "input")
-        dx = backward_all(fixed.scoring(), graph, slope)
-        graph.results |= {"slope": slope, "dx": dx}
-        graph.prune()
+        scores = self._forward(graph, x)
+        self._loss(graph, scores, target)
+        with graph.at("loss", "backward"):
+            dy = self.loss.backward(graph)
+        backward_all(self.scoring(), graph, dy)
         return graph
 
     def evaluate_graph(
@@ -254,7 +229,8 @@ class Network:
     ) -> tuple[Tensor, Tensor]:
         n, shape = graph.batch_size, self.input_shape
         pixel: DType = "float32" if self.floats else "uint8"
-        one, each = self._target()
+        one: Shape = () if self.loss.target == "class" else (self.classes,)
+        each: DType = "float32" if one else "int32"
         data = {
             "images": graph.tensor(f"{source}.images", (data_count, *shape), pixel, "data"),
             "labels": graph.tensor(f"{source}.labels", (data_count, *one), each, "data"),
@@ -267,17 +243,6 @@ class Network:
             gather(graph, data, preprocessing, augment)
         graph.results.update(data)
         return x, target
-
-    def _target(self) -> tuple[Shape, DType]:
-        """Shape and type of a sample's target."""
-        return ((), "int32") if self.loss.target == "class" else ((self.classes,), "float32")
-
-    def _learning(self, graph: Graph, x: Tensor, target: Tensor) -> None:
-        """Forward, loss and backward."""
-        self._loss(graph, self._forward(graph, x), target)
-        with graph.at("loss", "backward"):
-            dy = self.loss.backward(graph)
-        backward_all(self.scoring(), graph, dy)
 
     def _forward(self, graph: Graph, x: Tensor) -> Tensor:
         if self.layers and len(self.layers[0].input_shape) == 1:
@@ -336,14 +301,6 @@ def _features(graph: Graph, scores: Tensor) -> Tensor:
     products = (op for op in reversed(graph.ops) if isinstance(op, MatMul))
     found = next((op.a for op in products if op.c.shape == scores.shape), scores)
     return found if found.shape[1] <= MOST_FEATURES else scores
-
-
-def _fixed(layer: Layer) -> Layer:
-    """A layer whose backward is that of inference: one with running statistics is frozen."""
-    if layer.running_statistics():
-        layer = copy.copy(layer)
-        layer.frozen = True
-    return layer
 
 
 def _ending(layers: tuple[Layer, ...], kind: type[Layer]) -> tuple[tuple[Layer, ...], Layer | None]:

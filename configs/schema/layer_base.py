@@ -57,29 +57,20 @@ class FanInUniformConfig(InitializerConfig):
     gain: Annotated[Positive, "Largest absolute value, times the number of inputs."]
 
 
-class ConstantConfig(InitializerConfig):
-    """One value for every element."""
-
-    type: Literal["constant"] = "constant"
-    value: Annotated[float, "The value."]
-
-
 def _numbers(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and value:
         return tuple(map(_numbers, value))
-    return numbers(value, "numbers, or lists of them, none beyond 1e6")[0]
+    return float(numbers(value, "a number, or lists of numbers, none beyond 1e6")[0])
 
 
-class GivenConfig(InitializerConfig):
-    """These values: a filter of a conv2d, a list of one for each, or the whole array."""
+_NUMBERS = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "array", "minItems": 1}]})
 
-    type: Literal["given"] = "given"
-    values: Annotated[
-        Any,
-        BeforeValidator(_numbers),
-        WithJsonSchema({"type": "array", "minItems": 1}),
-        "Numbers in lists within lists.",
-    ]
+
+class ConstantConfig(InitializerConfig):
+    """One value for every element, a filter for every channel, one for each, or all values."""
+
+    type: Literal["constant"] = "constant"
+    value: Annotated[Any, BeforeValidator(_numbers), _NUMBERS, "The value, or lists of values."]
 
 
 class DiracConfig(InitializerConfig):
@@ -108,7 +99,6 @@ else:
             UniformConfig,
             FanInUniformConfig,
             ConstantConfig,
-            GivenConfig,
             DiracConfig,
             WhitenConfig,
         ),

@@ -7,7 +7,7 @@ import pytest
 from dnnstack.common import random
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.layers import initializers
-from dnnstack.layers.initializers import NAMES, Given, Initializer
+from dnnstack.layers.initializers import NAMES, Initializer
 from dnnstack.layers.whitening import Dirac, Whiten, _moments, host_sums
 from dnnstack.training.preprocessing import Prepared, Preprocessing
 
@@ -137,8 +137,8 @@ def test_whitening_needs_pictures():
     ],
 )
 def test_given_values(values: Any, shape: tuple[int, ...], found: Any) -> None:
-    """Of a filter, one for each filter, an array as it is, and a row for every unit."""
-    given = Given(values=values)
+    """One filter, one for each filter, an array as it is, and a row for every unit."""
+    given = Initializer("constant", values)
     given.check(shape)
     drawn = given.draw(shape, 1, 1, KEY)
     np.testing.assert_array_equal(drawn, np.fromfunction(lambda *at: found(at), shape))
@@ -148,5 +148,5 @@ def test_given_values(values: Any, shape: tuple[int, ...], found: Any) -> None:
 
 @pytest.mark.parametrize("values", [((1, 2), (3,)), (((1, 2),),) * 3, (1, 2, 3)])
 def test_values_that_do_not_fit(values: Any) -> None:
-    with pytest.raises(ShapeError, match=r"do not fill \(2, 1, 2, 2\); give lists"):
-        Given(values=values).check((2, 1, 2, 2))
+    with pytest.raises(ShapeError, match=r"do not fill \(2, 1, 2, 2\)"):
+        Initializer("constant", values).check((2, 1, 2, 2))

@@ -1,14 +1,19 @@
-"""What a trained network computes inside: activations, and gradients of scores and of the loss."""
+"""What a trained network computes inside: activations, and gradients of its scores."""
 
 from __future__ import annotations
 
+import copy
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Backend
+from ...backends.base import Backend, Executable
 from ...common.errors import UsageError
+from ...graph.graph import Graph
+from ...layers.composite import backward_all, mapped
+from ...layers.layer import Layer
 from .trained import Trained
 
 Array = NDArray[Any]
@@ -16,92 +21,56 @@ Named = dict[str, Array]
 
 
 def activations(trained: Trained, backend: Backend, x: Array) -> Named:
-    """The output of every layer, (N, *shape), by name and in their order.
+    """The output of every layer, (N, *shape), by name, in order; at last ``probabilities``.
 
-    x: (N, C, H, W), normalised. ``probabilities`` are what a final softmax or sigmoid gives.
+    x: (N, C, H, W), normalised.
     """
-    graph = trained.network.infer_graph(len(x))
-    outputs = {name: t for name, t in graph.outputs.items() if t.role != "input"}
-    outputs["probabilities"] = graph["probabilities"]
-    graph.results |= {f"of {name}": tensor for name, tensor in outputs.items()}
-    executable = trained.compile(backend, graph)
-    try:
+    graph, executable = compiled(trained, backend, len(x), slopes=False)
+    with closing(executable):
         executable.function(graph.name, graph["x"], graph["probabilities"])(x)
-        return {name: executable.read(tensor) for name, tensor in outputs.items()}
-    finally:
-        executable.close()
+        found = {**graph.outputs, "probabilities": graph["probabilities"]}
+        return {name: executable.read(tensor) for name, tensor in found.items()}
 
 
-def parameter_gradients(trained: Trained, backend: Backend, x: Array, target: Array) -> Named:
-    """The gradient of a batch's loss upon every trained parameter, by its name.
+def score_gradients(
+    trained: Trained, backend: Backend, x: Array, classes: Array
+) -> tuple[Named, Named, Array]:
+    """Of scores[n, classes[n]], before a softmax: activations, gradients upon these and upon x.
 
-    x: (N, C, H, W), normalised; target: (N,) int32 classes, or the loss's (N, K) float32. Layers
-    compute as in training: batch norm with the statistics of this batch. Raises UsageError.
+    x: (N, C, H, W), normalised. Layers compute as in inference. Raises UsageError.
     """
-    check_gradients(trained)
-    network = trained.network
-    graph = network.gradient_graph(len(x), trained.config.seed)
-    executable = trained.compile(backend, graph)
-    try:
-        executable.write(graph["target"], target)
-        executable.function(graph.name, graph["x"], graph["loss"])(x)
-        trainable = (p.tensor.name for p in network.parameters() if not p.frozen)
-        return {name: executable.read(graph[name]) for name in trainable}
-    finally:
-        executable.close()
+    graph, executable = compiled(trained, backend, len(x), slopes=True)
+    with closing(executable):
+        executable.write(graph["slope"], np.eye(len(trained.classes), dtype=np.float32)[classes])
+        dx = executable.function(graph.name, graph["x"], graph["dx"])(x).reshape(x.shape)
+        found = {n: executable.read(t) for n, t in graph.outputs.items()}
+        return found, {n: executable.read(t) for n, t in graph.output_gradients.items()}, dx
 
 
-def input_gradient(trained: Trained, backend: Backend, x: Array, classes: Array) -> Array:
-    """d scores[n, classes[n]] / dx, (N, C, H, W): of the scores before a softmax. x: normalised."""
-    scores = Scores(trained, backend, len(x))
-    try:
-        return scores.gradient(x, np.eye(len(trained.classes), dtype=np.float32)[classes])
-    finally:
-        scores.close()
+def compiled(
+    trained: Trained, backend: Backend, count: int, slopes: bool
+) -> tuple[Graph, Executable]:
+    """``infer_graph`` that keeps every layer's output, and with ``slopes`` computes ``dx`` too.
 
-
-def check_gradients(trained: Trained) -> None:
-    """Raise UsageError for a network that has no gradient."""
-    stuck = [layer for layer in trained.network.every_layer() if not layer.differentiable]
-    why = f"layer '{stuck[0].name}' ({stuck[0].kind}) has none" if stuck else ""
-    if trained.checkpoint.quantization:
-        why = "it computes with 8-bit integers"
-    if why:
-        raise UsageError(f"{trained.path}: has no gradient: {why}; use --method occlusion")
-
-
-class Scores:
-    """The scores of ``count`` inputs before a softmax, and their gradients; compiled once.
-
-    ``layer``: one whose output and the gradient upon it can be read, too. Raises UsageError for a
-    network without gradient.
+    Raises UsageError for a network that has no gradients of its scores.
     """
+    exact = all(layer.differentiable for layer in trained.network.every_layer())
+    if slopes and (not exact or trained.checkpoint.quantization):
+        raise UsageError(f"{trained.path}: has no gradients; use --method occlusion")
+    network = trained.network.computed_by(mapped(trained.network.layers, _fixed))
+    graph = network.infer_graph(count)
+    if slopes:
+        slope = graph.tensor("slope", graph["scores"].shape, "float32", "input")
+        graph.results |= {"slope": slope, "dx": backward_all(network.scoring(), graph, slope)}
+    for what in (graph.outputs, graph.output_gradients):
+        graph.results |= {f"{t.name} of {name}": t for name, t in what.items()}
+    graph.prune()
+    return graph, trained.compile(backend, graph)
 
-    def __init__(
-        self, trained: Trained, backend: Backend, count: int = 1, layer: str | None = None
-    ) -> None:
-        check_gradients(trained)
-        self.graph = graph = trained.network.score_graph(count)
-        if layer is not None:
-            ends = {"output": graph.outputs[layer], "slopes": graph.output_gradients[layer]}
-            graph.results |= ends
-        self._executable = trained.compile(backend, graph)
-        self._executable.write(graph["slope"], np.zeros(graph["slope"].shape, np.float32))
 
-    def __call__(self, x: Array) -> Array:
-        """(N, C, H, W), normalised -> (N, K)."""
-        return self._executable.function(self.graph.name, self.graph["x"], self.graph["scores"])(x)
-
-    def gradient(self, x: Array, slope: Array) -> Array:
-        """d sum(slope * scores) / dx, (N, C, H, W); slope: (N, K)."""
-        self._executable.write(self.graph["slope"], slope)
-        self(x)
-        return self._executable.read(self.graph["dx"]).reshape(x.shape)
-
-    def read(self, name: str) -> Array:
-        """A result of the last call: ``output`` or ``slopes`` of the layer."""
-        return self._executable.read(self.graph[name])
-
-    def close(self) -> None:
-        """Free it."""
-        self._executable.close()
+def _fixed(layer: Layer) -> Layer:
+    """One with running statistics, so that its backward takes them as constants, too."""
+    if layer.running_statistics():
+        layer = copy.copy(layer)
+        layer.frozen = True
+    return layer

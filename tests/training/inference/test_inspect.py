@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +13,9 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import UsageError
 from dnnstack.graph.quantization import Quantization
 from dnnstack.training.inference.inspect import (
-    Scores,
     activations,
+    compiled,
     input_gradient,
-    parameter_gradients,
 )
 from dnnstack.training.inference.trained import Trained
 
@@ -92,41 +90,17 @@ def test_the_gradient_upon_the_input(name: str) -> None:
     x, rng = inputs(trained).astype("f8"), np.random.default_rng(3)
     classes, along = np.array([2, 0, 3]), rng.standard_normal(x.shape)
     found = input_gradient(trained, Exact(1), x, classes)
-    scores = Scores(trained, Exact(1), 3)
-    up, down = (scores(x + h * along)[range(3), classes] for h in (1e-5, -1e-5))
+    graph, executable = compiled(trained, Exact(1), 3, gradients=False)
+    run = executable.function(graph.name, graph["x"], graph["scores"])
+    up, down = (run(x + h * along)[range(3), classes] for h in (1e-5, -1e-5))
     np.testing.assert_allclose((found * along).sum((1, 2, 3)), (up - down) / 2e-5, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", SMOOTH)
-def test_the_gradients_upon_parameters(name: str) -> None:
-    trained, target = net(name), np.array([1, 3, 3], np.int32)
-    x = inputs(trained)
-    found = parameter_gradients(trained, Exact(1), x, target)
-    assert list(found) == [p.tensor.name for p in trained.network.parameters()]
-    rng = np.random.default_rng(5)
-    for key, gradient in found.items():
-        along = rng.choice([-STEP, STEP], gradient.shape).astype(np.float32)
-        up, down = (_loss(trained, {key: sign * along}, x, target) for sign in (1, -1))
-        assert (gradient * along).sum() == pytest.approx((up - down) / 2, abs=2e-7), key
-
-
-def _loss(trained: Trained, moved: Mapping[str, Any], x: Any, target: Any) -> float:
-    arrays = dict(trained.checkpoint.arrays)
-    arrays |= {name: arrays[name] + by for name, by in moved.items()}
-    other = replace(trained, checkpoint=replace(trained.checkpoint, arrays=arrays))
-    graph = other.network.gradient_graph(len(x), other.config.seed)
-    executable = other.compile(Exact(1), graph)
-    executable.write(graph["x"], x)
-    executable.write(graph["target"], target)
-    executable.run(graph.name)
-    return float(executable.read(graph["loss"])[0])
 
 
 def test_a_network_without_gradient_is_refused() -> None:
     trained = net("flat")
     integers = replace(trained.checkpoint, quantization={"dense_1": Quantization(0.1, 0)})
-    with pytest.raises(UsageError, match=r"no gradient: it computes with 8-bit .*occlusion"):
-        Scores(replace(trained, checkpoint=integers), ReferenceBackend(1))
+    with pytest.raises(UsageError, match=r"no gradients; .*occlusion"):
+        compiled(replace(trained, checkpoint=integers), ReferenceBackend(1), 1)
     stepped = untrained("[flatten, dense: {units: 2}, heaviside]", classes=2, loss="perceptron")
-    with pytest.raises(UsageError, match=r"layer 'heaviside_1' \(heaviside\) has none"):
+    with pytest.raises(UsageError, match="no gradients"):
         input_gradient(stepped, ReferenceBackend(1), inputs(stepped), np.zeros(3, int))
