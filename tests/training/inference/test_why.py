@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import UsageError
 from dnnstack.graph.ops.quantized import Quantization
 from dnnstack.training.inference.inspect import activations
-from dnnstack.training.inference.trained import Trained
+from dnnstack.training.inference.parts import load_part
+from dnnstack.training.inference.trained import Trained, find_trained
 from dnnstack.training.inference.why import grad_cam, heat, last_maps
+from dnnstack.training.trainer import train
 
 from ...support.untrained import untrained
 
@@ -103,3 +106,25 @@ def test_the_maps_of_grad_cam(layers: str, chosen: str | None) -> None:
     if chosen is None:
         with pytest.raises(UsageError, match=r"no conv2d with maps .* --method occlusion"):
             heat(trained, BACKEND, "grad-cam", drawn((1, 6, 7)), 0)
+
+
+def test_heat_lies_on_the_digit_and_not_on_clutter(tiny: Any, tmp_path: Path) -> None:
+    """Beside each of ten digits lies a block of noise that says nothing about its class."""
+    config = tiny("run.device=numpy", "train.epochs=6", "data.dataset.strokes.train_count=600")
+    train(config, BACKEND, tmp_path)
+    trained = find_trained(None, None, tmp_path / "runs", lambda text: None)
+    images, rows = load_part(trained, "test", tmp_path)
+    noise = np.random.default_rng(6).integers(0, 256, (5, 5), np.uint8)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows[:10]:
+        picture = images.images[row].copy()
+        picture[0, :6, :6], picture[0, :5, :5] = 0, noise
+        for method in ("grad-cam", "gradient", "occlusion"):
+            hot = heat(trained, BACKEND, method, picture, int(images.labels[row]))
+            hot = np.kron(hot, np.ones((28 // len(hot), 28 // len(hot))))
+            ink = picture[0, : len(hot), : len(hot)] > 60
+            ink[:6, :6] = False
+            found.setdefault(method, []).append((hot[ink].mean(), hot[:5, :5].mean()))
+    for method, means in found.items():
+        digit, clutter = np.mean(means, 0)
+        assert digit > max(0.0, 1.5 * clutter), method
