@@ -143,11 +143,12 @@ class Function(Module):
         self.forward = function
 
 
-def pool(kind: str, kernel: Any, step: Any, padding: Any = (0, 0)) -> Any:
-    """Averages count the padding, as PyTorch's do."""
-    around = (0, 0) if kind == "avg" else padding
-    assert padding == around
-    return lambda x: getattr(functions, f"{kind}_pool")(x, kernel, step, ends(around)).view(Tensor)
+def pool(kind: str, kernel: Any, step: Any, padding: Any = 0) -> Any:
+    """Averages count the padding."""
+    sizes, around = (pair(kernel), pair(step)), ends(padding)
+    if kind == "max":
+        return lambda x: functions.max_pool(x, *sizes, around).view(Tensor)
+    return lambda x: functions.avg_pool(functions.pad(x, around, 0), *sizes).view(Tensor)
 
 
 def padded(x: Any, padding: Any, value: float = 0.0) -> Any:
