@@ -38,7 +38,7 @@ from statistics import median
 from typing import Any
 
 FULL = {"checkpoints": 10_000, "epochs": 1_000, "predictions": 100_000, "resumes": 1_000}
-SMALL = {"checkpoints": 400, "epochs": 60, "predictions": 4_000, "resumes": 24}
+SMALL = {"checkpoints": 300, "epochs": 60, "predictions": 2_000, "resumes": 24}
 # KB of memory per 1,000 operations. One copy kept of what an operation handles would be 200,000 for
 # checkpoints (200 KB each), 3,000 for pictures of 28 x 28 numbers, and more for whole sessions.
 BOUNDS = {"checkpoints": 100, "epochs": 500, "predictions": 10, "resumes": 2_000}
