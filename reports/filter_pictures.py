@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def filters(trained: Trained) -> PilImage:
     if not kernels:
         raise UsageError(f"{trained.path}: no layer has filters")
     name, shape = kernels[0].name, kernels[0].shape[1:]
-    of_pixels = shape == (np.prod(trained.input_shape),)
+    of_pixels = shape == (prod(trained.input_shape),)
     size = trained.input_shape if of_pixels else (-1, *(1, *shape)[-2:])
     weights = trained.checkpoint.arrays[name]
     each = np.stack([signed(one, abs(one).max()).reshape(size) for one in weights])

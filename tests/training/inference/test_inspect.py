@@ -34,7 +34,6 @@ NETS = {
     "rows": "[dense: {units: 5}, softplus, dense: {units: 4}]",
 }
 SMOOTH = ("convolutions", "norms", "rows")
-STEP = 2.0**-9
 
 
 class Exact(ReferenceBackend):
