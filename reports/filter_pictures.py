@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ..common.errors import UsageError
 from ..common.printable import printable
 from ..training.inference.inspect import activations
 from ..training.inference.trained import Trained
+from ..training.inference.units import excited, field
 from . import contact_sheet, style
 
 if TYPE_CHECKING:
@@ -57,6 +59,48 @@ def feature_maps(trained: Trained, backend: Backend, picture: Array, name: str) 
         size = "x".join(map(str, output.shape))
         rows.append((f"{layer}: {size}, {least:.3g} to {most:.3g}", maps))
     return contact_sheet.draw_sheet(printable(f"{name} in {trained.path}"), rows)
+
+
+def exciting(
+    trained: Trained,
+    backend: Backend,
+    pictures: Array,
+    rows: Array,
+    layer: str,
+    units: Sequence[int],
+) -> tuple[PilImage, list[dict[str, Any]]]:
+    """For each unit the nine most exciting pictures, and what it sees of them; as data, too."""
+    drawn, told = [], []
+    found = excited(trained, backend, pictures, rows, layer, units)
+    for unit, index, outputs, places in zip(units, *(each.tolist() for each in found), strict=True):
+        boxes = [field(trained, layer, place) for place in places]
+        shown = [pictures[row] for row in index]
+        seen = [
+            one[:, top:bottom, left:right]
+            for one, (top, bottom, left, right) in zip(shown, boxes, strict=True)
+        ]
+        drawn.append(
+            (
+                f"unit {unit}: up to {outputs[0]:.3g}",
+                np.stack([boxed(one, _SMALL) for one in shown]),
+            )
+        )
+        if any(part.shape != one.shape for part, one in zip(seen, shown, strict=True)):
+            drawn.append(("what it sees", np.stack([boxed(one, _SMALL) for one in seen])))
+        each = zip(index, outputs, boxes, strict=True)
+        keys = ("index", "output", "field")
+        told.append({"unit": unit, "pictures": [dict(zip(keys, one, strict=True)) for one in each]})
+    title = printable(f"{layer} of {trained.path}")
+    return contact_sheet.draw_sheet(title, drawn), told
+
+
+def fooling(picture: Array, fooled: Array) -> list[tuple[str, Array]]:
+    """Both pictures (C, H, W) and their difference, amplified, as rows with titles."""
+    apart = fooled.astype(np.float64) - picture
+    most = float(abs(apart).max())
+    told = f"difference, at most {most:.0f} of 255, x{127.5 / max(most, 1):.3g}"
+    named = {"picture": picture, "fooling": fooled, told: signed(apart, most)}
+    return [(name, boxed(one, _LARGE)[None]) for name, one in named.items()]
 
 
 def heated(picture: Array, heat: Array) -> Array:

@@ -77,3 +77,38 @@ def test_why_says_what_it_explains(run_in: Run, here: Path) -> None:
     )
     refused = run_in(here, "look", "-o", "a.jpg", *HOW, status=2).stderr
     assert "a.jpg: the contact sheet is a PNG, SVG or PDF; choose a name that ends in" in refused
+
+
+def test_what_excites_units(run_in: Run, here: Path) -> None:
+    words = ("look", "tiny", "--units", "conv2d_1", "--unit", "2", "--unit", "0")
+    told = json.loads(run_in(here, *words, *HOW, "--json", status=0).stdout)
+    assert told["layer"] == "conv2d_1"
+    assert [each["unit"] for each in told["units"]] == [2, 0]
+    first = told["units"][0]["pictures"]
+    assert len(first) == 9
+    assert [*first[0]] == ["index", "output", "field"]
+    assert [each["output"] for each in first] == sorted((e["output"] for e in first), reverse=True)
+    assert Path(told["output"]).name == "units-conv2d_1.png"
+    every = json.loads(run_in(here, *words[:4], *HOW, "--json", status=0).stdout)
+    assert [each["unit"] for each in every["units"]] == [0, 1, 2, 3]
+    for wrong, said in {
+        ("--units", "conv2d_2"): "--units: expected conv2d_1, ",
+        ("--units", "conv2d_1", "--unit", "4"): "--unit 4: layer 'conv2d_1' has 4, counted from 0",
+        ("--unit", "4"): "--units takes no PICTURE, and --unit needs --units",
+    }.items():
+        assert said in run_in(here, "look", "tiny", *wrong, *HOW, status=2).stderr
+
+
+def test_pictures_that_are_made(run_in: Run, here: Path) -> None:
+    for words, name in (
+        (["1\x1b[2J.png", "--fool", "4"], "fool-1\x1b[2J.png"),
+        (["--class-picture", "4", "--seed", "3"], "class-4.png"),
+    ):
+        told = json.loads(run_in(here, "why", *words, *HOW, "--json", status=0).stdout)
+        assert Path(told["output"]).samefile(here / "runs" / "tiny" / name)
+        assert told["class"] == "4"
+        assert told["class_probability"] > 0.1
+        assert told["picture"] == (words[0] if len(words) == 3 else None)
+        said = run_in(here, "why", *words, *HOW, status=0).stdout
+        assert f"taken for '4' with {told['class_probability']:.1%}\n" in said
+    assert "--class-picture" in run_in(here, "why", *HOW, status=2).stderr

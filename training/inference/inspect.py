@@ -47,6 +47,27 @@ def score_gradients(
         return found, {n: executable.read(t) for n, t in graph.output_gradients.items()}, dx
 
 
+def parameter_gradients(
+    trained: Trained, backend: Backend, samples: Array, targets: Array
+) -> Named:
+    """The gradient of a batch's loss upon every parameter that is trained, by its name.
+
+    samples: (N, C, H, W) as training reads them, bytes of pictures; targets: those of the loss.
+    Layers compute as in training: batch norm with the statistics of this batch.
+    """
+    count, scaling = len(samples), trained.checkpoint.provenance.preprocessing
+    given = ("gradients", count, "given", count, 1, scaling, trained.config.seed)
+    graph = trained.network.plain_graph(*given)
+    parameters = [p.tensor for p in trained.network.parameters() if not p.frozen]
+    graph.results |= {tensor.name: graph.gradient(tensor) for tensor in parameters}
+    with closing(trained.compile(backend, graph, "device")) as executable:
+        order = np.arange(count, dtype=np.int32)
+        for name, array in {"images": samples, "labels": targets, "order": order}.items():
+            executable.write(graph[name], array)
+        executable.run(graph.name)
+        return {tensor.name: executable.read(graph[tensor.name]) for tensor in parameters}
+
+
 def compiled(
     trained: Trained, backend: Backend, count: int, slopes: bool
 ) -> tuple[Graph, Executable]:

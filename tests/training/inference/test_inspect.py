@@ -15,6 +15,7 @@ from dnnstack.graph.quantization import Quantization
 from dnnstack.training.inference.inspect import (
     activations,
     compiled,
+    parameter_gradients,
     score_gradients,
 )
 from dnnstack.training.inference.trained import Trained
@@ -34,6 +35,7 @@ NETS = {
     "rows": "[dense: {units: 5}, softplus, dense: {units: 4}]",
 }
 SMOOTH = ("convolutions", "norms", "rows")
+STEP = 2.0**-9
 
 
 class Exact(ReferenceBackend):
@@ -111,3 +113,29 @@ def test_a_network_without_gradient_is_refused() -> None:
     stepped = untrained("[flatten, dense: {units: 2}, heaviside]", classes=2, loss="perceptron")
     with pytest.raises(UsageError, match="no gradients"):
         score_gradients(stepped, ReferenceBackend(1), inputs(stepped), np.zeros(3, int))
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_gradients_upon_parameters(name: str) -> None:
+    trained, targets = net(name), np.array([1, 3, 3], np.int32)
+    samples = np.random.default_rng(7).integers(0, 256, (3, *trained.input_shape), np.uint8)
+    found = parameter_gradients(trained, Exact(1), samples, targets)
+    assert list(found) == [p.tensor.name for p in trained.network.parameters()]
+    rng = np.random.default_rng(5)
+    for key, gradient in found.items():
+        along = rng.choice([-STEP, STEP], gradient.shape).astype(np.float32)
+        up, down = (_loss(trained, key, sign * along, samples, targets) for sign in (1, -1))
+        assert (gradient * along).sum() == pytest.approx((up - down) / 2, abs=1e-6), key
+
+
+def _loss(trained: Trained, name: str, by: Any, samples: Any, targets: Any) -> float:
+    arrays = {**trained.checkpoint.arrays}
+    arrays[name] = arrays[name] + by
+    other = replace(trained, checkpoint=replace(trained.checkpoint, arrays=arrays))
+    scaling, count = other.checkpoint.provenance.preprocessing, len(samples)
+    graph = other.network.plain_graph("loss", count, "given", count, 1, scaling, other.config.seed)
+    executable = other.compile(Exact(1), graph)
+    for key, array in (("images", samples), ("labels", targets), ("order", np.arange(3))):
+        executable.write(graph[key], array.astype(graph[key].dtype))
+    executable.run(graph.name)
+    return float(executable.read(graph["loss"])[0])
