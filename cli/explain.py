@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 @click.option(
     "--measure", is_flag=True, help="Also time every call, and measure the machine's limits."
 )
+@click.option(
+    "--roofline",
+    type=options.Named(),
+    metavar="FILE.svg",
+    help="With --measure: also draw how near the operations come to the machine's limits.",
+)
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
 @several.option
@@ -39,6 +45,7 @@ def explain(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     measure: bool,
+    roofline: Path | None,
     as_json: bool,
     device: Device | None,
     threads: int | None,
@@ -58,8 +65,11 @@ def explain(
     from ..backends.select import open_backend
     from ..configs import load_config, placed
     from ..reports import explain as explaining
+    from ..reports.contact_sheet import write
     from ..reports.explain_text import as_text
 
+    if roofline and not measure:
+        raise click.UsageError("--roofline needs --measure")
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
         loaded = load_config(reference, overrides, plugins.opened(plugin))
@@ -76,4 +86,6 @@ def explain(
     if team is None and measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     told = replace(explanation, config=loaded.title)
+    if roofline is not None:
+        write(told.roofline().encode(), roofline)
     console.show(explanation, as_json, lambda: as_text(told, console.asked_width()), indent=1)

@@ -26,6 +26,7 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
 from .export import export
+from .graph import graph
 from .importing import import_
 from .look import look, why
 from .new import new
@@ -74,7 +75,7 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
-    *(new, runs, weights, data, import_, summary, explain, config, doctor),
+    *(new, runs, weights, data, import_, summary, graph, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

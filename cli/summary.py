@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
+    from ..configs import RunConfig
     from ..datasets import DatasetInfo
     from ..training.inference.trained import Trained
+
+
+network = options.all_of(
+    options.config(required=False),
+    click.option(
+        "--checkpoint",
+        type=options.Named(),
+        metavar="FILE|RUN",
+        shell_complete=completion.sources,
+        help="Show the network of this checkpoint, or of the best one of this run; of a compressed "
+        "one (.dnnz) also what each array takes in the file.",
+    ),
+    options.runs_dir("runs"),
+    options.overrides,
+    options.plugin,
+)
 
 
 @click.command(
@@ -24,18 +43,7 @@ if TYPE_CHECKING:
         "dnnstack summary --checkpoint runs/lenet-compressed/lenet.dnnz",
     ),
 )
-@options.config(required=False)
-@click.option(
-    "--checkpoint",
-    type=options.Named(),
-    metavar="FILE|RUN",
-    shell_complete=completion.sources,
-    help="Show the network of this checkpoint, or of the best one of this run; of a compressed one "
-    "(.dnnz) also what each array takes in the file.",
-)
-@options.runs_dir("runs")
-@options.overrides
-@options.plugin
+@network
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
@@ -50,16 +58,7 @@ if TYPE_CHECKING:
     help="Show what one of N processes that train together needs, and what it sends in a step.",
 )
 @options.json_output("one JSON object")
-def summary(
-    reference: str | None,
-    checkpoint: Path | None,
-    runs_dir: Path | None,
-    overrides: tuple[str, ...],
-    plugin: tuple[Path, ...],
-    batch_size: int | None,
-    ranks: int,
-    as_json: bool,
-) -> None:
+def summary(batch_size: int | None, ranks: int, as_json: bool, **given: Any) -> None:
     """Show a network as a table: layers, parameters, operations, memory.
 
     For each layer: its output, its parameters, the millions of floating-point operations of its
@@ -67,17 +66,47 @@ def summary(
     training step. Neither data nor a device is needed. The network is that of a config, or of a
     checkpoint.
     """
+    import json
     from dataclasses import replace
 
-    from ..configs import load_config, placed
+    from ..reports.compress_report import CompressedReport
     from ..reports.summary import summarize
     from ..reports.summary_text import as_text
+    from ..training.records.formats.dnnz import is_compressed, read_compressed
+
+    report = None
+    with chosen(**given) as (config, path, title, trained):
+        result = summarize(config, path, batch_size, ranks, _data_of(trained) if trained else None)
+    if trained is not None and is_compressed(path):
+        report = CompressedReport(read_compressed(path), trained.network)
+    if as_json:
+        more = {} if report is None else {"compressed": report.to_json()}
+        console.say(json.dumps({**result.to_json(), **more}, indent=1))
+        return
+    console.tell(as_text(replace(result, config=title), console.width()))
+    if report is not None:
+        console.tell("")
+        console.tell(report.as_text(console.width()))
+
+
+@contextmanager
+def chosen(
+    reference: str | None,
+    checkpoint: Path | None,
+    runs_dir: Path | None,
+    overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
+) -> Iterator[tuple[RunConfig, Path, str, Trained | None]]:
+    """The config that is named, its file and title, and the trained network of a checkpoint."""
+    from ..configs import load_config, placed
+    from ..training.inference.trained import find_trained
 
     if checkpoint is not None:
         if reference is not None or overrides:
             raise click.UsageError("--checkpoint has a config: leave out --config and --set")
         plugins.load(plugin)
-        _of_checkpoint(checkpoint, runs_dir or Path("runs"), batch_size, ranks, as_json)
+        trained = find_trained(None, checkpoint, runs_dir or Path("runs"), console.note)
+        yield trained.config, trained.path, str(trained.path), trained
         return
     if reference is None:
         ctx = click.get_current_context()
@@ -85,42 +114,7 @@ def summary(
         raise click.MissingParameter(ctx=ctx, param=config)
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
-        result = summarize(loaded.config, loaded.path, batch_size, ranks)
-    console.show(
-        result,
-        as_json,
-        lambda: as_text(replace(result, config=loaded.title), console.width()),
-        indent=1,
-    )
-
-
-def _of_checkpoint(
-    path: Path, runs_dir: Path, batch_size: int | None, ranks: int, as_json: bool
-) -> None:
-    """Show the network of a checkpoint; of a compressed one, the arrays of the file too."""
-    import json
-
-    from ..reports.compress_report import CompressedReport
-    from ..reports.summary import summarize
-    from ..reports.summary_text import as_text
-    from ..training.inference.trained import Trained, find_trained
-    from ..training.records.formats.dnnz import is_compressed, read_compressed
-
-    found = read_compressed(path) if is_compressed(path) else None
-    if found is None:
-        trained = find_trained(None, path, runs_dir, console.note)
-    else:
-        trained = Trained.of(found.checkpoint)
-    result = summarize(trained.config, trained.path, batch_size, ranks, _data_of(trained))
-    report = None if found is None else CompressedReport(found, trained.network)
-    if as_json:
-        more = {} if report is None else {"compressed": report.to_json()}
-        console.say(json.dumps({**result.to_json(), **more}, indent=1))
-        return
-    console.tell(as_text(result, console.width()))
-    if report is not None:
-        console.tell("")
-        console.tell(report.as_text(console.width()))
+        yield loaded.config, loaded.path, loaded.title, None
 
 
 def _data_of(trained: Trained) -> DatasetInfo:

@@ -111,6 +111,11 @@ def write_png(sheet: PilImage, path: Path) -> None:
         href = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         svg.add(page, "image", href=href, width=sheet.width, height=sheet.height)
         data = svg.written(page).encode()
+    write(data, path)
+
+
+def write(data: bytes, path: Path) -> None:
+    """Write a file atomically. Raises DatasetError if it cannot be written."""
     try:
         atomic_write(path, data)
         remove_abandoned(path.parent)

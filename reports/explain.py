@@ -31,6 +31,9 @@ from ..training.setup import Setup
 from ..training.share import ALONE, RankShare, shared_out
 from ..training.splits import foreseen
 from .fusion import replacements, same_op
+from .glance import glance
+from .roofline import roofline
+from .svg import written
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
@@ -71,6 +74,11 @@ class Operation:
     @property
     def origin(self) -> Origin:
         return self.op.origin[0]
+
+    @property
+    def title(self) -> str:
+        layers = ", ".join(dict.fromkeys(origin.layer for origin in self.op.origin))
+        return f"{self.op.name} of {layers}, {self.origin.phase}"
 
     @property
     def seconds(self) -> float | None:
@@ -179,15 +187,11 @@ class Explanation:
         }
         return {name: _total(part) for name, part in {**parts, "step": self.operations}.items()}
 
-    def most_to_gain(self, count: int) -> list[Operation]:
-        """The operations whose time is farthest above their limit, the farthest first."""
-        known = [
-            (o.seconds - (o.limit_seconds or 0.0), o)
-            for o in self.operations
-            if o.seconds is not None
-        ]
-        ranked = sorted(known, key=lambda pair: -pair[0])[:count]
-        return [operation for gain, operation in ranked if gain > 0]
+    def roofline(self) -> str:
+        """The operations of a step that was measured, below the machine's limits, as SVG."""
+        points = [(o.title, o.op.flops(), o.bytes, o.seconds or 0.0) for o in self.operations]
+        title = f"A training step of {self.config}, batch {self.batch_size}, {self.backend}"
+        return written(roofline(points, self.limits or Limits(1.0, 1.0), title))
 
     def to_json(self) -> dict[str, Any]:
         """Layers in the order of forward, and totals by phase; unmeasured seconds are None."""
@@ -197,6 +201,7 @@ class Explanation:
             "backend": self.backend,
             "versions": dict(self.versions),
             "batch_size": self.batch_size,
+            "at_a_glance": glance(self),
             "limits": limits and {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
             "layers": [
                 {"name": layer, "operations": [member.to_json() for member in members]}

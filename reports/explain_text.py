@@ -11,13 +11,13 @@ from ..common.printable import paragraph, printable
 from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
-from .explain import Call, Explanation, Operation, WholeStep, ratio, sum_known
-from .units import quantity
+from .explain import Call, Explanation, Operation, ratio, sum_known
+from .glance import glance
+from .units import quantity, time_text
 
 WIDTH = 79
 # Widths of FLOP, bytes, time, fraction of the limit.
 _COLUMNS = (8, 8, 11, 9)
-_GAINS = 5
 # Instead of a share above 100%.
 _CACHED = "faster"
 # The least width of the text on the left, whatever the terminal.
@@ -80,39 +80,22 @@ def as_text(explanation: Explanation, width: int | None = WIDTH) -> str:
         lines += [*_body(members, page), ""]
     lines += page.row("total", page.titles)
     for name, part in explanation.totals().items():
-        times = (_time(part.seconds), _percent(part.limit_seconds, part.seconds))
+        times = (time_text(part.seconds), _percent(part.limit_seconds, part.seconds))
         calls = "1 call" if part.calls == 1 else f"{part.calls} calls"
         lines += page.row(
             f"  {name:<10} {calls}", (quantity(part.flops), quantity(part.bytes), *times)
         )
-    if explanation.whole is not None:
-        lines += ["", *_closing(explanation, explanation.whole, page)]
+    if step := explanation.whole:
+        lines += ["", "whole step"]
+        share = _percent(step.limit_seconds, step.seconds)
+        for title, seconds, of_limit in (
+            ("the calls, one by one", step.calls_seconds, ""),
+            ("between them (below 0: overlap)", step.gaps, ""),
+            ("the step as training runs it", step.seconds, ""),
+            ("the machine's limit for the step", step.limit_seconds, share),
+        ):
+            lines += page.row(f"  {title}", ("", "", time_text(seconds), of_limit))
     return paragraph(lines)
-
-
-def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str]:
-    """The time of the whole step, and the operations that are farthest above their limit."""
-    rows = [
-        ("the calls, one by one", step.calls_seconds),
-        ("between them (below 0: overlap)", step.gaps),
-        ("the step as training runs it", step.seconds),
-        ("the machine's limit for the step", step.limit_seconds),
-    ]
-    lines = ["whole step"]
-    for title, seconds in rows:
-        share = _percent(seconds, step.seconds) if seconds == step.limit_seconds else ""
-        lines += page.row(f"  {title}", ("", "", _time(seconds), share))
-    gains = explanation.most_to_gain(_GAINS)
-    if gains:
-        lines += ["", *page.row("most to gain", ("", "", "time", "of limit"))]
-    for member in gains:
-        layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
-        title = f"{member.op.name} of {layers}, {member.origin.phase}"
-        if page.width is not None:
-            title = textwrap.shorten(title, page.width - 2, placeholder=" ...")
-        figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
-        lines += page.row(f"  {title}", figures)
-    return lines
 
 
 def _introduction(explanation: Explanation, page: _Page) -> list[str]:
@@ -121,6 +104,7 @@ def _introduction(explanation: Explanation, page: _Page) -> list[str]:
     about = f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}"
     lines = [
         *page.broken(about, break_long_words=False),
+        *page.broken(glance(explanation)["text"], break_long_words=False),
         *page.broken(f"{backend}: {versions}", "", "  ", break_long_words=False),
     ]
     limits = explanation.limits
@@ -186,7 +170,7 @@ def _notes(member: Operation, page: _Page) -> list[str]:
     if updated:
         return _indented(f"all at once: {', '.join(dict.fromkeys(updated))}", page)
     if len(member.replaced) > 1:
-        parts = " + ".join(_part(member.op, source) for source in member.replaced)
+        parts = " + ".join(part_text(member.op, source) for source in member.replaced)
         return _indented(f"fused: {parts}", page)
     if member.replaced:
         was = member.replaced[0]
@@ -197,7 +181,7 @@ def _notes(member: Operation, page: _Page) -> list[str]:
     return []
 
 
-def _part(op: Op, source: Op) -> str:
+def part_text(op: Op, source: Op) -> str:
     """A fused operation, with its layer if that is not the one under which it is listed."""
     name = source.name
     kind = getattr(source, "kind", "")
@@ -226,7 +210,7 @@ def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]
     head += f", {times} times" if times > 1 else ""
     implementation = f"[{bound.implementation}]" if bound.implementation else ""
     arguments = [f"{key}={value}" for key, value in bound.arguments.items()]
-    figures = ("", "", _time(call.seconds)) if several else ()
+    figures = ("", "", time_text(call.seconds)) if several else ()
     whole = f"{head} {implementation}".rstrip()
     row = page.row(whole, figures)
     if len(row) == 1 and page.fits(whole):
@@ -255,15 +239,9 @@ def _figures(member: Operation) -> tuple[str, ...]:
     return (
         quantity(member.op.flops()),
         quantity(member.bytes),
-        _time(member.seconds),
+        time_text(member.seconds),
         _percent(member.limit_seconds, member.seconds),
     )
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{seconds * 1e6:.1f} us" if abs(seconds) < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def _percent(limit: float | None, seconds: float | None) -> str:

@@ -43,6 +43,7 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": _LINE,
+    "svg.fonttype": "none",
     "svg.hashsalt": "dnnstack",
 }
 
@@ -164,8 +165,8 @@ def drawn(draw: Callable[[], Figure], form: str = "png") -> bytes:
                 matplotlib.rcParams.update(_STYLE)
                 buffer = io.BytesIO()
                 # Without date and version, so that equal runs draw equal files.
-                said = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
-                draw().savefig(buffer, format=form, metadata=said)
+                said = ("Software",) if form == "png" else ("Date", "Creator", "Format", "Type")
+                draw().savefig(buffer, format=form, metadata=dict.fromkeys(said))
                 return buffer.getvalue()
         finally:
             log.setLevel(level)

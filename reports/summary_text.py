@@ -70,8 +70,8 @@ def as_text(summary: NetworkSummary, width: int | None = None) -> str:
         "",
         *_gpu(summary.gpu, of),
         "",
-        f"a training step{of} computes {quantity(summary.step_flops)}FLOP, of which forward "
-        f"{quantity(summary.step_forward_flops)}FLOP",
+        f"a training step{of} computes {quantity(summary.step_flops, 'FLOP')}, of which forward "
+        f"{quantity(summary.step_forward_flops, 'FLOP')}",
         *_sent(summary),
     ]
     return paragraph(lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from ..common.printable import printable_lines
+
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 
@@ -21,7 +23,7 @@ def picture(width: float, height: float, title: str) -> Element:
 def add(parent: Element, tag: str, text: str | None = None, **attributes: str | float) -> Element:
     """Append ``<tag>text</tag>``; ``font_size=9`` is ``font-size="9"``, ``class_`` is ``class``."""
     found = ElementTree.SubElement(parent, tag)
-    found.text = text
+    found.text = text and printable_lines(text)
     for name, value in attributes.items():
         found.set(name.rstrip("_").replace("_", "-"), _written(value))
     return found

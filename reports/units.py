@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def quantity(value: float) -> str:
-    """A number with three digits and a prefix: 36.9 M."""
-    return _scaled(value, 1000, ("", "k", "M", "G", "T")).rstrip()
+def quantity(value: float, unit: str = "") -> str:
+    """A number with three digits and a prefix: 36.9 M, or 36.9 MFLOP with this unit."""
+    return f"{_scaled(value, 1000, ('', 'k', 'M', 'G', 'T'))}{unit}".rstrip()
 
 
 def bytes_text(count: float) -> str:
     """Bytes in three digits with a binary unit: ``392 MiB``."""
     return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def time_text(seconds: float | None) -> str:
+    """Micro- or milliseconds; "" where they are not known."""
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:.1f} us" if abs(seconds) < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def _scaled(value: float, step: int, units: Sequence[str]) -> str:

@@ -135,6 +135,7 @@ FULL = {
     "eval": [f"{EVAL} --json", EVAL],
     "export": ["export tiny --output net.py --device numpy"],
     "explain": ["explain --config tiny.yaml --device numpy"],
+    "graph": ["graph --config tiny.yaml"],
     "import": ["import net.onnx"],
     "look": ["look tiny --device numpy -o filters.png"],
     "new": ["new pictures --output made.yaml"],

@@ -101,8 +101,7 @@ def _measured_explanation() -> str:
         operations.append(replace(each, calls=calls, limits=limits))
     whole = WholeStep(0.5, 0.4, 0.125)
     found = replace(found, operations=tuple(operations), limits=limits, whole=whole)
-    gains = [each.op.name for each in found.most_to_gain(3)]
-    return joined(explanation_text(found), as_json([found.to_json(), gains]))
+    return joined(explanation_text(found), as_json([found.to_json()]))
 
 
 def _data_report(*, grey: bool = False, scaled: bool = False) -> DataReport:
