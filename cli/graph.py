@@ -28,11 +28,8 @@ def graph(operations: bool, output: Path | None, as_json: bool, **given: Any) ->
     from ..reports.contact_sheet import write
     from ..reports.network_graph import layer_graph, operation_graph
 
-    suffix = "" if output is None else output.suffix.lower()
-    if output is not None and suffix not in (".svg", ".dot"):
-        raise click.UsageError(
-            f"{output}: choose a name that ends in .svg, or in .dot for Graphviz"
-        )
+    if output is not None and output.suffix.lower() not in (".svg", ".dot"):
+        raise click.UsageError(f"{output}: choose a name that ends in .svg or .dot")
     device, threads = given.pop("device"), given.pop("threads")
     with chosen(**given) as (config, path, title, trained):
         if operations:
@@ -41,6 +38,8 @@ def graph(operations: bool, output: Path | None, as_json: bool, **given: Any) ->
         else:
             found = layer_graph(config, path, title, trained.data if trained else None)
     if output is not None:
-        write((found.as_dot() if suffix == ".dot" else found.as_svg()).encode(), output)
+        write(
+            (found.as_dot() if output.suffix.lower() == ".dot" else found.as_svg()).encode(), output
+        )
     if output is None or as_json:
         console.show(found, as_json, found.as_text)
