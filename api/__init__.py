@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .ensemble import Ensemble as Ensemble
     from .ensemble import load_ensemble as load_ensemble
     from .fitting import load_config as load_config
+    from .fitting import network_graph as network_graph
     from .fitting import train as train
     from .grouping import sweep as sweep
     from .grouping import train_group as train_group
@@ -59,6 +60,7 @@ _HOMES = {
     "load_config": "fitting",
     "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
+    "network_graph": "fitting",
     "sweep": "grouping",
     "train": "fitting",
     "train_group": "grouping",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .arguments import assigned, path_or_none, path_text
 from .arguments import kind as type_of
-from .backends.select import Device
+from .backends.select import Device, open_backend
 from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
@@ -33,6 +33,9 @@ from .training.fitting import find_resume, fit, open_device
 from .training.records.runs import LATEST
 from .wording import as_arguments, in_python, log_notice
 
+if TYPE_CHECKING:
+    from .reports.network_graph import NetworkGraph
+
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig"
 Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
 
@@ -46,6 +49,22 @@ def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     result is a dict to change and to give to ``train``. Raises ConfigError with every problem.
     """
     return read_config(config, overrides).config
+
+
+@in_python
+def network_graph(
+    config: Config, overrides: Overrides = (), *, operations: bool = False, device: Device = "auto"
+) -> NetworkGraph:
+    """A network as boxes and edges, which a notebook draws and ``print`` tells.
+
+    operations: those of a training step as ``device`` runs them, not the layers. The result has
+    ``as_text()``, ``as_svg()``, ``as_dot()`` and ``to_json()``. Raises DnnstackError.
+    """
+    from .reports.network_graph import layer_graph, operation_graph
+
+    loaded = read_config(config, overrides)
+    what = loaded.config, loaded.path, loaded.title
+    return operation_graph(*what, open_backend(device)) if operations else layer_graph(*what, None)
 
 
 @in_python

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 @options.json_output("one JSON object at the end")
 @options.device("run.device of the network's config")
 @options.no_graph
+@options.plots_format
 @options.data_dir
 @options.runs_dir("runs")
 def compress(*, resume: Path | None, **given: Any) -> int:

@@ -23,9 +23,10 @@ from . import console, options, plugins
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
-    metavar="PNG",
-    help="File of the contact sheet: samples of every class as the network sees them, also "
-    "augmented; default: NAME-samples.png in this folder, where NAME is the name of the config.",
+    metavar="FILE",
+    help="File of the contact sheet, .png, .svg or .pdf: samples of every class as the network "
+    "sees them, also augmented; default: NAME-samples.png in this folder, where NAME is the name "
+    "of the config.",
 )
 @click.option("--no-sheet", is_flag=True, help="Draw no contact sheet.")
 @options.json_output("one JSON object")
@@ -57,7 +58,7 @@ def data(
     if save is not None and no_sheet:
         raise click.UsageError("--save and --no-sheet contradict each other; give one of them")
     if save is not None:
-        check_png(save)
+        check_png(save, (".svg", ".pdf"))
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     config = loaded.config
     sheet = save or Path(f"{config.name}-samples.png")
@@ -74,7 +75,7 @@ def data(
             raise
         # The user did not choose the file that cannot be written.
         reason = str(error).removesuffix(f"; {ELSEWHERE}")
-        console.error(f"{reason}; --save PNG chooses another file, --no-sheet draws none")
+        console.error(f"{reason}; --save FILE chooses another file, --no-sheet draws none")
         return 1
     console.note(f"contact sheet written to {sheet}")
     return 0

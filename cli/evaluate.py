@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     "run's folder, and none for an ensemble.",
 )
 @click.option("--no-plots", is_flag=True, help="Do not draw these pictures.")
+@options.plots_format
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.no_graph

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     "--measure", is_flag=True, help="Also time every call, and measure the machine's limits."
 )
 @click.option(
+    "--trace",
+    type=options.Named(),
+    metavar="FILE.json",
+    help="With --measure: also write the calls for Perfetto, in the format of Chrome's tracing.",
+)
+@click.option(
     "--roofline",
     type=options.Named(),
     metavar="FILE.svg",
@@ -45,6 +51,7 @@ def explain(
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     measure: bool,
+    trace: Path | None,
     roofline: Path | None,
     as_json: bool,
     device: Device | None,
@@ -67,9 +74,11 @@ def explain(
     from ..reports import explain as explaining
     from ..reports.contact_sheet import write
     from ..reports.explain_text import as_text
+    from ..reports.glance import trace as traced
 
-    if roofline and not measure:
-        raise click.UsageError("--roofline needs --measure")
+    for name in (name for name, file in (("trace", trace), ("roofline", roofline)) if file):
+        if not measure:
+            raise click.UsageError(f"--{name} needs --measure")
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
         loaded = load_config(reference, overrides, plugins.opened(plugin))
@@ -86,6 +95,8 @@ def explain(
     if team is None and measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     told = replace(explanation, config=loaded.title)
+    if trace is not None:
+        write(traced(told).encode(), trace)
     if roofline is not None:
         write(told.roofline().encode(), roofline)
     console.show(explanation, as_json, lambda: as_text(told, console.asked_width()), indent=1)

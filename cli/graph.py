@@ -14,7 +14,7 @@ from .summary import chosen, network
 @click.command(epilog=options.examples("dnnstack graph --config resnet18.yaml -o resnet18.svg"))
 @network
 @click.option("--operations", is_flag=True, help="Show the operations of a step, not the layers.")
-@click.option("-o", "--output", type=options.Named(), metavar="FILE.svg", help="Draw a picture.")
+@click.option("-o", "--output", type=options.Named(), metavar="FILE", help="FILE.svg or FILE.dot.")
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
 def graph(operations: bool, output: Path | None, as_json: bool, **given: Any) -> None:
@@ -28,6 +28,8 @@ def graph(operations: bool, output: Path | None, as_json: bool, **given: Any) ->
     from ..reports.contact_sheet import write
     from ..reports.network_graph import layer_graph, operation_graph
 
+    if output is not None and output.suffix.lower() not in (".svg", ".dot"):
+        raise click.UsageError(f"{output}: choose a name that ends in .svg or .dot")
     device, threads = given.pop("device"), given.pop("threads")
     with chosen(**given) as (config, path, title, trained):
         if operations:
@@ -36,6 +38,8 @@ def graph(operations: bool, output: Path | None, as_json: bool, **given: Any) ->
         else:
             found = layer_graph(config, path, title, trained.data if trained else None)
     if output is not None:
-        write(found.as_svg().encode(), output)
+        write(
+            (found.as_dot() if output.suffix.lower() == ".dot" else found.as_svg()).encode(), output
+        )
     if output is None or as_json:
         console.show(found, as_json, found.as_text)

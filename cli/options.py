@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
@@ -122,6 +123,15 @@ uncalibrated = click.option(
     "--uncalibrated",
     is_flag=True,
     help="Leave out the calibration that lies beside a checkpoint.",
+)
+
+plots_format = click.option(
+    "--plots-format",
+    type=click.Choice(["png", "svg", "pdf"]),
+    envvar="DNNSTACK_PLOTS_FORMAT",
+    expose_value=False,
+    callback=lambda ctx, option, form: os.environ.update(DNNSTACK_PLOTS_FORMAT=form or "png"),
+    help="How pictures are written; default: DNNSTACK_PLOTS_FORMAT of the environment, else png.",
 )
 
 no_graph = click.option(

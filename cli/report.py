@@ -26,6 +26,7 @@ from . import completion, console, options
     help="Folder for the pictures; default: that of the sweep or of the compressed network.",
 )
 @click.option("--no-plots", is_flag=True, help="Draw no pictures.")
+@options.plots_format
 @options.json_output("one JSON object")
 def report(
     target: str, runs_dir: Path | None, plots_dir: Path | None, no_plots: bool, as_json: bool
@@ -97,7 +98,8 @@ def _unknown(target: str, runs: Path) -> str:
 
     for path in (runs / target, Path(target)):
         if is_run(path):
-            drawn = f"in {path}/curves.png, and " if (path / "curves.png").exists() else ""
+            curves = min(path.glob("curves.*"), default=None)
+            drawn = f"in {curves}, and " if curves else ""
             return (
                 f"{path}: is a single run; report shows sweeps and compressed networks; how "
                 f"a run went is {drawn}told by dnnstack eval --run {path}"

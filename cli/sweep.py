@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 @options.json_output("one JSON object at the end")
 @options.device("run.device of the config")
 @options.no_graph
+@options.plots_format
 @options.data_dir
 @options.runs_dir("run.dir of the config")
 def sweep(*, as_json: bool, **given: Any) -> int:

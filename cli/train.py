@@ -73,6 +73,7 @@ _GOAL_MISSED = 3
     "with every gradient as it comes; see docs/parallel.md.",
 )
 @options.no_graph
+@options.plots_format
 @options.data_dir
 @options.runs_dir("run.dir of the config")
 def train(

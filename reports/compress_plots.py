@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.files import atomic_write
 from ..common.printable import printable
 from ..common.text import cut
 from . import fonts, style
 from .contact_sheet import means, write_png
-from .plots import drawn
+from .plots import save, wanted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,9 +40,8 @@ def draw_plots(before: Arrays, after: Arrays, folder: Path) -> list[Path]:
     written = []
     shown = _largest(before, after)
     if shown:
-        written.append(folder / WEIGHTS)
         chosen = {name: (before[name], after[name]) for name in shown}
-        atomic_write(written[0], drawn(lambda: weights_figure(chosen)))
+        written.append(save(folder / WEIGHTS, lambda: weights_figure(chosen)))
     return written + draw_mask(after, folder)
 
 
@@ -55,8 +53,8 @@ def draw_mask(after: Arrays, folder: Path) -> list[Path]:
     matrices = [n for n in _largest(after, after) if after[n].ndim == 2 and not after[n].all()]
     if not matrices:
         return []
-    write_png(mask_picture(matrices[0], after[matrices[0]]), folder / MASK)
-    return [folder / MASK]
+    write_png(mask_picture(matrices[0], after[matrices[0]]), wanted(folder / MASK))
+    return [wanted(folder / MASK)]
 
 
 def weights_figure(

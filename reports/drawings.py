@@ -18,7 +18,7 @@ from ..many.group import runs_of
 from ..many.outcome import outcome
 from ..training.records.formats.record import file_marks
 from ..training.records.formats.run_log import CSV
-from .plots import CURVES, draw_curves
+from .plots import CURVES, draw_curves, wanted
 
 _PROGRAM = program(__name__, "main")
 # Stands behind what is said of a run; no message has it.
@@ -67,7 +67,7 @@ class Drawings:
     def make_up(self, group: Path) -> None:
         """Draw those of finished runs of a group that a kill has kept from it."""
         for run in runs_of(group):
-            drawn, logged = file_marks(run / CURVES), file_marks(run / CSV)
+            drawn, logged = file_marks(wanted(run / CURVES)), file_marks(run / CSV)
             if outcome(run).finished and logged and (drawn is None or drawn[1] < logged[1]):
                 remove_abandoned(run)
                 self.draw(run)

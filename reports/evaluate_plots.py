@@ -18,6 +18,7 @@ from ..datasets import ImageSet, as_image
 from ..training.inference.evaluate import Evaluation
 from . import fonts, style
 from .contact_sheet import write_png
+from .plots import wanted
 from .reliability_plot import RELIABILITY, reliability_picture
 from .targets_plots import draw_targets
 
@@ -53,7 +54,7 @@ def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]
     if not result.counts:
         return draw_targets(result, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / CONFUSION]
+    written = [wanted(folder / CONFUSION)]
     write_png(confusion_picture(result), written[0])
     # Samples of float32 are no pictures.
     shown = result.worst and images.images.dtype == np.uint8
@@ -63,12 +64,12 @@ def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]
     }
     for name, picture in others.items():
         if picture is not None:
-            written.append(folder / name)
-            write_png(picture, folder / name)
+            written.append(wanted(folder / name))
+            write_png(picture, written[-1])
         else:
             # A file of an earlier evaluation would show what is outdated.
             with contextlib.suppress(FileNotFoundError):
-                (folder / name).unlink()
+                wanted(folder / name).unlink()
     return written
 
 

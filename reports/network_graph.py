@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..backends.base import Backend
-from ..common.printable import paragraph
+from ..common.printable import paragraph, printable
 from ..common.records import dataclass
 from ..common.text import shape_text
 from ..configs import RunConfig
@@ -46,6 +47,14 @@ class NetworkGraph:
         return written(network_drawing(self.boxes, self.edges, self.title))
 
     __str__, _repr_svg_ = as_text, as_svg
+
+    def as_dot(self) -> str:
+        """The text that Graphviz reads."""
+        texts = ["\n".join(map(printable, (box.title, *box.lines))) for box in self.boxes]
+        quoted = [json.dumps(text, ensure_ascii=False) for text in (self.title, *texts)]
+        lines = [f"n{n} [shape=box label={text}]" for n, text in enumerate(quoted[1:])]
+        lines += [f'n{a} -> n{b} [label="{shape}"]' for a, b, shape in self.edges]
+        return "\n".join([f"digraph {quoted[0]} {{", *lines, "}"])
 
 
 def layer_graph(config: RunConfig, file: Path, name: str, info: DatasetInfo | None) -> NetworkGraph:

@@ -47,6 +47,12 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dnnstack",
 }
 
+_UNSAID = {
+    "png": ("Software",),
+    "svg": ("Date", "Creator", "Format", "Type"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
+}
+
 Points = dict[str, list[float]]
 Splits = dict[Literal["train", "validation"], Points]
 
@@ -62,14 +68,14 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
         points = read_metrics(run / CSV)
         if not any(points[split]["epoch"] for split in points):
             return None
-        atomic_write(run / CURVES, _png(points, run), durable)
+        rates = rate_curve(run, _logged_rates(points))
+        return save(run / CURVES, lambda: figure_of(points, run.name, rates), durable)
     except Exception as error:
         # The message of the system would name the file again.
         named = error.strerror if isinstance(error, OSError) else None
         reason = cut(named or f"{type(error).__name__}: {error}", _LONGEST_REASON)
         notice(Warned(f"{run / CURVES}: the curves were not drawn ({reason})"))
         return None
-    return run / CURVES
 
 
 def read_metrics(path: Path) -> Splits:
@@ -144,13 +150,20 @@ def _logged_rates(points: Splits) -> list[tuple[int, float, float]]:
     )
 
 
-def _png(points: Splits, run: Path) -> bytes:
-    rates = rate_curve(run, _logged_rates(points))
-    return drawn(lambda: figure_of(points, run.name, rates))
+def wanted(path: Path) -> Path:
+    """The path of a picture in the format that DNNSTACK_PLOTS_FORMAT says; PNG by default."""
+    return path.with_suffix(f".{os.environ.get('DNNSTACK_PLOTS_FORMAT') or 'png'}")
+
+
+def save(path: Path, draw: Callable[[], Figure], durable: bool = True) -> Path:
+    """Write a figure in the wanted format; returns its path. Raises OSError."""
+    path = wanted(path)
+    atomic_write(path, drawn(draw, path.suffix[1:]), durable)
+    return path
 
 
 def drawn(draw: Callable[[], Figure], form: str = "png") -> bytes:
-    """A figure as PNG or as SVG, in the style of this package."""
+    """A figure as PNG, SVG or PDF, in the style of this package."""
     # If the home folder is not writable, matplotlib warns about its font cache.
     log = logging.getLogger("matplotlib")
     with _DRAWING:
@@ -165,8 +178,7 @@ def drawn(draw: Callable[[], Figure], form: str = "png") -> bytes:
                 matplotlib.rcParams.update(_STYLE)
                 buffer = io.BytesIO()
                 # Without date and version, so that equal runs draw equal files.
-                said = ("Software",) if form == "png" else ("Date", "Creator", "Format", "Type")
-                draw().savefig(buffer, format=form, metadata=dict.fromkeys(said))
+                draw().savefig(buffer, format=form, metadata=dict.fromkeys(_UNSAID[form]))
                 return buffer.getvalue()
         finally:
             log.setLevel(level)

@@ -12,7 +12,7 @@ from ..common.printable import paragraph, printable
 from ..common.text import cut
 from ..training.compressed.sensitivity import Point, PrunedPoint, Sensitivity
 from . import style
-from .plots import drawn, percent
+from .plots import percent, save
 from .tables import table
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def write(found: Sensitivity, folder: Path) -> list[Path]:
 
 def draw(found: Sensitivity, folder: Path) -> Path:
     """Draw the curves into the folder. Raises OSError, ImportError."""
-    atomic_write(folder / PICTURE, drawn(lambda: figure_of(found)))
+    path = save(folder / PICTURE, lambda: figure_of(found))
     remove_abandoned(folder)
-    return folder / PICTURE
+    return path
 
 
 def read(folder: Path) -> Sensitivity:

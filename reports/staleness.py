@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import Warned
-from ..common.files import atomic_write, regular_lines
+from ..common.files import regular_lines
 from ..common.text import cut
 from ..training.records.formats.run_log import LOG, LONGEST
 from . import fonts, style
-from .plots import drawn
+from .plots import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,12 +31,11 @@ def draw_staleness(run: Path, notice: Callable[[str], None]) -> Path | None:
         counts = read_staleness(run / LOG)
         if not counts:
             return None
-        atomic_write(run / STALENESS, drawn(lambda: figure_of(counts, run.name)))
+        return save(run / STALENESS, lambda: figure_of(counts, run.name))
     except Exception as error:
         reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
         notice(Warned(f"{run / STALENESS}: the staleness was not drawn ({reason})"))
         return None
-    return run / STALENESS
 
 
 def read_staleness(path: Path) -> Counter[int]:

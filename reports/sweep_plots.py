@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.files import atomic_write, make_folder
+from ..common.files import make_folder
 from ..common.options import is_number
 from ..common.printable import printable
 from ..common.targets import METRICS
@@ -17,7 +17,7 @@ from ..common.text import cut
 from ..configs.write import flow
 from ..many.sampling import Ended, study
 from . import fonts, style
-from .plots import drawn, percent
+from .plots import percent, save
 from .sweep_report import SweepReport
 from .sweep_text import short_names
 
@@ -50,9 +50,10 @@ def draw_sweep(report: SweepReport, folder: Path) -> list[Path]:
     if report.best and len(report.search.objective) > 1:
         wanted.append((FRONT, front_figure))
     make_folder(folder)
-    for name, draw in wanted:
-        atomic_write(folder / name, drawn(lambda draw=draw: draw(report)))  # type: ignore[misc]
-    return [folder / name for name, _ in wanted]
+    return [
+        save(folder / name, lambda draw=draw: draw(report))  # type: ignore[misc]
+        for name, draw in wanted
+    ]
 
 
 def trials_figure(report: SweepReport) -> Figure:

@@ -15,7 +15,7 @@ from ..training.inference.evaluate import Evaluation
 from ..training.metrics import roc_curve
 from ..training.records.formats.state import figure as written
 from . import fonts, style
-from .plots import drawn
+from .plots import drawn, wanted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +31,10 @@ def draw_targets(result: Evaluation, folder: Path) -> list[Path]:
     numbers = result.kind == "numbers"
     name, panel = (SCATTER, _scatter) if numbers else (ROC, _roc)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    for path in paths:
-        atomic_write(path, drawn(lambda: panels(result, panel), path.suffix[1:]))
-    return paths
+    forms = dict.fromkeys([".png", ".svg", wanted(folder / name).suffix])
+    for form in forms:
+        atomic_write(folder / f"{name}{form}", drawn(lambda: panels(result, panel), form[1:]))
+    return [folder / f"{name}{form}" for form in forms]
 
 
 def panels(result: Evaluation, panel: Callable[[Axes, Any, Any], None]) -> Figure:

@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
+import dnnstack
 import pytest
 from dnnstack.backends.base import Limits
 from dnnstack.backends.select import open_backend
@@ -17,7 +18,7 @@ from dnnstack.common.text import shape_text
 from dnnstack.configs import load_config
 from dnnstack.configs.find import packaged_configs
 from dnnstack.reports.explain import explain
-from dnnstack.reports.glance import glance
+from dnnstack.reports.glance import glance, trace
 from dnnstack.reports.network_drawing import Box, network_drawing
 from dnnstack.reports.network_graph import NetworkGraph, layer_graph, operation_graph
 from dnnstack.reports.roofline import roofline
@@ -216,3 +217,48 @@ def test_the_command_draws_and_prints(tmp_path, monkeypatch, capsys):
     assert "--checkpoint has a config: leave out --config and --set" in capsys.readouterr().err
     assert main(["explain", "--config", "mlp.yaml", "--roofline", "x.svg"]) == 2
     assert "--roofline needs --measure" in capsys.readouterr().err
+
+
+def test_a_trace_has_every_call_in_the_row_of_its_stream(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    asked = ["explain", "--config", "mlp.yaml", "--device", "numpy", "--json"]
+    assert main([*asked, "--measure", "--trace", "t.json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = json.loads(Path("t.json").read_text("utf-8"))
+    calls = [each for each in found["traceEvents"] if each["ph"] == "X"]
+    spent = told["whole_step"]["calls_seconds"]
+    assert sum(each["dur"] for each in calls) == pytest.approx(1e6 * spent)
+    assert "microseconds" in found["otherData"]["times"]
+    assert calls[1]["ts"] == pytest.approx(calls[0]["dur"])
+    assert calls[0]["args"]["for"] == "GatherBatch of data, data"
+    bound = [SimpleNamespace(function=f"f{n}", arguments={"stream": str(n % 2)}) for n in range(4)]
+    each = [
+        SimpleNamespace(bound=one, seconds=n + 1.0, to_json=dict) for n, one in enumerate(bound)
+    ]
+    rows = SimpleNamespace(
+        operations=[SimpleNamespace(calls=each, title="t")], config="c", backend="b"
+    )
+    events = json.loads(trace(cast(Any, rows)))["traceEvents"]
+    assert [(e["tid"], e["ts"]) for e in events[:4]] == [(0, 0), (1, 0), (0, 1e6), (1, 2e6)]
+    assert [e["args"]["name"] for e in events[4:]] == ["stream 0", "stream 1"]
+    assert main([*asked, "--trace", "t.json"]) == 2
+    assert "--trace needs --measure" in capsys.readouterr().err
+
+
+def test_graphviz_and_python_get_the_same_graph(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["graph", "--config", "mlp.yaml", "-o", "x.dot"]) == 0
+    found = dnnstack.network_graph("mlp.yaml")
+    assert Path("x.dot").read_text("utf-8") == found.as_dot()
+    assert f"{found}\n" == f"{found.as_text()}\n"
+    for number, box in enumerate(found.boxes):
+        label = json.dumps("\n".join((box.title, *box.lines)))
+        assert f"\nn{number} [shape=box label={label}]\n" in found.as_dot()
+    for start, end, shape in found.edges:
+        assert f'\nn{start} -> n{end} [label="{shape}"]\n' in found.as_dot()
+    step = dnnstack.network_graph(
+        "mlp.yaml", {"run.fusion": False}, operations=True, device="numpy"
+    )
+    assert step.title == "mlp.yaml: a training step, numpy"
+    assert main(["graph", "--config", "mlp.yaml", "-o", "x.png"]) == 2
+    assert "x.png: choose a name that ends in .svg" in capsys.readouterr().err

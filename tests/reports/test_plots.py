@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -7,15 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.cli.main import main
 from dnnstack.configs import effective_yaml, load_config
 from dnnstack.optimizers.groups import RATES
 from dnnstack.optimizers.schedules.schedule import Length
+from dnnstack.reports.contact_sheet import write_png
 from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
 from dnnstack.reports.rate_curve import rate_curve
 from dnnstack.reports.staleness import draw_staleness
 from dnnstack.reports.staleness import figure_of as staleness_figure
 from dnnstack.training.rate_tables import rate_tables
 from dnnstack.training.records.formats.run_log import CSV, HEADERS, LOG
+from PIL import Image
 
 ROWS = """\
 5,0.5,train,2.0,0.25,0.1
@@ -180,3 +184,29 @@ def test_a_log_without_ages_has_no_picture_of_them_and_no_note(tmp_path: Path) -
     heard: list[str] = []
     assert draw_staleness(tmp_path, heard.append) is None
     assert len(heard) == 1
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_pictures_are_in_the_format_that_is_asked_for(tmp_path, monkeypatch, form):
+    monkeypatch.setenv("DNNSTACK_PLOTS_FORMAT", form)
+    run_folder(tmp_path)
+    path = draw_curves(tmp_path, silent)
+    assert path == tmp_path / f"curves.{form}"
+    first = path.read_bytes()
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form])
+    draw_curves(tmp_path, silent)
+    assert path.read_bytes() == first
+    assert (b">learning rate</text>" in first) == (form == "svg")
+    assert b"CreationDate" not in first
+    with Image.new("RGB", (40, 30), (1, 2, 3)) as sheet:
+        write_png(sheet, tmp_path / f"sheet.{form.upper()}")
+    begin = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}[form]
+    assert (tmp_path / f"sheet.{form.upper()}").read_bytes().startswith(begin)
+
+
+def test_the_option_says_it_for_one_command(monkeypatch, capsys):
+    monkeypatch.setenv("DNNSTACK_PLOTS_FORMAT", "gif")
+    assert main(["report", "nothing"]) == 2
+    assert "'gif' is not one of 'png', 'svg', 'pdf'" in capsys.readouterr().err
+    assert main(["report", "nothing", "--plots-format", "pdf"]) == 1
+    assert os.environ["DNNSTACK_PLOTS_FORMAT"] == "pdf"
