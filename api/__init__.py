@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
     from .plugins.loading import load_plugin as load_plugin
+    from .reporting import report as report
     from .reports.sweep_report import SweepReport as SweepReport
     from .training.inference.evaluate import Evaluation as Evaluation
     from .training.inference.predict import Prediction as Prediction
@@ -61,6 +62,7 @@ _HOMES = {
     "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
     "network_graph": "fitting",
+    "report": "reporting",
     "sweep": "grouping",
     "train": "fitting",
     "train_group": "grouping",

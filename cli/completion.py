@@ -82,12 +82,13 @@ def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comp
 
 
 def reported(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The groups of runs and the compressions; if none match, any file."""
+    """Runs, groups of them, and compressions; if none match, any file."""
     from ..many.group import list_groups
     from ..training.compressed.place import list_compressions
 
-    runs = ctx.params.get("runs_dir") or Path("runs")
-    return _offered([*list_groups(runs), *list_compressions(runs)], typed, "file")
+    folder = ctx.params.get("runs_dir") or Path("runs")
+    own = [str(item.value) for item in runs(ctx, option, typed) if item.type == "plain"]
+    return _offered([*own, *list_groups(folder), *list_compressions(folder)], typed, "file")
 
 
 def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder for confusion.png, reliability.png and errors.png; default: eval-SPLIT in the "
-    "run's folder, and none for an ensemble.",
+    help="Folder for confusion.png, reliability.png, errors.png and eval.json; default: "
+    "eval-SPLIT in the run's folder, and none for an ensemble.",
 )
 @click.option("--no-plots", is_flag=True, help="Do not draw these pictures.")
 @options.plots_format
@@ -121,7 +121,7 @@ def evaluate(
         # The folder of one of its networks is not that of an ensemble.
         own = None if plots_dir or ensemble else _plots_dir(model.trained, result)
         if plots_dir or not ensemble:
-            _draw(result, images, plots_dir or own, as_json)
+            _draw(result, images, plots_dir or own, as_json, None if ensemble else model.trained)
 
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
@@ -138,9 +138,12 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
     return folder
 
 
-def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
-    """Draw the plots, unless there is no folder for them."""
+def _draw(
+    result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool, of: Trained | None
+) -> None:
+    """Draw the plots and store what was found, unless there is no folder for them."""
     from ..reports.evaluate_plots import draw_plots
+    from ..reports.stored import store_evaluation
 
     if folder is None:
         console.note(
@@ -148,4 +151,11 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             "name a folder with --plots-dir"
         )
         return
-    console.draw(folder, as_json, lambda: draw_plots(result, images, folder), kind="plots")
+
+    def drawn() -> list[Path]:
+        written = draw_plots(result, images, folder)
+        if of is not None:
+            store_evaluation(of, result, folder)
+        return written
+
+    console.draw(folder, as_json, drawn, kind="plots")

@@ -64,8 +64,8 @@ def explain(
     For forward, backward and update of each layer: the operations, which of them were fused, the
     library call with its arguments, implementation and layouts, floating-point operations and
     bytes; with --measure also the time, and its share of the machine's measured limit. No data is
-    read. Lines are broken for a terminal, or for the columns that COLUMNS says; in a pipe or a file
-    they are whole.
+    read. What it finds of RUN/config.yaml is stored there, for ``report``. Lines are broken for a
+    terminal, or for the columns that COLUMNS says; in a pipe or a file they are whole.
     """
     from dataclasses import replace
 
@@ -75,6 +75,7 @@ def explain(
     from ..reports.contact_sheet import write
     from ..reports.explain_text import as_text
     from ..reports.glance import trace as traced
+    from ..reports.stored import store_explanation
 
     for name in (name for name, file in (("trace", trace), ("roofline", roofline)) if file):
         if not measure:
@@ -100,3 +101,6 @@ def explain(
     if roofline is not None:
         write(told.roofline().encode(), roofline)
     console.show(explanation, as_json, lambda: as_text(told, console.asked_width()), indent=1)
+    if not overrides:
+        path = loaded.path
+        console.draw(path.parent, as_json, lambda: store_explanation(explanation, path))

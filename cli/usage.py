@@ -54,7 +54,6 @@ _ARGUMENTS = {
     "import file": "name a file, as in dnnstack import resnet18.onnx",
     "new folder": "name a folder with a folder for each class, as in dnnstack new flowers",
     "predict paths": "name pictures, as in dnnstack predict 5.png",
-    "report target": "name a sweep or a compression, as in dnnstack report lenet-sweep",
     "weights source": "name a run or a file, as in dnnstack weights digits",
 }
 """What to type for the arguments that commands cannot do without."""

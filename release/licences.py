@@ -118,6 +118,12 @@ The wheel of pillow-heif, which the extra `[heic]` installs, is under GPL-2.0 as
 libheif and libde265 (LGPL-3.0), which decode HEIC, and x265 (GPL-2.0), which encodes it and which
 dnnstack does not call. Whoever passes the wheel on has to keep to these licences.
 """
+_PAGE = """
+## On the page of a run
+
+The page that `dnnstack report` writes contains uPlot 1.6.32 (MIT, Copyright (c) 2022 Leon Sorokin),
+which draws its curves. It is in `reports/vendored`, with its licence.
+"""
 _DATA = """
 ## Data of the tests
 
@@ -193,6 +199,7 @@ def page() -> str:
             *_table("What its tests and checks need besides", tools),
             _GPU,
             _HEIC.strip("\n"),
+            _PAGE.rstrip("\n"),
             _DATA,
         ]
     )

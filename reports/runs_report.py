@@ -70,7 +70,7 @@ def report_runs(
     for name in list_runs(runs_dir):
         path = runs_dir / name
         try:
-            report = _report(path)
+            report = report_run(path)
         except CheckpointError as error:
             complain(str(error))
             continue
@@ -100,7 +100,8 @@ def group_state(group: Path, planned: int) -> RunState:
     return "finished" if states and len(states) >= planned else "interrupted"
 
 
-def _report(path: Path) -> RunReport:
+def report_run(path: Path) -> RunReport:
+    """The run in this folder. Raises CheckpointError."""
     # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)
     step, total, best, started, versions = 0, None, None, None, None

@@ -31,6 +31,7 @@ PACKAGED = {
     ".js",
     ".c",
     ".html",
+    ".css",
 }
 HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
 

@@ -140,7 +140,7 @@ FULL = {
     "look": ["look tiny --device numpy -o filters.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],
-    "report": ["report tiny-compressed"],
+    "report": ["report tiny-compressed", "report tiny --json"],
     "runs": ["runs"],
     "serve": ["serve --port 0 --device numpy"],
     "summary": ["summary --config tiny.yaml"],

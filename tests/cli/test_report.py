@@ -150,9 +150,11 @@ def test_what_is_neither(trained, said):
         assert (status, out) == (1, "")
         return err
 
-    assert "in runs there are: tiny-compressed" in refused("nosuch")
-    assert "is a single run; report shows sweeps" in refused("tiny")
-    assert "tiny.yaml: is not a compressed network" in refused("tiny.yaml")
+    assert "nosuch: no such run, sweep or compression; runs in runs: tiny" in refused("nosuch")
+    assert "tiny.yaml: is a file" in refused("tiny.yaml")
+    status, out, err = said("report", "tiny-compressed", "--measure")
+    assert (status, out) == (2, "")
+    assert "--output, --measure and --watch are for runs" in err
     Path("runs/tiny-compressed/tiny.dnnz").write_bytes(b"dnnz" * 9)
     assert "tiny.dnnz" in refused("tiny-compressed")
     Path("runs/tiny-compressed/compress.json").write_text("{")

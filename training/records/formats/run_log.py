@@ -179,6 +179,7 @@ class Line:
     accuracy: Finite | None = None
     r2: Finite | None = None
     loss: Finite | None = None
+    learning_rate: Finite | None = None
     rmse: Finite | None = None
     mae: Finite | None = None
     precision: Finite | None = None
@@ -196,6 +197,8 @@ class Line:
     goal: bool | None = None
     error: str | None = None
     versions: Mapping[str, str] | None = None
+    backend: Name | None = None
+    ranks: Count | None = None
 
     @property
     def measured(self) -> float | None:
