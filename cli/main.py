@@ -33,6 +33,7 @@ from .report import report
 from .runs import runs
 from .serve import serve
 from .summary import summary
+from .suspects import suspects
 from .sweep import sweep
 from .train import train
 from .weights import weights
@@ -73,7 +74,7 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, compress, export, serve, new, runs),
-    *(weights, data, import_, summary, explain, config, doctor),
+    *(suspects, weights, data, import_, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError, ConfigError, DatasetError, ShapeError, UsageError
-from ..common.files import atomic_write, make_folder
+from ..common.files import atomic_write, make_folder, writing
 from ..common.records import dataclass
 from ..common.targets import MEASURES
 from ..common.text import cut, listed
@@ -35,6 +35,7 @@ from .patterns import needed
 from .report import Imported
 
 _LISTED, _LARGEST = 30, 1 << 20
+_ELSEWHERE = "choose another folder with --runs-dir"
 _KNOWN = {*HANDLERS, "Concat", "Shape", "Gather", "Unsqueeze"}
 _LOSSES = {"class": "cross_entropy", "yes_no": "binary_cross_entropy"}
 _LOSSES |= {"numbers": "mse"}
@@ -74,13 +75,9 @@ def _weights_alone(file: OnnxFile, path: Path, reasons: tuple[str, ...]) -> Impo
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(file.arrays[name]) for name in file.weights}
-    try:
+    with writing(path, CheckpointError, _ELSEWHERE):
         make_folder(path.parent)
         atomic_write(path, save(arrays, {"format": "pt"}))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; choose another folder with --runs-dir"
-        ) from None
     numbers = sum(each.size for each in arrays.values())
     return Imported(file.path, path, len(arrays), numbers, reasons=reasons)
 
@@ -165,14 +162,9 @@ def _write(
 ) -> Path:
     """A run of step 0, as if its training had ended there; returns its folder."""
     with create_run(runs_dir, name, origin.config, notice) as run:
-        try:
+        with writing(run.path, CheckpointError, _ELSEWHERE):
             make_folder(run.checkpoints)
             write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
-        except OSError as error:
-            raise CheckpointError(
-                f"{run.path}: cannot be written: {error.strerror}; choose another folder with "
-                "--runs-dir"
-            ) from None
         with RunLog(run.path, MEASURES[origin.kind]) as log:
             log.event("init", 0, **vars(origin.begun_from))
             log.event("checkpoint", 0, file=tensors_name(0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..backends.ahead import NVIDIA_DRIVER
 from ..backends.base import Backend
 from ..common.errors import CheckpointError, DatasetError
-from ..common.files import atomic_write
+from ..common.files import atomic_write, writing
 from ..common.machine import available_threads
 from ..configs import RunConfig, effective_yaml
 from ..configs.search import Search
@@ -94,7 +94,5 @@ def _write_best(trainings: Trainings, sweep: Sweep, trial: Trial) -> None:
     own = f"name={safe_name(trainings.base.config.name + '-best')}"
     config = trainings.loaded([*values_of(trial), own]).config
     path = sweep.path / BEST
-    try:
+    with writing(path, CheckpointError, "free some space, then go on with --resume"):
         atomic_write(path, effective_yaml(config).encode())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DatasetError
-from ...common.files import atomic_write, remove_abandoned
+from ...common.files import atomic_write, remove_abandoned, writing
 from ...common.printable import printable
 from ...common.records import dataclass
 from ...common.targets import Kind
@@ -22,6 +22,7 @@ from .forward import Forward
 from .trained import Trained
 
 _DIGITS = tuple("0123456789")
+_ELSEWHERE = "choose another folder with --save-input"
 # How a formula begins in one spreadsheet or another, also in full width.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
@@ -287,11 +288,9 @@ class InputFolder:
         """Raises DatasetError if the folder cannot be created."""
         self._folder = folder
         self._names: set[str] = set()
-        try:
+        with writing(folder, DatasetError, _ELSEWHERE):
             folder.mkdir(parents=True, exist_ok=True)
             remove_abandoned(folder)
-        except OSError as error:
-            raise _unwritable(folder, error) from None
 
     def save(self, prediction: Prediction) -> Path:
         """Write a picture; a second one of the same name gets ``-2``. Raises DatasetError."""
@@ -302,17 +301,9 @@ class InputFolder:
             name = f"{stem}-{number}"
         self._names.add(name)
         path = self._folder / f"{name}-input.png"
-        try:
+        with writing(path, DatasetError, _ELSEWHERE):
             png = io.BytesIO()
             as_image(prediction.picture.image).save(png, "PNG")
             # A file for each of perhaps thousands of pictures, soon made again.
             atomic_write(path, png.getvalue(), durable=False)
-        except OSError as error:
-            raise _unwritable(path, error) from None
         return path
-
-
-def _unwritable(path: Path, error: OSError) -> DatasetError:
-    return DatasetError(
-        f"{path}: cannot be written: {error.strerror}; choose another folder with --save-input"
-    )

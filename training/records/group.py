@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from annotated_types import MaxLen
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, read_regular
+from ...common.files import atomic_write, read_regular, writing
 from ...common.records import dataclass
 from ...common.typed_json import Name, from_json
 from .runs import GROUP, LONGEST_CONFIG
-from .starting import unwritable
+from .starting import ELSEWHERE
 
 Kind = Literal["seeds", "folds", "sweep"]
 
@@ -56,7 +56,5 @@ def read_group(path: Path) -> Group:
 
 def write_group(path: Path, group: Group) -> None:
     """Write the record of a group. Raises CheckpointError."""
-    try:
+    with writing(path / GROUP, CheckpointError, ELSEWHERE):
         atomic_write(path / GROUP, f"{json.dumps(asdict(group), indent=2)}\n".encode())
-    except OSError as error:
-        raise unwritable(path / GROUP, error) from None

@@ -13,6 +13,7 @@ from .resume import Resume, open_resume
 from .runs import COMPRESSION, GROUP, config_name, is_bare, newest_first
 
 _TRIES = 500
+ELSEWHERE = "choose another folder with --runs-dir, or with run.dir of the config"
 
 
 def resume_or_start(name: str, runs_dir: Path, notice: Callable[[str], None]) -> Resume:
@@ -59,7 +60,5 @@ def _latest(runs_dir: Path, name: str, is_own: Callable[[Path], bool]) -> Path |
 
 def unwritable(path: Path, error: OSError) -> CheckpointError:
     """The error of a folder of runs, or of a file in it, that cannot be written."""
-    return CheckpointError(
-        f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
-        "with --runs-dir, or with run.dir of the config"
-    )
+    where = error.filename or path
+    return CheckpointError(f"{where}: cannot be written: {error.strerror}; {ELSEWHERE}")

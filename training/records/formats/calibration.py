@@ -17,7 +17,7 @@ from annotated_types import Interval, Len
 from numpy.typing import NDArray
 
 from ....common.errors import CheckpointError
-from ....common.files import atomic_write, sha256_bytes
+from ....common.files import atomic_write, sha256_bytes, writing
 from ....common.records import dataclass
 from ....common.typed_json import Count, Finite, from_json
 from .weight_file import read_weight_file
@@ -104,13 +104,9 @@ def write_trust(checkpoint: Path, trust: Trust) -> None:
 
     path, text = trust_path(checkpoint), json.dumps(vars(trust.calibration), allow_nan=False)
     said = {"dnnstack": text, "sha256": _digest(text, trust.arrays)}
-    try:
+    then = "then calibrate with dnnstack eval --calibrate"
+    with writing(path, CheckpointError, f"free some space, or make the folder writable, {then}"):
         atomic_write(path, save(dict(trust.arrays), said))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; free some space, or make the folder "
-            "writable, then calibrate with dnnstack eval --calibrate"
-        ) from None
 
 
 def read_trust(checkpoint: Path, sha256: str, classes: int, features: int) -> Trust:

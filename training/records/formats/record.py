@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ....common.errors import CheckpointError
-from ....common.files import atomic_write, open_regular
+from ....common.files import atomic_write, open_regular, writing
 from ....common.machine import main_memory
 
 NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
@@ -16,13 +16,9 @@ NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG,
 
 def write_record(run: Path, name: str, content: bytes) -> None:
     """Write or replace a file of a run, such as its config. Raises CheckpointError."""
-    try:
+    then = "free some space, or make the folder writable, then resume"
+    with writing(run / name, CheckpointError, then):
         atomic_write(run / name, content)
-    except OSError as error:
-        raise CheckpointError(
-            f"{run / name}: cannot be written: {error.strerror}; free some space, or make the "
-            "folder writable, then resume"
-        ) from None
 
 
 def read_whole(path: Path, longest_header: int | None = None) -> bytes:
