@@ -350,7 +350,6 @@ class Classifier:
         self._use(found)
         return said
 
-    @in_python
     def suspects(
         self,
         *,

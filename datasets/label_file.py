@@ -26,26 +26,30 @@ def relabelled(images: ImageSet, name: str | None, split: Split, root: Path) -> 
     rows = read_rows(
         root / Path(name).expanduser(), check=lambda head: check_names(head, ["label"])
     )
+    by_path = "path" in rows.names and any(rows.column("path"))
+    test = np.zeros(len(rows), np.bool_)
     if "split" in rows.names:
         test = _places(rows, "split", ("train", "validation", "test"), "splits") == 2
-        own = np.flatnonzero(test == (split == "test")).tolist()
-        cells, lines = [rows.cells[at] for at in own], [rows.lines[at] for at in own]
-        rows = replace(rows, lines=lines, cells=cells)
-    labels, what = images.labels.copy(), f"samples of {images.name}"
-    if "path" in rows.names and any(rows.column("path")):
-        at = _places(rows, "path", (*images.sources, *images.names), what) % len(images)
-    else:
-        at = _places(rows, "index", map(str, range(len(images))), what)
-    labels[at] = _places(rows, "label", images.classes, f"classes of {images.name}")
+    kept = np.flatnonzero(test == (split == "test")).tolist()
+    cells, lines = [rows.cells[at] for at in kept], [rows.lines[at] for at in kept]
+    rows, labels = replace(rows, lines=lines, cells=cells), images.labels.copy()
+    key, names = "index", tuple(map(str, range(len(images))))
+    if by_path:
+        key, names = "path", (*images.sources, *images.names)
+    own = f"of {images.name}; correct it"
+    at = _places(rows, key, names, f"samples {own}") % len(images)
+    labels[at] = _places(rows, "label", images.classes, f"classes {own}")
     labels.setflags(write=False)
     return replace(images, labels=labels)
 
 
 def _places(rows: Rows, key: str, names: Iterable[str], what: str) -> NDArray[np.int32]:
-    """The place among the names of each cell, which an apostrophe may keep from being a formula."""
+    """The place among the names of each cell, which may have an apostrophe before a formula."""
     check_names(rows, [key])
-    known = {text: at for at, each in enumerate(names) for text in (each, f"'{each}")}
-    found = placed(rows, key, known, f"{what}; correct it")
+    known = {name: at for at, name in enumerate(names)}
+    plain = {each: each.removeprefix("'") for each in rows.column(key) if each not in known}
+    known |= {each: known[name] for each, name in plain.items() if name in known}
+    found = placed(rows, key, known, what)
     if MISSING in found:
         raise gap(rows, found.tolist().index(MISSING), key)
     return found

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
-from ..common.errors import DatasetError, UsageError
+from ..common.errors import DatasetError
 from ..common.files import atomic_write, writing
 from ..datasets import ImageSet
 from ..datasets.similar import pairs
@@ -70,14 +70,14 @@ def find_suspects(
     """At most ``limit`` samples for each reason, by the mean answer of ``members``.
 
     Those to train on are judged by the network whose fold held them back. ``read`` loads a split
-    for a network. Raises UsageError for samples that were trained on.
+    for a network. Raises DatasetError for samples that were trained on.
     """
     folds = {each.config.data.fold for each in members}
     divided = len(folds) == len(members) > 1 and None not in folds
     split = split or ("train" if divided else "test")
     if split == "train" and not divided:
         then = "train with --folds 5, then dnnstack suspects GROUP"
-        raise UsageError(f"{members[0].path}: these were trained on; {then}")
+        raise DatasetError(f"{members[0].path}: these were trained on; {then}")
     parts = [([each], read(each, "validation")) for each in members if split == "train"]
     parts = parts or [([*members], read(members[0], split))]
     images, index = parts[0][1][0], np.concatenate([own for _, (_, own) in parts])
@@ -92,7 +92,7 @@ def find_suspects(
         texts = [[images.classes[at] for at in each] for each in shown[:2]]
         chosen = _doubts(images, index, labels, said, np.concatenate(far), limit)
         for row, why in chosen.items():
-            rest: Any = (*(each[row].item() for each in shown), why[1])
+            rest: Any = (*(each[row].item() for each in shown), f"{index[row]}: {why[1]}")
             worst.append(Mistake(int(index[row]), *rest))
     else:
         off = said - targets
