@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from .errors import CheckpointError, DnnstackError
+from .errors import CheckpointError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,15 +40,6 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer], durable: boo
     unchanged unless the folder alone could not be synchronised.
     """
     _write_as(os.fspath(path), data, os.replace, durable)
-
-
-@contextlib.contextmanager
-def writing(path: Path, kind: type[DnnstackError], then: str) -> Iterator[None]:
-    """Turn an OSError of this block into an error of this kind; then: what to do about it."""
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"{path}: cannot be written: {error.strerror or error}; {then}") from None
 
 
 def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:

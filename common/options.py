@@ -39,9 +39,6 @@ class OptionError(ValueError):
         self.missing = missing
 
 
-# ---------------------------------------------------------------- marks
-
-
 @dataclass(frozen=True, eq=False)
 class Form:
     """A value that may be written in several ways.
@@ -71,8 +68,6 @@ class DefaultOf:
 
     option: str
 
-
-# ---------------------------------------------------------------- numbers
 
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 SMALL, LARGE = 2.0**-126, 2.0**127
@@ -104,9 +99,6 @@ def _items(value: Any) -> Any:
 AsTuple = Form(_items)
 Listed = Annotated[tuple[T, ...], MinLen(1), AsTuple]
 """A list of at least one item."""
-
-
-# ---------------------------------------------------------------- sizes
 
 
 def sides(
@@ -156,9 +148,6 @@ Border = Annotated[int | tuple[int, int], sides(0, some=True)]
 """(height, width) on either side of the picture, of which one may be 0."""
 
 
-# ---------------------------------------------------------------- options that need each other
-
-
 def some_of(*names: str) -> Check:
     """At least one of them is given; the last is the option's own."""
     before = names[:-1]
@@ -199,9 +188,6 @@ def rising(what: str) -> Check:
             raise OptionError(f"expected {what} in rising order")
 
     return Check(test)
-
-
-# ---------------------------------------------------------------- declarations
 
 
 @dataclass(frozen=True)

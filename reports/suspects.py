@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
-from ..common.errors import DatasetError
-from ..common.files import atomic_write, writing
+from ..common.errors import DatasetError, explaining
+from ..common.files import atomic_write
 from ..datasets import ImageSet
 from ..datasets.similar import pairs
 from ..many.answers import answers
@@ -152,7 +152,7 @@ def write_list(path: Path, rows: Iterable[Sequence[object]], head: Sequence[str]
     """Write CSV in which no text is a formula. Raises DatasetError."""
     cells = ([guarded(c) if isinstance(c, str) else f"{c:.7g}" for c in row] for row in rows)
     text = "".join(f"{csv_row(row)}\n" for row in (head, *cells))
-    with writing(path, DatasetError, ELSEWHERE):
+    with explaining(path, "cannot be written", ELSEWHERE, DatasetError):
         atomic_write(path, text.encode("utf-8", "surrogateescape"))
 
 

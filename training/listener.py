@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..common.records import dataclass
-from .pixel_statistics import Found
+from .normalization import Found
 from .plan import Plan
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
@@ -127,35 +128,11 @@ class Passing(Listener):
     def __init__(self, heard: Listener) -> None:
         self._heard = heard
 
-    def notice(self, text: str) -> None:
-        self._heard.notice(text)
 
-    def prepared(self) -> None:
-        self._heard.prepared()
+def _passed_on(name: str) -> Callable[..., Any]:
+    """The method of this name of the listener inside."""
+    return lambda self, *given: getattr(self._heard, name)(*given)
 
-    def initialized(self, start: Start) -> None:
-        self._heard.initialized(start)
 
-    def started(self, started: Started) -> None:
-        self._heard.started(started)
-
-    def progressed(self, progress: Progress) -> None:
-        self._heard.progressed(progress)
-
-    def logged(self, progress: Progress) -> None:
-        self._heard.logged(progress)
-
-    def validating(self, step: int) -> None:
-        self._heard.validating(step)
-
-    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
-        self._heard.validated(step, metrics, best, seconds)
-
-    def saving(self, step: int, path: Path) -> None:
-        self._heard.saving(step, path)
-
-    def stop_requested(self) -> bool:
-        return self._heard.stop_requested()
-
-    def close(self) -> None:
-        self._heard.close()
+for _name in [name for name in vars(Listener) if not name.startswith("_")]:
+    setattr(Passing, _name, _passed_on(_name))

@@ -19,11 +19,7 @@ class EpochOrders:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        seed: int,
-        labels: NDArray[np.int32] | None = None,
-        shuffle: bool = True,
+        self, plan: Plan, seed: int, labels: NDArray[np.int32] | None = None, shuffle: bool = True
     ) -> None:
         self._labels = labels
         self._shuffle = shuffle

@@ -16,11 +16,9 @@ from ..tuning import Tuning
 
 # Their import enters their kernels into the table.
 from . import (  # noqa: F401
-    augment,
     classic,
     collectives,
     combine,
-    dropout,
     fallback,
     linear,
     losses,

@@ -59,6 +59,13 @@ class Module:
     def register_buffer(self, name: str, value: Any) -> None:
         setattr(self, name, value)
 
+    def add_module(self, name: str, module: Module) -> None:
+        assert not hasattr(self, name)
+        setattr(self, name, module)
+
+    def children(self) -> list[Module]:
+        return [each for each in vars(self).values() if isinstance(each, Module)]
+
     def state(self) -> dict[str, Any]:
         found = {}
         for name, value in vars(self).items():
@@ -78,9 +85,8 @@ class Module:
 
     def eval(self) -> Module:
         self.training = False
-        for value in vars(self).values():
-            if isinstance(value, Module):
-                value.eval()
+        for each in self.children():
+            each.eval()
         return self
 
 
@@ -90,8 +96,8 @@ class Sequential(Module):
             setattr(self, str(at), module)
 
     def forward(self, x: Any) -> Any:
-        for name, module in vars(self).items():
-            x = module(x) if name != "training" else x
+        for module in self.children():
+            x = module(x)
         return x
 
 
@@ -128,8 +134,8 @@ class BatchNorm(Module):
 
     def forward(self, x: Any) -> Any:
         assert not self.training
-        given = self.weight, self.bias, self.running_mean, self.running_var
-        return functions.batch_norm(x, *given, self.eps)
+        scale = self.weight / np.sqrt(self.running_var + np.float32(self.eps))
+        return functions.affine(x, scale, self.bias - self.running_mean * scale)
 
 
 class Function(Module):
@@ -194,6 +200,7 @@ NN = {
     "AvgPool2d": lambda *given, **options: Function(pool("avg", *given, **options)),
     "ZeroPad2d": border,
     "ConstantPad2d": border,
+    "Identity": lambda: Function(lambda x: x),
     "Softmax": lambda axis: Function(lambda x: functions.softmax(x)),
     "LocalResponseNorm": _activation("lrn"),
     "PReLU": _prelu,

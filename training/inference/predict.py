@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DatasetError
-from ...common.files import atomic_write, remove_abandoned, writing
+from ...common.errors import DatasetError, explaining
+from ...common.files import atomic_write, remove_abandoned
 from ...common.printable import printable
 from ...common.records import dataclass
 from ...common.targets import Kind
@@ -22,7 +22,6 @@ from .forward import Forward
 from .trained import Trained
 
 _DIGITS = tuple("0123456789")
-_ELSEWHERE = "choose another folder with --save-input"
 # How a formula begins in one spreadsheet or another, also in full width.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
@@ -31,6 +30,7 @@ NONE = "none of these"
 # A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
 # with this probability or less.
 LEAST_OF_DIGITS = 0.5
+_ELSEWHERE = "choose another folder with --save-input"
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,7 @@ class Asked:
     min_probability: float | None = None
 
     def answer(
-        self,
-        path: Path,
-        picture: Picture,
-        scores: NDArray[np.float32],
-        known: float | None = None,
+        self, path: Path, picture: Picture, scores: NDArray[np.float32], known: float | None = None
     ) -> Prediction:
         """scores: (K,), what the network gives for the picture; known: how familiar it is."""
         trained, how, kind = self.trained, self.how, self.trained.data.kind
@@ -288,7 +284,7 @@ class InputFolder:
         """Raises DatasetError if the folder cannot be created."""
         self._folder = folder
         self._names: set[str] = set()
-        with writing(folder, DatasetError, _ELSEWHERE):
+        with explaining(folder, "cannot be written", _ELSEWHERE, DatasetError):
             folder.mkdir(parents=True, exist_ok=True)
             remove_abandoned(folder)
 
@@ -301,7 +297,7 @@ class InputFolder:
             name = f"{stem}-{number}"
         self._names.add(name)
         path = self._folder / f"{name}-input.png"
-        with writing(path, DatasetError, _ELSEWHERE):
+        with explaining(path, "cannot be written", _ELSEWHERE, DatasetError):
             png = io.BytesIO()
             as_image(prediction.picture.image).save(png, "PNG")
             # A file for each of perhaps thousands of pictures, soon made again.

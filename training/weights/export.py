@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...common.errors import CheckpointError
-from ...common.files import atomic_write, remove_abandoned, writing
+from ...common.errors import CheckpointError, explaining
+from ...common.files import atomic_write, remove_abandoned
 from ..records.formats.pytorch_names import their_names
 from .source import Source
 
@@ -26,7 +26,7 @@ def save_weights(source: Source, path: Path) -> dict[str, str]:
     values = {name: each.values for name, each in source.arrays.items() if each.values is not None}
     names = their_names(values) if source.layout == "dnnstack" else {name: name for name in values}
     arrays = {names[name]: np.ascontiguousarray(read()) for name, read in values.items()}
-    with writing(path, CheckpointError, "name a file in another folder"):
+    with explaining(path, "cannot be written", "name a file in another folder"):
         # What transformers and timm look for.
         atomic_write(path, save(arrays, {"format": "pt"}))
         remove_abandoned(path.parent)

@@ -18,8 +18,8 @@ import numpy as np
 from annotated_types import Interval, Len, MaxLen
 
 from ....backends.tuning import Tuning
-from ....common.errors import CheckpointError
-from ....common.files import atomic_write, open_regular, writing
+from ....common.errors import CheckpointError, explaining
+from ....common.files import atomic_write, open_regular
 from ....common.machine import main_memory
 from ....common.records import dataclass
 from ....common.targets import Kind
@@ -133,7 +133,7 @@ def save_compressed(trained: Checkpoint, path: Path, widths: tuple[int, ...] = (
         again = found.checkpoint.arrays[name]
         if np.ascontiguousarray(array).tobytes() != again.tobytes():
             raise CheckpointError(f"{path}: is not written: '{name}' would not be the same again")
-    with writing(path, CheckpointError, "name a file in another folder"):
+    with explaining(path, "cannot be written", "name a file in another folder"):
         atomic_write(path, data)
     return found
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ....common.errors import CheckpointError
-from ....common.files import append, atomic_write, open_regular, regular_lines, writing
+from ....common.files import append, atomic_write, open_regular, regular_lines
 from ....common.records import dataclass
 from ....common.targets import EVERY_METRIC
 from ....common.typed_json import Count, Finite, Name, from_json
@@ -32,8 +32,6 @@ LONGEST = 1 << 32
 HEADERS = {
     measure: f"step,epoch,split,loss,{measure},learning_rate\n" for measure in ("accuracy", "r2")
 }
-
-_THEN = "free some space or choose another folder with run.dir, then resume"
 
 
 class RunLog:
@@ -65,8 +63,10 @@ class RunLog:
         line = json.dumps({key: _finite(value) for key, value in table.items()}) + "\n"
         self._append(LOG, line)
         if name == "end":
-            with writing(self._folder / LOG, CheckpointError, _THEN):
+            try:
                 self.sync()
+            except OSError as error:
+                raise _unwritable(self._folder / LOG, error) from None
 
     def metrics(
         self,
@@ -125,8 +125,10 @@ class RunLog:
                 raise
 
     def _append(self, name: str, line: str) -> None:
-        with writing(self._folder / name, CheckpointError, _THEN):
+        try:
             append(self._files[name], line.encode())
+        except OSError as error:
+            raise _unwritable(self._folder / name, error) from None
 
 
 def cut_log(
@@ -249,4 +251,7 @@ def _finite(value: Any) -> Any:
 
 
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path}: cannot be written: {error.strerror}; {_THEN}")
+    return CheckpointError(
+        f"{path}: cannot be written: {error.strerror}; free some space or choose another folder "
+        "with run.dir, then resume"
+    )
