@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError, UsageError
+from ..common.errors import DatasetError, UsageError, explaining
 from ..common.files import atomic_write, remove_abandoned
 from ..datasets import as_image
 from . import fonts, style
@@ -97,13 +97,9 @@ def write_png(sheet: PilImage, path: Path) -> None:
     """Write the picture atomically. Raises DatasetError if it cannot be written."""
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG", optimize=True)
-    try:
+    with explaining(path, "cannot be written", ELSEWHERE, DatasetError):
         atomic_write(path, buffer.getvalue())
         remove_abandoned(path.parent)
-    except OSError as error:
-        raise DatasetError(
-            f"{path}: cannot be written: {error.strerror or error}; {ELSEWHERE}"
-        ) from None
 
 
 def _picture(pixels: NDArray[np.uint8], zoom: int) -> PilImage:
