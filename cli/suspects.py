@@ -12,26 +12,23 @@ from . import completion, console, ensembles, options, plugins
 
 @click.command(
     short_help="Find samples that are probably wrong.",
-    epilog=options.examples(
-        "dnnstack suspects lenet", "dnnstack suspects folds --apply labels.csv"
-    ),
+    epilog=options.examples("dnnstack suspects lenet-folds --apply labels.csv"),
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=completion.members)
 @options.runs_dir("runs")
 @options.plugin
 @click.option(
-    "--split", type=click.Choice(["train", "validation", "test"]), help="The samples to look at; "
-    "default: train for a group of folds, else test."
-)  # fmt: skip
+    "--split",
+    type=click.Choice(["train", "validation", "test"]),
+    help="Default: test; folds: train.",
+)
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, metavar="N", help="At most so many samples "
-    "for each reason; default: 100."
-)  # fmt: skip
+    "--limit", type=click.IntRange(min=1), default=100, help="Most for each reason; default: 100."
+)
 @click.option("--csv", type=options.Named(), metavar="FILE", help="Write the list here, too.")
 @click.option(
-    "--apply", type=options.Named(), metavar="FILE", help="Write the answers to samples with the "
-    "reason label as corrected labels, for the config's data.labels."
-)  # fmt: skip
+    "--apply", type=options.Named(), metavar="FILE", help="Write corrected labels, for data.labels."
+)
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.no_graph
@@ -43,8 +40,9 @@ def suspects(
     """Find samples whose label is probably wrong, that are there twice, or unlike all others.
 
     RUN is a run or a checkpoint file; several, or a group of runs, answer together. List and
-    pictures are written to suspects-SPLIT in the folder of the run or group. Samples that were
-    trained on are not judged: train with --folds 5, and name that group.
+    pictures are in suspects-SPLIT in the folder of the run or group. Samples that were trained on
+    are not judged: train with --folds 5, and name that group. With --apply, the answers to samples
+    whose reason is their label are the corrected labels.
     """
     from ..many.group import group_at
     from ..reports.suspects import draw_suspects, write_labels, write_list

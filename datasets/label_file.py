@@ -33,10 +33,8 @@ def relabelled(images: ImageSet, name: str | None, split: Split, root: Path) -> 
     kept = np.flatnonzero(test == (split == "test")).tolist()
     cells, lines = [rows.cells[at] for at in kept], [rows.lines[at] for at in kept]
     rows, labels = replace(rows, lines=lines, cells=cells), images.labels.copy()
-    key, names = "index", tuple(map(str, range(len(images))))
-    if by_path:
-        key, names = "path", (*images.sources, *images.names)
-    own = f"of {images.name}; correct it"
+    key, own = "path" if by_path else "index", f"of {images.name}; correct it"
+    names = (*images.sources, *images.names) if by_path else map(str, range(len(images)))
     at = _places(rows, key, names, f"samples {own}") % len(images)
     labels[at] = _places(rows, "label", images.classes, f"classes {own}")
     labels.setflags(write=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,11 +40,7 @@ Read = Callable[[Trained, Part], Samples]
 
 @dataclass(frozen=True)
 class Suspects:
-    """``found``: rows of COLUMNS among ``images``, the most suspicious first; ``result``: of all.
-
-    score: by how much the answer is likelier than the label, the correlation with a duplicate, or
-    a number of deviations.
-    """
+    """``found``: rows of COLUMNS among ``images``, most suspicious first; ``result``: of all."""
 
     images: ImageSet
     result: Evaluation
@@ -56,12 +51,10 @@ class Suspects:
         return {"dataset": self.result.dataset, "split": self.result.part, "suspects": rows}
 
     def as_text(self, width: int | None) -> str:
-        """The first ones, and how many there are for each reason."""
-        counts = Counter(row[5].partition(" of ")[0] for row in self.found)
-        told = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        """How many there are, and the first ones."""
         rows = [(*row[:1], *row[2:4], f"{row[4]:.3f}", row[5]) for row in self.found[:_SHOWN]]
         lines = table([("index", *COLUMNS[2:6]), *rows], "><<><", width, {1: 1, 2: 1})
-        return "\n".join([f"suspects of {self.images.name}: {told or 'none'}", *lines])
+        return "\n".join([f"suspects of {self.images.name}: {len(self.found)}", *lines])
 
 
 def find_suspects(
@@ -101,9 +94,9 @@ def find_suspects(
         texts = [[f"{value:.6g}" for value in each[rows, column]] for each in (targets, said)]
         told = [f"residual of {images.classes[at]}" for at in column]
         chosen = dict([*_falling(off.max(1), -1.0, told).items()][:limit])
+    places, paths = index.tolist(), images.sources or ("",) * len(images)
     for row, why in chosen.items():
-        path = images.sources[index[row]] if images.sources else ""
-        found.append((int(index[row]), path, texts[0][row], texts[1][row], *why, split))
+        found.append((places[row], paths[places[row]], *(t[row] for t in texts), *why, split))
     return Suspects(images, replace(results[0], worst=tuple(worst), part=split), tuple(found))
 
 

@@ -93,9 +93,7 @@ def test_the_order_of_the_reasons_and_of_their_scores(find):
         0.6,
         0.1,
     )
-    assert found.as_text(None).splitlines()[0] == (
-        "suspects of own/test: 3 duplicate, 3 label, 2 far from all others"
-    )
+    assert found.as_text(None).splitlines()[0] == "suspects of own/test: 8"
     assert json.loads(json.dumps(found.to_json()))["suspects"][3]["answer"] == "<dog>"
 
 
@@ -165,6 +163,6 @@ def test_files_are_whole_and_no_name_is_a_formula(find, tmp_path):
     none = find(images, np.eye(3)[labels])
     assert draw_suspects(none, drawn[0].parent) == drawn[:1]
     assert not drawn[1].exists()
-    assert none.as_text(80).startswith("suspects of own/test: none")
+    assert none.as_text(80).startswith("suspects of own/test: 0")
     with pytest.raises(DatasetError, match=r"cannot be written: .*; choose another file"):
         write_list(tmp_path / "none" / "list.csv", [])
