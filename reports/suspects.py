@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..backends.base import Backend
 from ..common.errors import DatasetError, explaining
 from ..common.files import atomic_write
+from ..common.printable import paragraph
 from ..datasets import ImageSet
 from ..datasets.similar import pairs
 from ..many.answers import answers
@@ -54,7 +55,7 @@ class Suspects:
         """How many there are, and the first ones."""
         rows = [(*row[:1], *row[2:4], f"{row[4]:.3f}", row[5]) for row in self.found[:_SHOWN]]
         lines = table([("index", *COLUMNS[2:6]), *rows], "><<><", width, {1: 1, 2: 1})
-        return "\n".join([f"suspects of {self.images.name}: {len(self.found)}", *lines])
+        return paragraph([f"suspects of {self.images.name}: {len(self.found)}", *lines])
 
 
 def find_suspects(
