@@ -126,8 +126,7 @@ class Lent:
     ) -> None:
         """``tables``: the executable's, by those of the same name that it is asked for."""
         self._executable: Executable | None = executable
-        self._give_back = give_back
-        self._tables = tables
+        self._give_back, self._tables = give_back, tables
         self._failed = False
 
     tuning: Any = property(attrgetter("_held.tuning"))

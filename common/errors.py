@@ -116,9 +116,7 @@ class LibraryError(DnnstackError):
         arguments: Mapping[str, object] | None = None,
         advice: str = "",
     ) -> None:
-        self.library = library
-        self.function = function
-        self.status = status
+        self.library, self.function, self.status = library, function, status
         self.arguments = dict(arguments or {})
         listed = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
         text = f"{library}: {function}({listed}) failed: {status}"

@@ -35,8 +35,7 @@ class OptionError(ValueError):
 
     def __init__(self, message: str, *, words: tuple[str, ...] = (), missing: bool = False) -> None:
         super().__init__(message)
-        self.words = words
-        self.missing = missing
+        self.words, self.missing = words, missing
 
 
 @dataclass(frozen=True, eq=False)

@@ -222,8 +222,7 @@ class _Composer:
         place: Place | None = None,
         empty: str = "expected a value, not a comment",
     ) -> None:
-        self.label = label
-        self.problems = problems
+        self.label, self.problems = label, problems
         self.fixed = place
         self.empty = empty
         self.path = [path] if path else []

@@ -178,17 +178,17 @@ class Graph:
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by.
+    ``outputs`` and ``output_gradients``: of each layer by name, in the order they were added.
     """
 
     def __init__(
         self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
     ) -> None:
-        self.name = name
-        self.batch_size = batch_size
-        self.training = training
-        self.seed = seed
+        self.name, self.batch_size, self.training, self.seed = name, batch_size, training, seed
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.output_gradients: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Any]] = {}

@@ -66,10 +66,7 @@ class Binder:
         activations: str = "float32",
         share: bool = False,
     ) -> None:
-        self.graph = graph
-        self.store = store
-        self.choices = choices
-        self.activations = activations
+        self.graph, self.store, self.choices, self.activations = graph, store, choices, activations
         self.dtype = "float32"
         self.steps: list[Step] = []
         self.prologue: list[Step] = []

@@ -136,6 +136,7 @@ FULL = {
     "export": ["export tiny --output net.py --device numpy"],
     "explain": ["explain --config tiny.yaml --device numpy"],
     "import": ["import net.onnx"],
+    "look": ["look tiny --device numpy -o filters.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],
     "report": ["report tiny-compressed"],
@@ -146,6 +147,7 @@ FULL = {
     "sweep": [f"sweep --config search.yaml {ONE}"],
     "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],
     "weights": ["weights runs/tiny"],
+    "why": ["why digit.png --device numpy -o why.png"],
 }
 
 

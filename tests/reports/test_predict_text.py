@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Picture
-from dnnstack.reports.predict_text import (
-    wanted,
-)
+from dnnstack.reports.predict_text import wanted
 from dnnstack.training.inference.predict import Answer, InputFolder, Prediction
 from numpy.typing import NDArray
 from PIL import Image

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from dnnstack.exports import numpy_functions as functions
 
-NOTHING = (0, 0, 0, 0)
-
 
 class Tensor(np.ndarray):
     """An array with the methods that files call."""
@@ -145,21 +143,11 @@ class Function(Module):
         self.forward = function
 
 
-def pool(kind: str, size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Any:
-    kernel, step = pair(size), pair(size if stride is None else stride)
-
-    def forward(x: Any) -> Any:
-        around = list(ends(padding))
-        for axis in (0, 1) if ceil_mode else ():
-            side, pad = x.shape[axis + 2], around[2 * axis]
-            count = -((kernel[axis] - side - 2 * pad) // step[axis]) + 1
-            count -= (count - 1) * step[axis] >= side + pad
-            around[2 * axis + 1] = (count - 1) * step[axis] + kernel[axis] - side - pad
-        if kind == "avg" and count_include_pad and any(around) and not ceil_mode:
-            return functions.avg_pool(functions.pad(x, around, 0), kernel, step, NOTHING)
-        return getattr(functions, f"{kind}_pool")(x, kernel, step, around).view(Tensor)
-
-    return forward
+def pool(kind: str, kernel: Any, step: Any, padding: Any = (0, 0)) -> Any:
+    """Averages count the padding, as PyTorch's do."""
+    around = (0, 0) if kind == "avg" else padding
+    assert padding == around
+    return lambda x: getattr(functions, f"{kind}_pool")(x, kernel, step, ends(around)).view(Tensor)
 
 
 def padded(x: Any, padding: Any, value: float = 0.0) -> Any:

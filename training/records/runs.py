@@ -45,8 +45,7 @@ class Run:
     """An open run folder; its lock keeps every other process from writing there until ``close``."""
 
     def __init__(self, path: Path, held: Lock | None) -> None:
-        self.path = path
-        self._held = held
+        self.path, self._held = path, held
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property

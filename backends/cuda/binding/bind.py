@@ -87,10 +87,7 @@ class Binder(LaunchList):
         more = beside() if beside and self._beside else None
         apart, quiet = (choices.get(key, "").split(",") for key in ("apart", "quiet"))
         super().__init__(store.cuda, streams, overlap, apart, more, quiet if overlap else ())
-        self.graph = graph
-        self.store = store
-        self.arithmetic = arithmetic
-        self.choices = choices
+        self.graph, self.store, self.arithmetic, self.choices = graph, store, arithmetic, choices
         self.geometry = Geometry(choices, arithmetic.dtype)
         self.buffers = store.gradients(graph.name)
         self.convolutions: dict[str, ConvGraph] = {}
