@@ -20,10 +20,12 @@ from .configs import RunConfig
 from .configs.suggest import nearest
 from .datasets import Downloads, ImageSet
 from .datasets.arrays import as_targets
+from .datasets.label_file import relabelled
 from .exports.door import MOST, Exported, Samples, export, in_integers
 from .exports.format import format_of
 from .given import as_array
 from .inputs import Pictures, Row, as_inputs, as_samples
+from .reports.suspects import Suspects, find_suspects
 from .training.inference import evaluate as evaluation
 from .training.inference import parts
 from .training.inference.calibrate import DIVIDED, KEEP, calibrate
@@ -105,6 +107,7 @@ class Classifier:
         self.backend = backend
         self._notice = notice
         self._tta = tta
+        self._members: tuple[Trained, ...] = (trained,)
         self._shape = trained.input_shape if trained.takes_pictures else None
         self._use(trained)
 
@@ -280,6 +283,7 @@ class Classifier:
             index = np.arange(len(images), dtype=np.int32)
             own = self.config.data.dataset
             if split != "test" and own.type == "arrays" and not own.own_validation:
+                images = relabelled(images, self.config.data.labels, "train", Path())
                 read = (Path(), None, None, self._notice, None, lambda *wanted: images)
                 images, index = parts.load_part(self.trained, split, *read)
         return self.evaluate_part(images, index, split, tta=tta, threshold=threshold)
@@ -345,6 +349,20 @@ class Classifier:
         found, said = calibrate(self.trained, self.backend, seen, held, keep)
         self._use(found)
         return said
+
+    def suspects(
+        self,
+        *,
+        split: Part | None = None,
+        limit: int = 100,
+        data_dir: str | os.PathLike[str] | None = None,
+        offline: bool = False,
+    ) -> Suspects:
+        """Samples that are probably wrong, as ``dnnstack suspects`` finds them, which see."""
+        root = data_root_of(self.trained, path_or_none("data_dir", data_dir), self._notice)
+        how = (root, None, Downloads(offline=True) if offline else None, self._notice)
+        read = lambda member, part: parts.load_part(member, part, *how)  # noqa: E731
+        return find_suspects(self._members, self.backend, read, split, limit)
 
     def judged(
         self, inputs: NDArray[np.uint8] | NDArray[np.float32]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -16,8 +17,9 @@ from .common.errors import DatasetError
 from .common.targets import Kind
 from .configs import RunConfig
 from .configs.schema.run import DataConfig
-from .datasets import ImageSet
+from .datasets import ImageSet, Split
 from .datasets.arrays import Axes, image_set
+from .datasets.label_file import relabelled
 from .datasets.own_validation import with_validation
 from .training.assemble import Load, describe_data, range_doubts
 
@@ -60,8 +62,9 @@ def given_arrays(
         own = _set("validation", validation, axes, images.kind, images.classes)
         images = with_validation(images, own)
 
-    def load(config: RunConfig, *wanted: Any) -> ImageSet:
-        return replace(images, doubts=range_doubts(config, describe_data(config), images))
+    def load(config: RunConfig, split: Split, root: Path, *wanted: Any) -> ImageSet:
+        found = relabelled(images, config.data.labels, split, root)
+        return replace(found, doubts=range_doubts(config, describe_data(config), images))
 
     return settings, load
 

@@ -247,7 +247,7 @@ def _show_sensitivity(
 
     The files are beside a checkpoint that is in no run. Raises DatasetError, CheckpointError.
     """
-    from ..common.errors import CheckpointError, DatasetError
+    from ..common.errors import DatasetError, explaining
     from ..common.printable import printable
     from ..reports import sensitivity_report
     from ..training.compressed.sensitivity import evaluations, measure
@@ -269,13 +269,9 @@ def _show_sensitivity(
     if not trained.path.is_absolute():
         folder = Path(os.path.relpath(folder))
     console.show(found, as_json, lambda: sensitivity_report.as_text(found))
-    try:
+    advice = "copy the checkpoint to another folder and name it with --checkpoint"
+    with explaining(folder, "the curves cannot be written there", advice):
         written = sensitivity_report.write(found, folder)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder}: the curves cannot be written there: {error.strerror}; copy the checkpoint "
-            "to another folder and name it with --checkpoint"
-        ) from None
     for path in written if not as_json else ():
         console.say(f"written     {printable(path)}")
 

@@ -35,6 +35,7 @@ from .report import report
 from .runs import runs
 from .serve import serve
 from .summary import summary
+from .suspects import suspects
 from .sweep import sweep
 from .train import train
 from .weights import weights
@@ -75,7 +76,7 @@ def dnnstack() -> None:
 
 for command in (
     *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
-    *(new, runs, weights, data, import_, summary, graph, explain, config, doctor),
+    *(new, runs, suspects, weights, data, import_, summary, graph, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

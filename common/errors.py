@@ -61,7 +61,7 @@ class CheckpointError(DnnstackError):
 
 @contextmanager
 def explaining(
-    path: Path, fault: str, advice: str = "", kind: type[DnnstackError] = CheckpointError
+    path: Path | str, fault: str, advice: str = "", kind: type[DnnstackError] = CheckpointError
 ) -> Iterator[None]:
     """Raise an OSError of the block as an error of this kind: ``path: fault: why; advice``."""
     try:

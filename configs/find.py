@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..common.errors import ConfigError
+from ..common.errors import ConfigError, explaining
 from ..common.records import dataclass
 from .suggest import nearest
 
@@ -88,11 +88,8 @@ def find_config(
 
 def read_text(found: Found) -> str:
     """The file as text: UTF-8, at most 1 MiB."""
-    try:
-        with found.path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError(f"{found.label}: cannot be read: {error.strerror}") from None
+    with explaining(found.label, "cannot be read", "", ConfigError), found.path.open("rb") as file:
+        data = file.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{found.label}: {TOO_LARGE}")
     if b"\0" in data:

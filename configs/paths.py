@@ -27,6 +27,10 @@ def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfi
             changed["root"] = path
     elif config.data.dataset.files:
         changed = _with_files(config, data, folder)
+    labels, written = config.data.labels, data and data.child("labels")
+    beside = Path.cwd() if written is not None and written.place.rank else folder
+    if labels is not None and beside is not None and (path := _there(beside, labels)):
+        changed["labels"] = path
     if not changed:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update=changed)})

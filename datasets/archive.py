@@ -6,25 +6,22 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..common.errors import DatasetError
+from ..common.errors import DatasetError, explaining
 from ..common.files import sha256_file
 from .download import RemoteFile
-from .image_set import unreadable
 
 _AGAIN = "delete it, and it will be downloaded again"
 
 
 def check_archive(path: Path, original: RemoteFile) -> str:
     """The SHA-256 of the file; raises DatasetError unless it is the original's."""
-    try:
+    with explaining(path, "cannot be read", "", DatasetError):
         size = path.stat().st_size
         if size < original.size:
             raise DatasetError(
                 f"{path}: is truncated: it has {size} of {original.size} bytes; {_AGAIN}"
             )
         found = sha256_file(path)
-    except OSError as error:
-        raise unreadable(path, error) from None
     if found != original.sha256:
         raise DatasetError(
             f"{path}: is not the original: its SHA-256 is {found}, not {original.sha256}; {_AGAIN}"

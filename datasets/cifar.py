@@ -16,13 +16,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError
+from ..common.errors import DatasetError, explaining
 from ..common.files import sha256_bytes
 from ..common.records import dataclass
 from .archive import check_archive, read_members
 from .decoded import Arrays, checked, decoded, read_once
 from .download import Downloads, Origin, RemoteFile, obtain
-from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split, check_root, unreadable
+from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split, check_root
 from .single_pictures import single_pictures
 
 _LOG = logging.getLogger("dnnstack.datasets")
@@ -173,12 +173,9 @@ class Cifar100(Cifar):
 
 def _whole(path: Path, size: int) -> bytes:
     """The file's bytes, which must be exactly ``size``; no more are read."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(size + 1)
-            length = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from None
+    with explaining(path, "cannot be read", "", DatasetError), open(path, "rb") as file:
+        content = file.read(size + 1)
+        length = path.stat().st_size
     if len(content) != size:
         state = "is truncated: it" if length < size else "is too long: it"
         raise DatasetError(f"{path}: {state} has {length} bytes instead of {size}; {_AGAIN}")

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..common.errors import DatasetError
+from ..common.errors import DatasetError, explaining
 from ..common.files import sha256_bytes
 from ..common.printable import UTF8_LOCALE, misread
 from ..common.records import dataclass
 from ..common.text import listed, nfc
 from .decoded import file_stamp, remembered
 from .identity import unknown
-from .image_set import unreadable
 from .picture_kinds import (
     NO_PICTURE,
     PICTURE,
@@ -51,15 +50,10 @@ def find_classes(
     What is no class is counted in ``others``. Raises DatasetError for fewer than two classes.
     """
     others = Counter() if others is None else others
-    try:
-        with os.scandir(folder) as entries:
-            shown = [each for each in entries if not is_passed_over(each.name, others)]
-            folders = sorted(each.name for each in shown if each.is_dir())
-    except OSError as error:
-        raise DatasetError(
-            f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
-            "pictures for each class"
-        ) from None
+    advice = "it should contain a folder of pictures for each class"
+    with explaining(folder, "cannot be read", advice, DatasetError), os.scandir(folder) as entries:
+        shown = [each for each in entries if not is_passed_over(each.name, others)]
+        folders = sorted(each.name for each in shown if each.is_dir())
     for name in folders:
         if not name.isprintable() and (meant := misread(name)):
             raise DatasetError(
@@ -153,7 +147,7 @@ def _files(
     above: tuple[tuple[int, int], ...] = (),
 ) -> Iterator[PictureFile]:
     """The files in ``folder`` and below it, their names after ``below``; above: its parents."""
-    try:
+    with explaining(folder, "cannot be read", "", DatasetError):
         own = os.stat(folder)
         identity = own.st_dev, own.st_ino
         # A link to a parent folder would never end.
@@ -168,8 +162,6 @@ def _files(
                     inside.append(entry.name)
                 else:
                     yield _picture(entry, f"{below}{entry.name}", label)
-    except OSError as error:
-        raise unreadable(folder, error) from None
     for name in inside:
         yield from _files(folder / name, f"{below}{name}/", label, others, (*above, identity))
 

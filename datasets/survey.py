@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError
+from ..common.errors import DatasetError, explaining
 from ..common.records import dataclass
 from .class_folders import PictureFile, find_classes, held_out, list_pictures
 from .image_set import Split, unreadable
@@ -209,12 +209,10 @@ def _how_to_divide(train: Path) -> str:
 
 def _content(folder: Path) -> tuple[list[str], int]:
     """The names of the folders, sorted, and the number of pictures; without hidden ones."""
-    try:
+    with explaining(folder, "cannot be read", "", DatasetError):
         with os.scandir(folder) as entries:
             shown = [entry for entry in entries if not is_passed_over(entry.name, Counter())]
         folders = sorted(entry.name for entry in shown if entry.is_dir())
-    except OSError as error:
-        raise unreadable(folder, error) from None
     files = [entry.name for entry in shown if not entry.is_dir()]
     return folders, sum(is_read(kind_of(folder / name), name, Counter()) for name in files)
 

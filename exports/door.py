@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend
-from ..common.errors import ExportError
+from ..common.errors import ExportError, explaining
 from ..common.files import atomic_write, remove_abandoned
 from ..common.printable import printable
 from ..common.records import dataclass
@@ -223,11 +223,7 @@ def _drafted(name: str, files: Mapping[str, bytes]) -> Iterator[Path]:
 
 def _write(path: Path, files: Mapping[str, bytes], durable: bool = True) -> None:
     """The main file last, so that it never names one that is not there."""
-    try:
+    with explaining(path, "cannot be written", "name a file in another folder", ExportError):
         for suffix, data in files.items():
             atomic_write(path.with_suffix(suffix) if suffix else path, data, durable=durable)
         remove_abandoned(path.parent)
-    except OSError as error:
-        raise ExportError(
-            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
-        ) from None

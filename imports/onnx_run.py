@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.tuning import Tuning
-from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError
+from ..common.errors import CheckpointError, ConfigError, ShapeError, UsageError, explaining
 from ..common.files import atomic_write, make_folder
 from ..common.printable import paragraph
 from ..common.records import dataclass
@@ -36,6 +36,7 @@ from .onnx_layers import HANDLERS, Layers, Refused
 
 _LISTED, _LARGEST = 30, 1 << 20
 _SHOWN, _WIDEST = 8, 60
+_ELSEWHERE = "choose another folder with --runs-dir"
 _KNOWN = {*HANDLERS, "Concat"}
 
 
@@ -136,13 +137,9 @@ def _weights_alone(file: OnnxFile, path: Path, reasons: tuple[str, ...]) -> Impo
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(file.arrays[name]) for name in file.weights}
-    try:
+    with explaining(path, "cannot be written", _ELSEWHERE):
         make_folder(path.parent)
         atomic_write(path, save(arrays, {"format": "pt"}))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written: {error.strerror}; choose another folder with --runs-dir"
-        ) from None
     numbers = sum(each.size for each in arrays.values())
     return Imported(file.path, path, len(arrays), numbers, reasons=reasons)
 
@@ -226,14 +223,9 @@ def _write(
 ) -> Path:
     """A run of step 0, as if its training had ended there; returns its folder."""
     with create_run(runs_dir, name, origin.config, notice) as run:
-        try:
+        with explaining(run.path, "cannot be written", _ELSEWHERE):
             make_folder(run.checkpoints)
             write_checkpoint(run.checkpoints, arrays, START, origin, keep=1)
-        except OSError as error:
-            raise CheckpointError(
-                f"{run.path}: cannot be written: {error.strerror}; choose another folder with "
-                "--runs-dir"
-            ) from None
         with RunLog(run.path, MEASURES[origin.kind]) as log:
             log.event("init", 0, **vars(origin.begun_from))
             log.event("checkpoint", 0, file=tensors_name(0))

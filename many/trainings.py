@@ -48,8 +48,8 @@ class Shelf:
         known: Depth | Columns | None = None,
     ) -> ImageSet:
         """Raises DatasetError."""
-        chosen = config.data.dataset
-        name = (chosen.type, repr(chosen.options()), split, root.absolute(), known)
+        chosen, labels = config.data.dataset, config.data.labels
+        name = (chosen.type, repr(chosen.options()), labels, split, root.absolute(), known)
         with self._loading:
             if self._kept is not None and self._kept[0] == name:
                 return self._kept[1]

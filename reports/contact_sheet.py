@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError, UsageError
+from ..common.errors import DatasetError, UsageError, explaining
 from ..common.files import atomic_write, remove_abandoned
 from ..common.printable import printable
 from ..configs.suggest import listed
@@ -116,13 +116,9 @@ def write_png(sheet: PilImage, path: Path) -> None:
 
 def write(data: bytes, path: Path) -> None:
     """Write a file atomically. Raises DatasetError if it cannot be written."""
-    try:
+    with explaining(path, "cannot be written", ELSEWHERE, DatasetError):
         atomic_write(path, data)
         remove_abandoned(path.parent)
-    except OSError as error:
-        raise DatasetError(
-            f"{path}: cannot be written: {error.strerror or error}; {ELSEWHERE}"
-        ) from None
 
 
 def _picture(pixels: NDArray[np.uint8], zoom: int) -> PilImage:

@@ -131,16 +131,16 @@ def confusion_picture(result: Evaluation) -> PilImage:
     return picture
 
 
-def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
-    """The worst mistakes: the picture, its true class and the answer, each with its probability."""
+def errors_picture(result: Evaluation, images: ImageSet, title: str = "") -> PilImage:
+    """The worst mistakes: the picture, its label and the answer, each with its probability."""
     from PIL import Image, ImageDraw
 
     text = fonts.font(_TEXT)
     wrong = result.count - result.correct
     names = fonts.drawable(tuple(result.classes), _LONGEST_NAME)
     longest = max(map(text.getlength, names))
-    tile = max(_PICTURE + 28, round(longest + text.getlength("said    100.0%")) + 28)
-    key = "true class and answer of the network, with their probabilities; the worst first"
+    tile = max(_PICTURE + 28, round(longest + text.getlength("label    100.0%")) + 28)
+    key = "label and answer of the network, with their probabilities; the worst first"
     least = -(-round(text.getlength(key)) // tile)
     columns = min(max(len(result.worst), least), max(_SHEET // tile, 1))
     rows = -(-len(result.worst) // columns)
@@ -156,7 +156,8 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     picture = Image.new("RGB", size, style.PAPER)
     draw = ImageDraw.Draw(picture)
     what = "worst of" if len(result.worst) < wrong else "of"
-    title = f"{len(result.worst)} {what} {wrong} mistakes on {result.dataset}, {result.part}"
+    mistakes = f"{wrong} mistakes on {result.dataset}, {result.part}"
+    title = title or f"{len(result.worst)} {what} {mistakes}"
     draw.text((_MARGIN, _MARGIN - 6), title, style.INK, fonts.font(_TITLE))
     draw.text((_MARGIN, _MARGIN + 24), key, style.GREY, text)
     for position, mistake in enumerate(result.worst):
@@ -164,7 +165,7 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
         x, y = _MARGIN + across * tile, above + down * high
         picture.paste(pictures[position], (x, y))
         lines = (
-            ("true", mistake.label, mistake.true_probability, _RIGHT),
+            ("label", mistake.label, mistake.true_probability, _RIGHT),
             ("said", mistake.answer, mistake.probability, _WRONG),
         )
         for line, (word, label, share, colour) in enumerate(lines):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.errors import ConfigError
+from ..common.errors import ConfigError, explaining
 from ..common.files import atomic_write, remove_abandoned, write_new
 from ..common.printable import paragraph
 from ..common.records import dataclass
@@ -94,17 +94,13 @@ def _check_free(file: Path, overwrite: bool) -> None:
 def write(made: NewReport, overwrite: bool = False) -> None:
     """Write the config, whole or not at all. Raises ConfigError."""
     data = made.config.text.encode()
-    try:
+    advice = "choose another file with --output FILE"
+    with explaining(made.output, "cannot be written", advice, ConfigError):
         if overwrite:
             atomic_write(made.output, data)
         elif not write_new(made.output, data):
             _check_free(made.output, overwrite)
         remove_abandoned(made.output.parent)
-    except OSError as error:
-        raise ConfigError(
-            f"{made.output}: cannot be written: {error.strerror}; choose another file with "
-            "--output FILE"
-        ) from None
 
 
 def as_text(made: NewReport, width: int | None = None) -> str:

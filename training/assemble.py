@@ -33,6 +33,7 @@ from ..datasets import (
 )
 from ..datasets.columns import Columns
 from ..datasets.integer_pixels import Depth
+from ..datasets.label_file import relabelled
 from ..graph.graph import Shape, Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.freezing import freeze_layers
@@ -89,6 +90,7 @@ def load_data(
     options = _options(config, known, size)
     chosen = config.data.dataset.type
     found = load(chosen, split, root=root, options=options, downloads=downloads)
+    found = relabelled(found, config.data.labels, split, root)
     if chosen != "npz" or split != "train":
         return found
     return replace(found, doubts=range_doubts(config, describe_data(config, root), found))
@@ -224,6 +226,7 @@ def check_data(config: RunConfig, info: DatasetInfo) -> None:
     whole = info.kind == "class"
     given = (
         ("data.balance", data.balance and not whole),
+        ("data.labels", data.labels and not whole),
         ("data.stratified", data.stratified and not whole),
         ("data.fold.stratified", data.fold is not None and data.fold.stratified and not whole),
         ("evaluate.tta_share", config.evaluate.tta_share is not None and not whole),

@@ -144,6 +144,7 @@ FULL = {
     "runs": ["runs"],
     "serve": ["serve --port 0 --device numpy"],
     "summary": ["summary --config tiny.yaml"],
+    "suspects": ["suspects tiny --device numpy"],
     "sweep": [f"sweep --config search.yaml {ONE}"],
     "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],
     "weights": ["weights runs/tiny"],

@@ -28,3 +28,9 @@ def test_only_the_first_training_is_told(tiny, tmp_path, monkeypatch, doubts):
     assert [each.doubts for each in found] == [doubts, (), ()]
     assert found[1] is found[2]
     assert all(each.images is loaded[0].images for each in found)
+    # Other labels are other data.
+    (tmp_path / "labels.csv").write_text("index,label\n0,3\n1,3\n")
+    labelled = tiny("data.labels=labels.csv")
+    assert kept(labelled, "train", tmp_path).labels[:2].tolist() == [3, 3]
+    assert found[0].labels[:2].tolist() != [3, 3]
+    assert len(loaded) == 2

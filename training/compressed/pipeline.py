@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.base import Backend
-from ...common.errors import CheckpointError, ConfigError, only_warned
+from ...common.errors import CheckpointError, ConfigError, explaining, only_warned
 from ...common.files import atomic_write, remove_temporaries
 from ...common.records import dataclass
 from ...configs import RunConfig, effective_yaml
@@ -33,7 +33,7 @@ from ..records.resume import Resume, open_member
 from ..records.runs import CONFIG
 from ..trainer import train
 from .filters import smaller_arrays, smaller_config
-from .place import Measured, Place, Record, StageResult, name_of, unwritable
+from .place import ADVICE, Measured, Place, Record, StageResult, name_of
 from .quantization import check_names, quantized_checkpoint
 
 if TYPE_CHECKING:
@@ -214,10 +214,8 @@ def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> s
 
     path = _cut_file(folder)
     network = Trained.of(checkpoint).network
-    try:
+    with explaining(path, "cannot be written", ADVICE):
         atomic_write(path, save(smaller_arrays(network, shares, checkpoint.learned())))
-    except OSError as error:
-        raise unwritable(path, error) from None
     return str(path.absolute())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Len, MaxLen
 
-from ...common.errors import CheckpointError
+from ...common.errors import CheckpointError, explaining
 from ...common.files import atomic_write, make_folder, read_regular
 from ...common.locks import Lock, lock
 from ...common.targets import MEASURES
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..inference.trained import Trained
 
 _LONGEST_RECORD, _LONGEST_PATH = 1 << 20, 1 << 16
+ADVICE = "free some space, or choose another folder with --runs-dir, then go on with --resume"
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,8 @@ class Place:
     def write(self, record: Record) -> None:
         """Raises CheckpointError."""
         self.record = record
-        try:
+        with explaining(self.folder / COMPRESSION, "cannot be written", ADVICE):
             atomic_write(self.folder / COMPRESSION, record.to_json())
-        except OSError as error:
-            raise unwritable(self.folder / COMPRESSION, error) from None
 
     def close(self) -> None:
         if self.held is not None:
@@ -152,7 +151,7 @@ def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressCo
     paper = "" if config.paper is None else config.paper.model_dump_json()
     record = Record(*said, float32_bytes=size, paper=paper)
     number = 1
-    try:
+    with explaining(runs_dir, "cannot be written", ADVICE):
         make_folder(runs_dir)
         while True:
             folder = runs_dir / (name if number == 1 else f"{name}-{number}")
@@ -162,8 +161,6 @@ def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressCo
             except FileExistsError:
                 number += 1
         place = Place(folder, record, lock(folder / LOCK))
-    except OSError as error:
-        raise unwritable(Path(error.filename or runs_dir), error) from None
     place.write(record)
     return place
 
@@ -183,10 +180,8 @@ def find_place(folder: Path, trained: Trained, config: CompressConfig) -> Place:
         raise CheckpointError(
             f"{folder}: was begun with other stages; put them back, or begin anew without --resume"
         )
-    try:
+    with explaining(folder / LOCK, "cannot be written", ADVICE):
         return Place(folder, record, lock(folder / LOCK))
-    except OSError as error:
-        raise unwritable(folder / LOCK, error) from None
 
 
 def is_compression(folder: Path) -> bool:
@@ -217,11 +212,3 @@ def read_record(folder: Path) -> Record:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: is damaged: {error}") from None
-
-
-def unwritable(path: Path, error: OSError) -> CheckpointError:
-    """What to say of a file of a compression that cannot be written."""
-    return CheckpointError(
-        f"{path}: cannot be written: {error.strerror}; free some space, or choose another folder "
-        "with --runs-dir, then go on with --resume"
-    )

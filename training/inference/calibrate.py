@@ -45,8 +45,7 @@ def calibrate(
             f"{trained.path}: has no probabilities to calibrate: it answers with numbers, or its "
             "loss is no function of scores such as cross_entropy"
         )
-    plain = replace(trained.calibrated(None), network=trained.network.judged(1.0, True))
-    held = scores, features, targets = _seen(plain, backend, validation)
+    held = scores, features, targets = seen(trained, backend, validation)
     answers = scores.argmax(1)
     if kind == "yes_no":
         # A question is two classes, of which "no" has the score 0.
@@ -64,8 +63,8 @@ def calibrate(
     arrays: Arrays = {}
     if kind != "yes_no" and features.shape[1] <= MOST_FEATURES:
         images, index = train
-        learned = _seen(plain, backend, (images, index[:: -(-len(index) // _MOST)]))
-        arrays = _familiar(_known(learned, trained.reject), _known(held, trained.reject), keep)
+        learned = seen(trained, backend, (images, index[:: -(-len(index) // _MOST)]))
+        arrays = familiar_arrays(known(learned, trained.reject), known(held, trained.reject), keep)
     trust = Trust(said, arrays)
     stored.write_trust(trained.path, trust)
     return trained.calibrated(trust), said
@@ -107,8 +106,9 @@ def _figures(
     return _loss(scores, own), bins.error or 0.0
 
 
-def _seen(trained: Trained, backend: Backend, samples: Samples) -> Seen:
-    """Scores (N, K), features (N, D) and targets of the samples, in their order."""
+def seen(trained: Trained, backend: Backend, samples: Samples) -> Seen:
+    """Scores (N, K), features (N, D) and targets of the samples, in their order, uncalibrated."""
+    trained = replace(trained.calibrated(None), network=trained.network.judged(1.0, True))
     found: list[tuple[Any, Any]] = []
 
     def hear(index: object, scores: Any, probabilities: object, features: Any) -> None:
@@ -120,7 +120,7 @@ def _seen(trained: Trained, backend: Backend, samples: Samples) -> Seen:
     return scores, features, images.labels[index]
 
 
-def _known(seen: Seen, reject: int | None) -> Seen:
+def known(seen: Seen, reject: int | None) -> Seen:
     """With labels (N,), and without the samples of the class ``reject``."""
     *_, targets = seen
     labels = targets if targets.ndim == 1 else targets.argmax(1)
@@ -128,7 +128,7 @@ def _known(seen: Seen, reject: int | None) -> Seen:
     return scores, features, labels
 
 
-def _familiar(learned: Seen, held: Seen, keep: float) -> Arrays:
+def familiar_arrays(learned: Seen, held: Seen, keep: float) -> Arrays:
     """The arrays of samples that were ``learned``; their threshold by those ``held`` back."""
     scores, features, labels = learned
     classes, place = np.unique(labels, return_inverse=True)

@@ -189,7 +189,7 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
     written."""
     if is_in_own_folder(checkpoint.path):
         return
-    for value in chain(*config.data.dataset.files.values()):
+    for value in chain(*config.data.dataset.files.values(), [config.data.labels or ""]):
         path = Path(value)
         if path.is_absolute() or ".." in path.parts or value.startswith("~"):
             raise CheckpointError(

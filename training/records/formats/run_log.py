@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ....common.errors import CheckpointError
+from ....common.errors import CheckpointError, explaining
 from ....common.files import append, atomic_write, open_regular, regular_lines
 from ....common.records import dataclass
 from ....common.targets import EVERY_METRIC
@@ -32,6 +32,7 @@ LONGEST = 1 << 32
 HEADERS = {
     measure: f"step,epoch,split,loss,{measure},learning_rate\n" for measure in ("accuracy", "r2")
 }
+_ADVICE = "free some space or choose another folder with run.dir, then resume"
 
 
 class RunLog:
@@ -63,10 +64,8 @@ class RunLog:
         line = json.dumps({key: _finite(value) for key, value in table.items()}) + "\n"
         self._append(LOG, line)
         if name == "end":
-            try:
+            with explaining(self._folder / LOG, "cannot be written", _ADVICE):
                 self.sync()
-            except OSError as error:
-                raise _unwritable(self._folder / LOG, error) from None
 
     def metrics(
         self,
@@ -125,10 +124,8 @@ class RunLog:
                 raise
 
     def _append(self, name: str, line: str) -> None:
-        try:
+        with explaining(self._folder / name, "cannot be written", _ADVICE):
             append(self._files[name], line.encode())
-        except OSError as error:
-            raise _unwritable(self._folder / name, error) from None
 
 
 def cut_log(
@@ -254,7 +251,4 @@ def _finite(value: Any) -> Any:
 
 
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: cannot be written: {error.strerror}; free some space or choose another folder "
-        "with run.dir, then resume"
-    )
+    return CheckpointError(f"{path}: cannot be written: {error.strerror}; {_ADVICE}")
