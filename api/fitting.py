@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from .arguments import assigned, path_or_none, path_text
 from .arguments import kind as type_of
 from .backends.select import Device
-from .callbacks import Callback, Logs, Told, as_callbacks
+from .callbacks import as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
 from .common.targets import Kind
@@ -25,8 +25,9 @@ from .configs import load_config as load_file
 from .datasets import Downloads
 from .datasets.arrays import Axes
 from .given import Pair, given_arrays
-from .history import History
-from .reports.live_curves import LiveCurves
+from .reports.callbacks import Callback, Logs, Told
+from .reports.history import History
+from .reports.loggers import watched
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.fitting import find_resume, fit, open_device
@@ -95,13 +96,13 @@ def train(
     backend = open_device(loaded, resume is not False, True, say)
     resumed = find_resume(wanted, loaded, say)
     heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
-    with interrupts() as interrupted:
+    with interrupts() as interrupted, closing(watched(heard)) as listener:
         try:
             done = fit(
                 loaded,
                 backend,
                 resumed,
-                listener=LiveCurves(heard),
+                listener=listener,
                 stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
@@ -116,7 +117,7 @@ def train(
     if verbose:
         print_text(summary(done))
     history = History.of(done)
-    heard.ended(history)
+    heard.finish(history)
     if interrupted.is_set():
         raise KeyboardInterrupt(
             f"training was interrupted at step {done.step} and saved; continue with "

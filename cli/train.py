@@ -142,17 +142,17 @@ class _One:
         with StopSignals("" if console.is_quiet() else BEGINNING) as stop:
             try:
                 loaded, backend, resumed = self._begin(stop)
-                from ..reports.live_curves import LiveCurves
+                from ..reports.loggers import watched
                 from ..training.fitting import fit
                 from . import downloading, progress
 
-                with closing(self._listener(loaded, backend, stop)) as listener:
+                with closing(watched(self._listener(loaded, backend, stop))) as listener:
                     done = fit(
                         loaded,
                         backend,
                         resumed,
                         company=several.company(self.team, loaded.config, backend),
-                        listener=LiveCurves(listener),
+                        listener=listener,
                         stop_requested=stop.requested,
                         data_dir=asked.data_dir,
                         downloads=downloading.policy(asked.offline),
@@ -180,7 +180,7 @@ class _One:
             with stop.raising(Interrupted(NOTHING_SAVED)), early.without_collection():
                 loaded = load_config(asked.reference, asked.changes, plugins.opened(asked.plugin))
             with early.without_collection():
-                from ..reports import live_curves, training_text  # noqa: F401 - used later
+                from ..reports import loggers, training_text  # noqa: F401 - used later
                 from ..training.fitting import find_resume, open_device
                 from . import downloading, progress  # noqa: F401 - used later
             backend = open_device(

@@ -9,10 +9,11 @@ from pathlib import Path
 from ..backends.base import Backend
 from ..backends.select import open_backend
 from ..configs import LoadedConfig, placed
-from ..datasets import Downloads
+from ..datasets import Downloads, ImageSet
 from .alone import Company
 from .assemble import Load, data_folder, load_data
 from .inference.calibrate import DIVIDED, calibrate
+from .inference.evaluate import Evaluation, evaluate
 from .inference.parts import load_part
 from .inference.trained import Trained, data_folder_of
 from .listener import Listener, Summary
@@ -106,9 +107,16 @@ def fit(
             overrides=loaded.overrides,
             same_samples=same_samples,
         )
+        how = (root, None, downloads, lambda text: None, None, load or load_data)
         if done.state == "finished" and config.evaluate.calibrate:
             trained = Trained.of(best_checkpoint(done.run / FOLDER))
-            how = (root, None, downloads, lambda text: None, None, load or load_data)
             seen, held = (load_part(trained, part, *how) for part in DIVIDED)
             listener.notice(f"calibrated: {calibrate(trained, backend, seen, held)[1]}")
+
+        def judged() -> tuple[Evaluation, ImageSet]:
+            best = Trained.of(best_checkpoint(done.run / FOLDER))
+            images, index = load_part(best, "validation", *how)
+            return evaluate(best, backend, images, index, "validation"), images
+
+        listener.ended(done, judged)
         return done

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..common.records import dataclass
 from .pixel_statistics import Found
@@ -11,7 +12,13 @@ from .plan import Plan
 from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
 
+if TYPE_CHECKING:
+    from ..datasets import ImageSet
+    from .inference.evaluate import Evaluation
+    from .setup import Setup
+
 EndState = Literal["finished", "interrupted"]
+Judged: TypeAlias = "Callable[[], tuple[Evaluation, ImageSet]]"
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class Started:
 
     ``resumed_from`` is the checkpoint from which the ``state`` comes, ``measured`` the
     mean and deviation of each channel, with ``normalize: measured``, but for a table in a file.
-    ``samples``: what they are called, as in the others.
+    ``samples``: what they are called, as in the others. ``setup``: what is trained, and on what.
     """
 
     run: Path
@@ -30,6 +37,7 @@ class Started:
     resumed_from: Path | None
     measured: Found | None = None
     samples: str = "pictures"
+    setup: Setup | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,9 @@ class Listener:
         """Whether the training is to end after the current step, and save."""
         return False
 
+    def ended(self, done: Summary, judged: Judged) -> None:
+        """The training has ended in order; ``judged`` evaluates its best network on validation."""
+
     def close(self) -> None:
         """The training is over, however it has ended."""
 
@@ -156,6 +167,9 @@ class Passing(Listener):
 
     def stop_requested(self) -> bool:
         return self._heard.stop_requested()
+
+    def ended(self, done: Summary, judged: Judged) -> None:
+        self._heard.ended(done, judged)
 
     def close(self) -> None:
         self._heard.close()

@@ -63,6 +63,7 @@ class Reporter:
                 resumed_from=source,
                 measured=measured,
                 samples=self._samples,
+                setup=setup,
             )
         )
         done, train = "", setup.config.train

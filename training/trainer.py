@@ -31,6 +31,7 @@ from .assemble import (
 )
 from .augmentation import augmentations, views_of
 from .listener import Listener, Summary
+from .loggers import check_loggers
 from .loop import Loop
 from .network import Network
 from .network_size import blamed, check_memory
@@ -111,6 +112,7 @@ def train(
             if resume is None:
                 backend.precision(config.run.precision)
             check_declared(config)
+            check_loggers(config)
             info = describe_data(config, data_root, known)
             if checkpoint is not None:
                 # The samples are matched with the network's classes by name.

@@ -16,7 +16,7 @@ from pydantic import (
 from ...common.options import LARGEST, Count, NotNegative, either, is_number, is_whole, some_of
 from ...common.targets import EVERY_METRIC
 from ...layers.parallel import SPACE
-from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem
+from .base import Aside, Epochs, Flag, Model, Threads, checked, matching, omitting, problem, tupled
 from .compression import PruneConfig, ShareConfig
 from .dataset_base import Folder
 from .datasets import Dataset
@@ -29,6 +29,7 @@ from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
+LOGGERS = ("tensorboard", "wandb", "trackio", "prometheus")
 RunName = Annotated[
     str,
     matching(
@@ -41,7 +42,9 @@ RunName = Annotated[
 if TYPE_CHECKING:
     Stack = tuple[LayerConfig, ...]
     Metric = str
+    Logger = str
 else:
+    Logger = Literal[LOGGERS]
     Metric = Literal[("loss", *EVERY_METRIC)]
     Stack = stack_of(Layer)
 
@@ -72,6 +75,12 @@ def _stratified(value: Any) -> Any:
     if value is None or isinstance(value, bool) or value == "each":
         return value
     raise problem("expected true, false or each")
+
+
+def _distinct(value: Any) -> Any:
+    if isinstance(value, list) and any(each in value[:at] for at, each in enumerate(value)):
+        raise problem("expected different names")
+    return tupled(value)
 
 
 class FoldConfig(Model):
@@ -218,6 +227,11 @@ class TrainConfig(Model):
         "If the loss or a gradient is not finite: stop; or roll back to the last "
         "checkpoint and halve the learning rate, at most three times.",
     ] = "stop"
+    loggers: Annotated[
+        Annotated[tuple[Logger, ...], BeforeValidator(_distinct)] | None,
+        "Other tools that hear of the training: tensorboard, wandb, trackio (each with the "
+        "extra of its name), or prometheus. Default: none.",
+    ] = None
 
     @property
     def length_overridden(self) -> bool:

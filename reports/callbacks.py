@@ -1,0 +1,121 @@
+"""Callback: what a program may do while a network trains, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ..training.listener import Listener, Progress, Started
+from ..training.records.formats.state import Metrics
+from ..training.weights.start import Start
+from . import training_text
+from .history import History
+
+Logs: TypeAlias = "dict[str, Any]"
+
+
+class Callback:
+    """Methods that a training calls, in the thread that trains; each does nothing by itself.
+
+    ``logs`` has the names of Keras: step, epoch (1.5: halfway in the second), learning_rate, and
+    loss and accuracy (r2 of numbers), or val_loss and val_accuracy and whether they are the best so
+    far. Set ``stop_training`` to end the training after the current step; it saves. What a method
+    raises ends the training too, without saving, and is raised again.
+    """
+
+    stop_training: bool = False
+
+    def on_train_begin(self, logs: Logs) -> None:
+        """Before the first step; logs: run (its folder), step, total_steps, steps_per_epoch."""
+
+    def on_log(self, logs: Logs) -> None:
+        """After a line of the log was written, for the steps since the line before."""
+
+    def on_validation_end(self, logs: Logs) -> None:
+        """After a validation, so after each epoch unless the config says otherwise."""
+
+    def on_train_end(self, history: History) -> None:
+        """After the training, which is saved by then."""
+
+
+def begin_logs(started: Started) -> Logs:
+    """Those of ``on_train_begin``."""
+    plan = started.plan
+    logs = {"run": started.run, "step": started.state.step}
+    counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
+    return logs | counts
+
+
+def step_logs(progress: Progress, metrics: Metrics) -> Logs:
+    """Those of ``on_log``."""
+    return {
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "loss": metrics.loss,
+        metrics.measure: metrics.accuracy,
+        "learning_rate": progress.learning_rate,
+    }
+
+
+def validation_logs(step: int, epoch: float, metrics: Metrics, best: bool) -> Logs:
+    """Those of ``on_validation_end``."""
+    return {
+        "step": step,
+        "epoch": epoch,
+        "val_loss": metrics.loss,
+        **{f"val_{name}": value for name, value in (metrics.others or {}).items()},
+        f"val_{metrics.measure}": metrics.accuracy,
+        "best": best,
+    }
+
+
+class Told(Listener):
+    """Passes on to callbacks what a training reports."""
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        notice: Callable[[str], None],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """``say``: where the lines of ``dnnstack train`` go, if they are wanted."""
+        self._callbacks = callbacks
+        self._notice = notice
+        self._say = say or (lambda text: None)
+        self._steps_per_epoch = 1
+
+    def stop_requested(self) -> bool:
+        """Whether a callback wants the training to end."""
+        return any(each.stop_training for each in self._callbacks)
+
+    def notice(self, text: str) -> None:
+        self._notice(text)
+
+    def initialized(self, start: Start) -> None:
+        self._say(training_text.initialized(start))
+
+    def started(self, started: Started) -> None:
+        self._steps_per_epoch = started.plan.steps_per_epoch
+        for line in training_text.beginning(started):
+            self._say(line)
+        for each in self._callbacks:
+            each.on_train_begin(begin_logs(started))
+
+    def logged(self, progress: Progress) -> None:
+        if progress.metrics is None:
+            return
+        self._say(training_text.step_line(progress))
+        for each in self._callbacks:
+            each.on_log(step_logs(progress, progress.metrics))
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        epoch = step / self._steps_per_epoch
+        line = training_text.validation_line(epoch, metrics)
+        self._say(f"{line} (best)" if best else line)
+        for each in self._callbacks:
+            each.on_validation_end(validation_logs(step, epoch, metrics, best))
+
+    def finish(self, history: History) -> None:
+        """The training is over."""
+        for each in self._callbacks:
+            each.on_train_end(history)

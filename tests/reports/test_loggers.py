@@ -1,0 +1,246 @@
+"""Loggers: what other tools get of a training, also of one that is resumed or goes back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import numpy as np
+import pytest
+from dnnstack.configs import parse_config
+from dnnstack.reports.loggers import tensorboard
+from dnnstack.training import loggers, trainer
+
+from ..support.training_fixtures import TINY
+
+STUB = """
+import json
+from pathlib import Path
+FILE, FAILS = Path({file!r}), {fails!r}
+def _told(*what):
+    with FILE.open("a") as file:
+        file.write(json.dumps(what, default=str) + "\\n")
+class Image:
+    def __init__(self, picture):
+        self.size = picture.size
+    def __str__(self):
+        return "x".join(map(str, self.size))
+class Run:
+    def log(self, values, step):
+        if step == FAILS:
+            raise OSError("no network")
+        _told("log", step, values)
+    def finish(self):
+        _told("finish")
+def init(**given):
+    print("logged in")
+    _told("init", given)
+    return Run()
+def finish():
+    _told("finish")
+"""
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Trains the tiny network of 10 steps an epoch with these overrides."""
+
+    def train(*overrides: str, **given: Any) -> dnnstack.History:
+        where = f"run={{device: numpy, dir: {tmp_path / 'runs'}}}"
+        config = parse_config(TINY, "tiny.yaml", [where, *overrides])
+        return dnnstack.train(config.model_dump(), **given)
+
+    return train
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Makes a module of the interface of wandb; returns what reads the calls."""
+
+    def make(name: str, fails: int | None = None) -> Any:
+        file = tmp_path / f"{name}-calls"
+        text = STUB.format(file=str(file), fails=fails)
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+        monkeypatch.delenv(f"{name.upper()}_PROJECT", raising=False)
+        return lambda: [json.loads(line) for line in file.read_text().splitlines()]
+
+    return make
+
+
+def _events(run: Path) -> list[Any]:
+    """What the only file of events holds, each with its step."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (path,) = (run / "tensorboard").iterdir()
+    data, found = path.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event = Event.FromString(data[12 : 12 + length])
+        found += [(event.step, value) for value in event.summary.value]
+        data = data[16 + length :]
+    return found
+
+
+def _scalars(run: Path) -> set[tuple[int, str, float]]:
+    found = [(s, v.tag, v.simple_value) for s, v in _events(run) if v.HasField("simple_value")]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def _logged(run: Path) -> set[tuple[int, str, float]]:
+    """The same of the log."""
+    found = set()
+    for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()):
+        for name in tensorboard._SCALARS.get(line["event"], ()):
+            if line.get(name) is not None:
+                tag = f"{line['event']}/{name}"
+                found.add((line["step"], tag, float(np.float32(line[name]))))
+    return found
+
+
+def test_tensorboard_has_what_the_log_has(trained):
+    run = trained("train.loggers=[tensorboard]").run
+    assert _scalars(run) == _logged(run)
+    steps = {step for step, tag, _ in _scalars(run) if tag == "train/loss"}
+    assert steps == {4, 8, 12, 16, 20, 24, 25}
+    assert {tag for _, tag, _ in _scalars(run)} >= {"validation/loss", "train/learning_rate"}
+    others = {value.tag: (step, value) for step, value in _events(run)}
+    pictures = {tag: step for tag, (step, value) in others.items() if value.HasField("image")}
+    assert pictures == {"samples": 0, "confusion": 25, "mistakes": 25}
+    said = others["layers/text_summary"][1].tensor.string_val[0].decode()
+    assert "    conv2d_1  conv2d  4x12x12\n" in said
+    assert "lr: 0.05" in others["config/text_summary"][1].tensor.string_val[0].decode()
+    content = others["_hparams_/session_start_info"][1].metadata.plugin_data.content
+    assert b"optimizer.lr" in content
+    assert b"layers" not in content
+    assert "_hparams_/session_end_info" in others
+
+
+def test_tensorboard_has_each_step_once_after_a_resume(trained):
+    """Also where the logger is new, or the last line was that of an end that is none any more."""
+    first = trained("train.max_steps=10")
+    assert not (first.run / "tensorboard").exists()
+    for steps in (18, 30):
+        length = f"train={{max_steps: {steps}, log_every: 4, loggers: [tensorboard]}}"
+        run = trained(length, resume=True).run
+        assert run == first.run
+        assert _scalars(run) == _logged(run)
+    assert {step for step, *_ in _scalars(run)} >= {4, 10, 16, 20, 30}
+    assert not {step for step, tag, _ in _scalars(run) if tag == "train/loss"} & {10, 18}
+
+
+def test_tensorboard_goes_back_with_a_training(trained, monkeypatch):
+    bad = iter([1.0, float("nan")])
+    real = trainer.Session.validate
+
+    def validate(session: Any, stop: Any) -> Any:
+        found = real(session, stop)
+        return replace(found, loss=found.loss * next(bad, 1.0))
+
+    monkeypatch.setattr(trainer.Session, "validate", validate)
+    rolling = "train={max_steps: 25, log_every: 4, on_nan: rollback, loggers: [tensorboard]}"
+    run = trained(rolling, "checkpoint={every_epochs: 1}").run
+    assert '"rollback"' in (run / "log.jsonl").read_text()
+    assert _scalars(run) == _logged(run)
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_gets_each_step_once(trained, stub, name, capsys):
+    calls = stub(name)
+    key = f"train.loggers=[{name}]"
+    stop = [lambda logs: None]
+    trained(key, "train.max_steps=12", callbacks=stop)
+    run = trained(key, resume=True).run
+    assert capsys.readouterr().out == ""
+    first, second = (given for what, *given in calls() if what == "init")
+    assert first[0]["config"]["optimizer"]["lr"] == 0.05
+    same = "id" if name == "wandb" else "name"
+    assert first[0][same] == second[0][same]
+    assert first[0]["project"] == "tiny"
+    assert [what for what, *_ in calls()].count("finish") == 2
+    sent = [(step, values) for what, step, values in (c for c in calls() if c[0] == "log")]
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    for event, loss in (("train", "loss"), ("validation", "val_loss")):
+        told = {step: values[loss] for step, values in sent if loss in values}
+        assert len(told) == sum(loss in values for _, values in sent)
+        assert told.items() >= {e["step"]: e["loss"] for e in log if e["event"] == event}.items()
+    assert [step for step, values in sent if "confusion" in values] == [12, 25]
+
+
+def test_prometheus(trained):
+    seen = []
+
+    def look(logs: dict[str, Any]) -> None:
+        path = runs[0] / "metrics.prom"
+        seen.append(path.read_text() if path.exists() else "")
+
+    class Where(dnnstack.Callback):
+        def on_train_begin(self, logs: dict[str, Any]) -> None:
+            runs.append(logs["run"])
+
+    runs: list[Path] = []
+    found = trained("train.loggers=[prometheus]", "name=a", callbacks=[Where(), look])
+    assert 'dnnstack_running{run="a"} 1\n' in seen[1]
+    assert 'dnnstack_step{run="a"} 4\n' in seen[1]
+    lines = (found.run / "metrics.prom").read_text().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(values['dnnstack_loss{run="a",split="train"}']) == found.history["loss"][-1]
+    last = found.history["val_accuracy"][-1]
+    assert float(values['dnnstack_accuracy{run="a",split="validation"}']) == last
+    assert values['dnnstack_running{run="a"}'] == "0"
+    assert values['dnnstack_step{run="a"}'] == values['dnnstack_total_steps{run="a"}'] == "25"
+    types = [line for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(set(types)) == len({key.split("{")[0] for key in values})
+    assert all(line.endswith(" gauge") for line in types)
+
+
+@pytest.mark.parametrize("fails", [0, 8, 25])
+def test_one_that_fails_changes_no_bit(trained, stub, caplog, fails):
+    """At its pictures, in the middle, or at the end."""
+    plain = trained()
+    stub("wandb", fails)
+    found = trained("train.loggers=[wandb, prometheus]")
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    failed = "train.loggers: wandb failed, and hears no more: OSError: no network"
+    assert [text for text in warned if "loggers" in text] == [failed]
+    assert (found.run / "metrics.prom").exists()
+    assert (found.run / "metrics.csv").read_bytes() == (plain.run / "metrics.csv").read_bytes()
+    name = Path("checkpoints") / "step-25.safetensors"
+    assert (found.run / name).read_bytes()[-4096:] == (plain.run / name).read_bytes()[-4096:]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
+def test_a_missing_package_is_said_first(trained, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(loggers, "find_spec", lambda package: None)
+    said = rf"needs the package {loggers.PACKAGES[name]}: .* 'dnnstack\[{name}\]'"
+    with pytest.raises(dnnstack.DnnstackError, match=said):
+        trained(f"train.loggers=[{name}]")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_runs_of_a_group_have_loggers(tmp_path, caplog):
+    """And are calibrated, by the samples that they share."""
+    where = f"run={{device: numpy, dir: {tmp_path / 'runs'}}}"
+    keys = ("train.loggers=[tensorboard, prometheus]", "evaluate.calibrate=true")
+    config = parse_config(TINY, "tiny.yaml", [where, *keys])
+    report = dnnstack.train_group(config.model_dump(), seeds=2)
+    assert [r.getMessage() for r in caplog.records if "pictures" in r.getMessage()] == []
+    for run in (report.path / "seed-7", report.path / "seed-8"):
+        assert _scalars(run) == _logged(run)
+        assert {value.tag for _, value in _events(run)} >= {"samples", "confusion"}
+        assert "dnnstack_running" in (run / "metrics.prom").read_text()
+        assert [*(run / "checkpoints").glob("*calibration*")]
+
+
+def test_missing_packages_are_said_before_a_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, "find_spec", lambda package: None)
+    config = parse_config(TINY, "tiny.yaml", [f"run.dir={tmp_path}", "train.loggers=[wandb]"])
+    with pytest.raises(dnnstack.DnnstackError, match="needs the package wandb"):
+        dnnstack.train_group(config.model_dump(), seeds=2)
+    assert not [*tmp_path.rglob("config.yaml")]
