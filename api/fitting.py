@@ -27,7 +27,7 @@ from .datasets.arrays import Axes
 from .given import Pair, given_arrays
 from .reports.callbacks import Callback, Logs, Told
 from .reports.history import History
-from .reports.loggers import watched
+from .reports.loggers import Logged
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.fitting import find_resume, fit, open_device
@@ -95,14 +95,14 @@ def train(
     say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
     resumed = find_resume(wanted, loaded, say)
-    heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
-    with interrupts() as interrupted, closing(watched(heard)) as listener:
+    heard = Logged(Told(as_callbacks(callbacks), say, print_text if verbose else None))
+    with interrupts() as interrupted, closing(heard):
         try:
             done = fit(
                 loaded,
                 backend,
                 resumed,
-                listener=listener,
+                listener=heard,
                 stop_requested=interrupted.is_set,
                 data_dir=folder,
                 downloads=Downloads(offline=True) if offline else None,
@@ -116,14 +116,12 @@ def train(
     draw_curves(done.run, say)
     if verbose:
         print_text(summary(done))
-    history = History.of(done)
-    heard.finish(history)
     if interrupted.is_set():
         raise KeyboardInterrupt(
             f"training was interrupted at step {done.step} and saved; continue with "
             f"resume={str(done.run)!r}"
         )
-    return history
+    return History.of(done)
 
 
 def read_config(config: Config | LoadedConfig, overrides: Overrides) -> LoadedConfig:

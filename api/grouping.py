@@ -17,7 +17,7 @@ from .many.sampling import need_optuna
 from .many.screen import Screen
 from .many.statistics import GroupReport, report_group
 from .reports.callbacks import Callback, Logs, Told
-from .reports.loggers import watched
+from .reports.loggers import Logged
 from .reports.sweep_report import SweepReport, report_sweep
 from .several import Call, train_apart
 from .training.listener import Listener
@@ -144,7 +144,7 @@ def _folder(data_dir: str | os.PathLike[str] | None) -> str | None:
 
 def _trained(call: Call, say: Callable[[str], None], listener: Callable[[], Listener]) -> Path:
     """The folder of what the call has trained. Raises KeyboardInterrupt after Ctrl-C."""
-    screen = Screen(say, listener, watched)
+    screen = Screen(say, listener, Logged)
     with interrupts() as interrupted:
         try:
             if call.count() > 1 and call.load:

@@ -23,8 +23,8 @@ from ..training import fitting
 from ..training.assemble import Load, build_network, data_folder, describe_data, load_data
 from ..training.interrupt import interruptible
 from ..training.listener import Listener, Summary
-from ..training.loggers import check_loggers
 from ..training.records.resume import Resume
+from ..training.trainer import check_loggers
 from .screen import Say, Screen
 from .together import Together, check_together
 from .workers import Crew

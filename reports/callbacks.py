@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
-from ..training.listener import Listener, Progress, Started
+from ..training.listener import Listener, Passing, Progress, Started, Summary
 from ..training.records.formats.state import Metrics
 from ..training.weights.start import Start
 from . import training_text
@@ -38,84 +39,78 @@ class Callback:
         """After the training, which is saved by then."""
 
 
-def begin_logs(started: Started) -> Logs:
-    """Those of ``on_train_begin``."""
-    plan = started.plan
-    logs = {"run": started.run, "step": started.state.step}
-    counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
-    return logs | counts
-
-
-def step_logs(progress: Progress, metrics: Metrics) -> Logs:
-    """Those of ``on_log``."""
-    return {
-        "step": progress.step,
-        "epoch": progress.epoch,
-        "loss": metrics.loss,
-        metrics.measure: metrics.accuracy,
-        "learning_rate": progress.learning_rate,
-    }
-
-
-def validation_logs(step: int, epoch: float, metrics: Metrics, best: bool) -> Logs:
-    """Those of ``on_validation_end``."""
-    return {
-        "step": step,
-        "epoch": epoch,
-        "val_loss": metrics.loss,
-        **{f"val_{name}": value for name, value in (metrics.others or {}).items()},
-        f"val_{metrics.measure}": metrics.accuracy,
-        "best": best,
-    }
-
-
-class Told(Listener):
-    """Passes on to callbacks what a training reports."""
+class Told(Passing):
+    """Passes on to callbacks, and to ``heard``, what a training reports."""
 
     def __init__(
         self,
         callbacks: Sequence[Callback],
         notice: Callable[[str], None],
         say: Callable[[str], None] | None = None,
+        heard: Listener | None = None,
     ) -> None:
         """``say``: where the lines of ``dnnstack train`` go, if they are wanted."""
-        self._callbacks = callbacks
+        super().__init__(heard or Listener())
+        self._callbacks = [*callbacks]
         self._notice = notice
         self._say = say or (lambda text: None)
         self._steps_per_epoch = 1
 
     def stop_requested(self) -> bool:
         """Whether a callback wants the training to end."""
-        return any(each.stop_training for each in self._callbacks)
+        return any(each.stop_training for each in self._callbacks) or super().stop_requested()
 
     def notice(self, text: str) -> None:
         self._notice(text)
 
     def initialized(self, start: Start) -> None:
+        super().initialized(start)
         self._say(training_text.initialized(start))
 
     def started(self, started: Started) -> None:
-        self._steps_per_epoch = started.plan.steps_per_epoch
+        super().started(started)
+        plan = started.plan
+        self._steps_per_epoch = plan.steps_per_epoch
         for line in training_text.beginning(started):
             self._say(line)
-        for each in self._callbacks:
-            each.on_train_begin(begin_logs(started))
+        logs = {"run": started.run, "step": started.state.step}
+        counts = {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
+        self._each("on_train_begin", logs | counts)
 
     def logged(self, progress: Progress) -> None:
+        super().logged(progress)
         if progress.metrics is None:
             return
         self._say(training_text.step_line(progress))
-        for each in self._callbacks:
-            each.on_log(step_logs(progress, progress.metrics))
+        logs = {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "loss": progress.metrics.loss,
+            progress.metrics.measure: progress.metrics.accuracy,
+            "learning_rate": progress.learning_rate,
+        }
+        self._each("on_log", logs)
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        super().validated(step, metrics, best, seconds)
         epoch = step / self._steps_per_epoch
         line = training_text.validation_line(epoch, metrics)
         self._say(f"{line} (best)" if best else line)
-        for each in self._callbacks:
-            each.on_validation_end(validation_logs(step, epoch, metrics, best))
+        logs = {
+            "step": step,
+            "epoch": epoch,
+            "val_loss": metrics.loss,
+            **{f"val_{name}": value for name, value in (metrics.others or {}).items()},
+            f"val_{metrics.measure}": metrics.accuracy,
+            "best": best,
+        }
+        self._each("on_validation_end", logs)
 
-    def finish(self, history: History) -> None:
-        """The training is over."""
+    def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
+        super().ended(done, judged)
+        if self._callbacks:
+            self._each("on_train_end", History.of(done))
+
+    def _each(self, method: str, *given: Any) -> None:
         for each in self._callbacks:
-            each.on_train_end(history)
+            getattr(each, method)(*map(copy, given))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..backends.base import Backend
 from ..backends.select import open_backend
 from ..configs import LoadedConfig, placed
-from ..datasets import Downloads, ImageSet
+from ..datasets import Downloads
 from .alone import Company
 from .assemble import Load, data_folder, load_data
 from .inference.calibrate import DIVIDED, calibrate
-from .inference.evaluate import Evaluation, evaluate
+from .inference.evaluate import evaluate
 from .inference.parts import load_part
 from .inference.trained import Trained, data_folder_of
 from .listener import Listener, Summary
@@ -113,7 +114,7 @@ def fit(
             seen, held = (load_part(trained, part, *how) for part in DIVIDED)
             listener.notice(f"calibrated: {calibrate(trained, backend, seen, held)[1]}")
 
-        def judged() -> tuple[Evaluation, ImageSet]:
+        def judged() -> Any:
             best = Trained.of(best_checkpoint(done.run / FOLDER))
             images, index = load_part(best, "validation", *how)
             return evaluate(best, backend, images, index, "validation"), images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.records import dataclass
 from .pixel_statistics import Found
@@ -13,12 +13,9 @@ from .records.formats.state import Best, Metrics, State
 from .weights.start import Start
 
 if TYPE_CHECKING:
-    from ..datasets import ImageSet
-    from .inference.evaluate import Evaluation
     from .setup import Setup
 
 EndState = Literal["finished", "interrupted"]
-Judged: TypeAlias = "Callable[[], tuple[Evaluation, ImageSet]]"
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ class Listener:
         """Whether the training is to end after the current step, and save."""
         return False
 
-    def ended(self, done: Summary, judged: Judged) -> None:
-        """The training has ended in order; ``judged`` evaluates its best network on validation."""
+    def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
+        """It has ended in order; ``judged()`` evaluates the best network on validation samples."""
 
     def close(self) -> None:
         """The training is over, however it has ended."""
@@ -138,38 +135,10 @@ class Passing(Listener):
     def __init__(self, heard: Listener) -> None:
         self._heard = heard
 
-    def notice(self, text: str) -> None:
-        self._heard.notice(text)
 
-    def prepared(self) -> None:
-        self._heard.prepared()
+def _passed_on(name: str) -> Callable[..., Any]:
+    return lambda self, *given: getattr(self._heard, name)(*given)
 
-    def initialized(self, start: Start) -> None:
-        self._heard.initialized(start)
 
-    def started(self, started: Started) -> None:
-        self._heard.started(started)
-
-    def progressed(self, progress: Progress) -> None:
-        self._heard.progressed(progress)
-
-    def logged(self, progress: Progress) -> None:
-        self._heard.logged(progress)
-
-    def validating(self, step: int) -> None:
-        self._heard.validating(step)
-
-    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
-        self._heard.validated(step, metrics, best, seconds)
-
-    def saving(self, step: int, path: Path) -> None:
-        self._heard.saving(step, path)
-
-    def stop_requested(self) -> bool:
-        return self._heard.stop_requested()
-
-    def ended(self, done: Summary, judged: Judged) -> None:
-        self._heard.ended(done, judged)
-
-    def close(self) -> None:
-        self._heard.close()
+for _name in [name for name in vars(Listener) if not name.startswith("_")]:
+    setattr(Passing, _name, _passed_on(_name))

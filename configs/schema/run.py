@@ -29,7 +29,7 @@ from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
-LOGGERS = ("tensorboard", "wandb", "trackio", "prometheus")
+Logger = Literal["tensorboard", "wandb", "trackio", "prometheus"]
 RunName = Annotated[
     str,
     matching(
@@ -42,9 +42,7 @@ RunName = Annotated[
 if TYPE_CHECKING:
     Stack = tuple[LayerConfig, ...]
     Metric = str
-    Logger = str
 else:
-    Logger = Literal[LOGGERS]
     Metric = Literal[("loss", *EVERY_METRIC)]
     Stack = stack_of(Layer)
 
@@ -75,12 +73,6 @@ def _stratified(value: Any) -> Any:
     if value is None or isinstance(value, bool) or value == "each":
         return value
     raise problem("expected true, false or each")
-
-
-def _distinct(value: Any) -> Any:
-    if isinstance(value, list) and any(each in value[:at] for at, each in enumerate(value)):
-        raise problem("expected different names")
-    return tupled(value)
 
 
 class FoldConfig(Model):
@@ -228,7 +220,7 @@ class TrainConfig(Model):
         "checkpoint and halve the learning rate, at most three times.",
     ] = "stop"
     loggers: Annotated[
-        Annotated[tuple[Logger, ...], BeforeValidator(_distinct)] | None,
+        Annotated[tuple[Logger, ...], BeforeValidator(tupled)] | None,
         "Other tools that hear of the training: tensorboard, wandb, trackio (each with the "
         "extra of its name), or prometheus. Default: none.",
     ] = None

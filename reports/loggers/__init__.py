@@ -3,105 +3,84 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
+from copy import copy
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...common.errors import Warned
 from ...common.text import cut
-from ...training.listener import Judged, Listener, Passing, Progress, Started, Summary
-from ...training.records.formats.state import Metrics
+from ...training.listener import Listener, Started, Summary
 from ...training.setup import Setup
-from ..callbacks import begin_logs, step_logs, validation_logs
+from ..callbacks import Callback, Told
 from ..contact_sheet import draw_sheet, reduced, reduction
 from ..evaluate_plots import confusion_picture, errors_picture
-from ..history import History
 from ..live_curves import LiveCurves
-from .logger import Logger
 
-if TYPE_CHECKING:
-    from PIL.Image import Image as PilImage
-
+Pictures: TypeAlias = Iterable[tuple[str, Any]]
 _SAMPLES, _LONGEST = 64, 200
 
 
-def watched(heard: Listener) -> Listener:
-    """A listener that passes everything on, draws curves, and has the loggers of the config."""
-    return Logged(LiveCurves(heard))
+class Logger(Callback):
+    """A callback that knows what is trained, in which folder, and also gets pictures."""
+
+    def __init__(self, setup: Setup, run: Any) -> None:
+        self.setup, self.run = setup, run
+
+    def on_pictures(self, drawn: Callable[[], Pictures], step: int) -> None:
+        """Training samples at the beginning; at the end what is taken for what."""
+
+    def close(self) -> None:
+        """The training is over, however it has ended."""
 
 
-class Logged(Passing):
-    """Passes everything on to a listener, and to the loggers that the config names.
+class Logged(Told):
+    """Draws curves, and tells the loggers of the config what a training tells ``heard``.
 
     One that fails hears no more, after a warning; the training goes on as without it.
     """
 
     def __init__(self, heard: Listener) -> None:
-        super().__init__(heard)
-        self._loggers: dict[str, Logger] = {}
-        self._steps_per_epoch = 1
+        super().__init__((), heard.notice, heard=LiveCurves(heard))
 
     def started(self, started: Started) -> None:
+        if (setup := started.setup) is not None:
+            for name in setup.config.train.loggers or ():
+                found = import_module(f".{name}", __name__)
+                self._callbacks.append(found.Logger(setup, started.run))
         super().started(started)
-        setup, self._steps_per_epoch = started.setup, started.plan.steps_per_epoch
-        if setup is None:
-            return
-        for name in setup.config.train.loggers or ():
-            found = import_module(f".{name}", __name__)
-            self._loggers[name] = found.Logger(setup, started.run)
-        self._each(lambda logger: logger.on_train_begin(begin_logs(started)))
-        self._show(lambda: _samples(setup), started.state.step)
+        self._each("on_pictures", lambda: _samples(started.setup), started.state.step)
 
-    def logged(self, progress: Progress) -> None:
-        super().logged(progress)
-        if (metrics := progress.metrics) is not None:
-            self._each(lambda logger: logger.on_log(step_logs(progress, metrics)))
-
-    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
-        super().validated(step, metrics, best, seconds)
-        logs = validation_logs(step, step / self._steps_per_epoch, metrics, best)
-        self._each(lambda logger: logger.on_validation_end(dict(logs)))
-
-    def ended(self, done: Summary, judged: Judged) -> None:
-        super().ended(done, judged)
+    def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
         if done.state == "finished" and done.validation is not None:
-            self._show(lambda: _mistakes(judged), done.step)
-        self._each(lambda logger: logger.on_train_end(History.of(done)))
+            self._each("on_pictures", lambda: _mistakes(*judged()), done.step)
+        super().ended(done, judged)
 
     def close(self) -> None:
-        self._each(lambda logger: logger.close())
+        self._each("close")
         super().close()
 
-    def _show(self, drawn: Callable[[], Iterator[tuple[str, PilImage]]], step: int) -> None:
-        """Hand pictures to all loggers; if one cannot be drawn, that is a warning."""
-        try:
-            for name, picture in drawn() if self._loggers else ():
-                self._each(lambda logger: logger.on_picture(name, picture, step))  # noqa: B023
-        except Exception as error:
-            self.notice(Warned(f"train.loggers: pictures are missing: {_reason(error)}"))
-
-    def _each(self, do: Callable[[Logger], object]) -> None:
-        for name, logger in [*self._loggers.items()]:
+    def _each(self, method: str, *given: Any) -> None:
+        logger: Any
+        for logger in [*self._callbacks]:
             try:
                 # Standard output is ours.
                 with redirect_stdout(sys.stderr):
-                    do(logger)
+                    getattr(logger, method)(*map(copy, given))
             except Exception as error:
-                del self._loggers[name]
-                failed = f"train.loggers: {name} failed, and hears no more: {_reason(error)}"
-                self.notice(Warned(failed))
+                self._callbacks.remove(logger)
+                name = type(logger).__module__.rpartition(".")[2]
+                reason = cut(f"{type(error).__name__}: {error}", _LONGEST)
+                said = f"train.loggers: {name} failed, and hears no more: {reason}"
+                self.notice(Warned(said))
                 with suppress(Exception):
                     logger.close()
 
 
-def _reason(error: Exception) -> str:
-    return cut(f"{type(error).__name__}: {error}", _LONGEST)
-
-
-def _samples(setup: Setup) -> Iterator[tuple[str, PilImage]]:
+def _samples(setup: Any) -> Pictures:
     """The first training samples, if they are pictures."""
     data, index = setup.data, setup.plan.train[:_SAMPLES]
     if data.images.dtype == np.uint8:
@@ -110,9 +89,8 @@ def _samples(setup: Setup) -> Iterator[tuple[str, PilImage]]:
         yield "samples", draw_sheet(f"{data.name}: training samples", [("", small)])
 
 
-def _mistakes(judged: Judged) -> Iterator[tuple[str, PilImage]]:
-    """Which classes the best network takes for which, and its worst mistakes."""
-    found, images = judged()
+def _mistakes(found: Any, images: Any) -> Pictures:
+    """Which classes the network takes for which, and its worst mistakes."""
     if found.counts:
         yield "confusion", confusion_picture(found)
         if found.worst and images.images.dtype == np.uint8:

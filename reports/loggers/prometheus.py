@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from ...common.files import atomic_write
 from ..callbacks import Logs
-from ..history import History
-from . import logger
-
-FILE = "metrics.prom"
-_HELP = {
-    "step": "Updates so far.",
-    "total_steps": "Updates at the end of the training.",
-    "epoch": "Passes over the training set so far.",
-    "running": "1 while the training runs, 0 after it.",
-}
+from . import Logger as Base
 
 
-class Logger(logger.Logger):
+class Logger(Base):
     """Replaces the file with each line of the log, and each validation."""
 
     def on_train_begin(self, logs: Logs) -> None:
@@ -33,27 +22,15 @@ class Logger(logger.Logger):
         found = {key.removeprefix("val_"): logs[key] for key in logs if key.startswith("val_")}
         self._write("validation", found)
 
-    def on_train_end(self, history: History) -> None:
-        self._write("", {"step": history.step, "epoch": history.epoch})
-
     def close(self) -> None:
         self._write("", {"running": 0})
 
     def _write(self, split: str, found: Logs) -> None:
         known = {(key, split): value for key, value in found.items() if value is not None}
         self._values |= known
-        name = self.run.name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        lines = []
+        lines: dict[str, None] = {}
         for (key, part), value in sorted(self._values.items()):
-            metric, label = f"dnnstack_{key}", f',split="{part}"' if part else ""
-            if f"# TYPE {metric} gauge" not in lines:
-                about = _HELP.get(key, f"{key} of the last line of the log.".replace("_", " "))
-                lines += [f"# HELP {metric} {about}", f"# TYPE {metric} gauge"]
-            lines.append(f'{metric}{{run="{name}"{label}}} {_number(value)}')
-        atomic_write(self.run / FILE, "".join(f"{line}\n" for line in lines).encode(), False)
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+            label = f',split="{part}"' if part else ""
+            lines[f"# TYPE dnnstack_{key} gauge\n"] = None
+            lines[f'dnnstack_{key}{{run="{self.run.name}"{label}}} {value!r}\n'] = None
+        atomic_write(self.run / "metrics.prom", "".join(lines).encode(), durable=False)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from textwrap import indent
+from typing import Any
 
 import numpy as np
 
-from ...common.files import refuse_link
 from ...common.targets import EVERY_METRIC, MEASURES
 from ...common.text import shape_text
 from ...configs import effective_yaml
 from ...training.records.formats.run_log import LOG, log_lines
 from ..callbacks import Logs
-from ..history import History
-from . import logger
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as PilImage
+from . import Logger as Base
+from . import Pictures
 
 _SCALARS = {
     "train": {"epoch", "loss", "accuracy", "r2", "learning_rate"},
@@ -25,7 +22,7 @@ _SCALARS = {
 }
 
 
-class Logger(logger.Logger):
+class Logger(Base):
     """Writes scalars by step, pictures, hyperparameters, and the layers and the config as text.
 
     Where a training goes on, or back, the file is written anew from the log, which has each step
@@ -40,23 +37,27 @@ class Logger(logger.Logger):
 
         self.close()
         folder, config = self.run / "tensorboard", self.setup.config
-        refuse_link(folder)
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = SummaryWriter(str(folder))
-        measure = f"validation/{MEASURES[self.setup.data.kind]}"
-        *begun, self._end = hparams(dict(_flat("", config.model_dump())), {measure: 0.0})
-        for summary in begun:
+        settings = {
+            f"{group}.{key}": value
+            for group, values in config.model_dump().items()
+            for key, value in (values.items() if isinstance(values, dict) else ())
+            if isinstance(value, (bool, int, float, str))
+        }
+        measured = f"validation/{MEASURES[self.setup.data.kind]}"
+        for summary in hparams(settings, {measured: 0.0}):
             self._writer.file_writer.add_summary(summary)
-        self._text("config", effective_yaml(config))
         layers = self.setup.network.every_layer()
-        rows = (f"{each.name}  {each.kind}  {shape_text(each.output_shape)}" for each in layers)
-        self._text("layers", "\n".join(rows))
-        self._last = dict.fromkeys(_SCALARS, 0)
+        rows = [f"{each.name}  {each.kind}  {shape_text(each.output_shape)}" for each in layers]
+        for name, text in (("config", effective_yaml(config)), ("layers", "\n".join(rows))):
+            # Markdown shows what is indented as it is.
+            self._writer.add_text(name, indent(text, "    "), 0)
+        self._last: dict[str, int] = {}
         for line in log_lines(self.run / LOG, dict[str, Any]):
             if line is not None and line.get("event") in _SCALARS:
                 self._write(line["event"], line)
-        self._writer.flush()
 
     def on_log(self, logs: Logs) -> None:
         self._add("train", logs)
@@ -64,42 +65,25 @@ class Logger(logger.Logger):
     def on_validation_end(self, logs: Logs) -> None:
         self._add("validation", {key.removeprefix("val_"): value for key, value in logs.items()})
 
-    def on_picture(self, name: str, picture: PilImage, step: int) -> None:
-        pixels = np.asarray(picture.convert("RGB"))
-        self._writer.add_image(name, pixels, step, dataformats="HWC")
-        self._writer.flush()
-
-    def on_train_end(self, history: History) -> None:
-        self._writer.file_writer.add_summary(self._end)
+    def on_pictures(self, drawn: Callable[[], Pictures], step: int) -> None:
+        for name, picture in drawn():
+            pixels = np.asarray(picture.convert("RGB"))
+            self._writer.add_image(name, pixels, step, dataformats="HWC")
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
     def _add(self, split: str, values: Logs) -> None:
-        if values["step"] <= self._last[split]:
+        if values["step"] <= self._last.get(split, 0):
             # The training has gone back, and with it the log, which has this line already.
             self.on_train_begin({})
         else:
             self._write(split, values)
-            self._writer.flush()
+        self._writer.flush()
 
     def _write(self, split: str, values: Logs) -> None:
         self._last[split] = step = values["step"]
         for name in sorted(_SCALARS[split] & values.keys()):
             if values[name] is not None:
                 self._writer.add_scalar(f"{split}/{name}", values[name], step)
-
-    def _text(self, name: str, text: str) -> None:
-        # Markdown shows what is indented as it is.
-        self._writer.add_text(name, "\n".join(f"    {line}" for line in text.splitlines()), 0)
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values of a config by dotted key, but for the layers, which have a text of their own."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key != "layers":
-                yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
-    elif value is not None:
-        yield prefix, value if isinstance(value, (bool, int, float)) else str(value)

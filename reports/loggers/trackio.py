@@ -8,13 +8,13 @@ from . import wandb
 
 
 class Logger(wandb.Logger):
-    """See there; the name of a run is all by which it is found again."""
+    """See there; a run is found again by its name."""
 
     module = "trackio"
 
     def _named(self, key: str) -> dict[str, Any]:
         return {"name": f"{self.run.name}-{key[:6]}"}
 
-    def _finish(self, tracked: Any) -> None:
-        # At its end the program would finish once more what the module has not.
+    def _finish(self) -> None:
+        # That of the run would be called once more at the end of the program.
         self._tool.finish()
