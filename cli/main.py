@@ -27,6 +27,7 @@ from .evaluate import evaluate
 from .explain import explain
 from .export import export
 from .importing import import_
+from .look import look, why
 from .new import new
 from .predict import predict
 from .report import report
@@ -72,8 +73,8 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, sweep, report, evaluate, compare, predict, compress, export, serve, new, runs),
-    *(weights, data, import_, summary, explain, config, doctor),
+    *(train, sweep, report, evaluate, compare, predict, look, why, compress, export, serve),
+    *(new, runs, weights, data, import_, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     command.context_class = usage.Context

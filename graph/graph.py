@@ -177,6 +177,7 @@ class Graph:
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by.
+    ``outputs`` and ``output_gradients``: of each layer by name, in the order they were added.
     """
 
     def __init__(
@@ -193,6 +194,8 @@ class Graph:
         self.seed = seed
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.output_gradients: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Any]] = {}

@@ -18,12 +18,14 @@ def forward_all(layers: Sequence[Layer], graph: Graph, x: Tensor) -> Tensor:
     for layer in layers:
         with graph.at(layer.name, "forward"):
             x = layer.forward(graph, x)
+        graph.outputs[layer.name] = x
     return x
 
 
 def backward_all(layers: Sequence[Layer], graph: Graph, dy: Tensor) -> Tensor:
     """Add the backward of layers, last to first."""
     for layer in reversed(layers):
+        graph.output_gradients[layer.name] = dy
         with graph.at(layer.name, "backward"):
             dy = layer.backward(graph, dy)
     return dy

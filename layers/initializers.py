@@ -12,12 +12,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
-from ..common.errors import ConfigError
+from ..common.errors import ConfigError, ShapeError
 from ..common.records import dataclass
 from ..graph.graph import Shape
 
@@ -48,11 +49,12 @@ class Initializer:
     """An initialiser by name.
 
     ``value`` is the constant, the limit, the standard deviation or the gain; ``mean`` is added to
-    the values of ``normal`` and ``truncated_normal``.
+    the values of ``normal`` and ``truncated_normal``. A constant may be a tuple: of all values, of
+    a filter (h, w) for every channel, or of one for each filter.
     """
 
     name: str
-    value: float = 0.0
+    value: Any = 0.0
     mean: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,7 +63,12 @@ class Initializer:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
 
     def check(self, shape: Shape) -> None:
-        """Raise ShapeError if it cannot fill a tensor of this shape; those here can fill all."""
+        """Raise ShapeError if it cannot fill a tensor of this shape."""
+        if self.name == "constant":
+            try:
+                self._constant(shape)
+            except ValueError:
+                raise ShapeError(f"constant: these numbers do not fill {shape}") from None
 
     def draw(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
@@ -71,14 +78,18 @@ class Initializer:
         What was drawn last is kept, because trainings of one process often begin alike.
         """
         if self.name in ("zeros", "ones", "constant"):
-            constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
-            return np.full(shape, constant, np.float32)
+            return self._constant(shape)
         given = (self, shape, fan_in, fan_out, key)
         found = _KEPT.of(given)
         if found is None:
             found = self._drawn(shape, fan_in, fan_out, key)
             _KEPT.keep(given, found)
         return found.copy()
+
+    def _constant(self, shape: Shape) -> NDArray[np.float32]:
+        values = np.array({"zeros": 0.0, "ones": 1.0}.get(self.name, self.value), np.float32)
+        filters = values.ndim == 3 and len(shape) == 4
+        return np.full(shape, values[:, None] if filters else values)
 
     def _drawn(
         self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
@@ -97,11 +108,11 @@ class Initializer:
 
     def _spread(self, fan_in: int, fan_out: int) -> float:
         if self.name == "fan_in_uniform":
-            return self.value / fan_in
+            return float(self.value) / fan_in
         if self.name == "torch_uniform":
             return 1.0 / sqrt(fan_in)
         if self.name not in SCALED:
-            return self.value
+            return float(self.value)
         family, law = SCALED[self.name]
         variance = 2.0 / (fan_in + fan_out) if family == "glorot" else 1.0 / fan_in
         if family == "he":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, UsageError
 from ..common.files import atomic_write, remove_abandoned
+from ..configs.suggest import listed
 from ..datasets import as_image
-from . import fonts, style
+from . import fonts, style, svg
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -28,10 +30,12 @@ _MARGIN = 12
 _TEXT = 14
 
 
-def check_png(path: Path) -> None:
-    """Raise UsageError, before any work is done, if the file name does not end in .png."""
-    if path.suffix.lower() != ".png":
-        raise UsageError(f"{path}: the contact sheet is a PNG; choose a name that ends in .png")
+def check_png(path: Path, more: tuple[str, ...] = ()) -> None:
+    """Raise UsageError, before any work is done, if the file name does not end in .png or more."""
+    ends = (".png", *more)
+    if path.suffix.lower() not in ends:
+        what = f"the contact sheet is a {listed(end[1:].upper() for end in ends)}"
+        raise UsageError(f"{path}: {what}; choose a name that ends in {listed(ends)}")
 
 
 def reduction(side: int, lines: int) -> int:
@@ -75,7 +79,8 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
     lines = [max(1, -(-len(pictures) // COLUMNS)) for _, pictures in rows]
     top = _MARGIN + _TEXT + _MARGIN
     bottom = top + sum(lines) * step_y + len(rows) * _GAP + _MARGIN
-    right = max(left + COLUMNS * step_x - _GAP, _MARGIN + round(font.getlength(title))) + _MARGIN
+    across = min(COLUMNS, max(len(pictures) for _, pictures in rows))
+    right = max(left + across * step_x - _GAP, _MARGIN + round(font.getlength(title))) + _MARGIN
     sheet = Image.new("RGB", (right, bottom), style.PAPER)
     draw = ImageDraw.Draw(sheet)
     draw.text((_MARGIN, _MARGIN), title, style.INK, font)
@@ -83,8 +88,8 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
     for name, (_, pictures), count in zip(names, rows, lines, strict=True):
         draw.text((_MARGIN, y + (step_y - _GAP - _TEXT) // 2), name, style.INK, font)
         for at, picture in enumerate(pictures):
-            down, across = divmod(at, COLUMNS)
-            x, top_of = left + across * step_x, y + down * step_y
+            down, over = divmod(at, COLUMNS)
+            x, top_of = left + over * step_x, y + down * step_y
             # Pictures may be as white as the paper, or go on in the next one.
             edge = (x - 1, top_of - 1, x + width * zoom, top_of + height * zoom)
             draw.rectangle(edge, outline=style.LINE)
@@ -94,11 +99,19 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
 
 
 def write_png(sheet: PilImage, path: Path) -> None:
-    """Write the picture atomically. Raises DatasetError if it cannot be written."""
-    buffer = io.BytesIO()
-    sheet.save(buffer, "PNG", optimize=True)
+    """Write the picture atomically, as SVG or PDF if the name ends so. Raises DatasetError."""
+    buffer, form = io.BytesIO(), path.suffix.lower()
+    # Nothing in the file tells the time.
+    dates = dict.fromkeys(("creationDate", "modDate"))
+    sheet.save(buffer, "PDF" if form == ".pdf" else "PNG", optimize=True, quality=95, **dates)
+    data = buffer.getvalue()
+    if form == ".svg":
+        page = svg.picture(*sheet.size, path.stem)
+        href = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        svg.add(page, "image", href=href, width=sheet.width, height=sheet.height)
+        data = svg.written(page).encode()
     try:
-        atomic_write(path, buffer.getvalue())
+        atomic_write(path, data)
         remove_abandoned(path.parent)
     except OSError as error:
         raise DatasetError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import PrivateAttr
+from pydantic import BeforeValidator, PrivateAttr, WithJsonSchema
 
 from ...common.options import Count, Positive
 from ...layers.initializers import SCALED
-from .base import Aside, Named, NamedModel, matching
+from .base import Aside, Named, NamedModel, matching, numbers
 from .one_of import already, one_of
 
 if TYPE_CHECKING:
@@ -57,11 +57,20 @@ class FanInUniformConfig(InitializerConfig):
     gain: Annotated[Positive, "Largest absolute value, times the number of inputs."]
 
 
+def _numbers(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and value:
+        return tuple(map(_numbers, value))
+    return float(numbers(value, "a number, or lists of numbers, none beyond 1e6")[0])
+
+
+_NUMBERS = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "array", "minItems": 1}]})
+
+
 class ConstantConfig(InitializerConfig):
-    """One value for every element."""
+    """One value for every element, a filter for every channel, one for each, or all values."""
 
     type: Literal["constant"] = "constant"
-    value: Annotated[float, "The value."]
+    value: Annotated[Any, BeforeValidator(_numbers), _NUMBERS, "The value, or lists of values."]
 
 
 class DiracConfig(InitializerConfig):

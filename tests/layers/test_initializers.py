@@ -125,3 +125,28 @@ def test_whitening_has_the_same_bits_with_any_threads(monkeypatch):
 def test_whitening_needs_pictures():
     with pytest.raises(ShapeError, match="whiten needs the training pictures, so it can only"):
         Whiten().draw((8, 1, 2, 2), 4, 32, KEY)
+
+
+@pytest.mark.parametrize(
+    ("values", "shape", "found"),
+    [
+        (((1, 2), (3, 4)), (3, 2, 2, 2), lambda at: 1 + 2 * at[2] + at[3]),
+        ((((1,),), ((2,),)), (2, 3, 1, 1), lambda at: 1 + at[0]),
+        ((((1, 2),), ((3, 4),)), (2, 1, 2), lambda at: 1 + 2 * at[0] + at[2]),
+        ((5, 6), (3, 2), lambda at: 5 + at[1]),
+    ],
+)
+def test_given_values(values: Any, shape: tuple[int, ...], found: Any) -> None:
+    """One filter, one for each filter, an array as it is, and a row for every unit."""
+    given = Initializer("constant", values)
+    given.check(shape)
+    drawn = given.draw(shape, 1, 1, KEY)
+    np.testing.assert_array_equal(drawn, np.fromfunction(lambda *at: found(at), shape))
+    drawn += 1
+    assert not np.array_equal(given.draw(shape, 1, 1, KEY), drawn)
+
+
+@pytest.mark.parametrize("values", [((1, 2), (3,)), (((1, 2),),) * 3, (1, 2, 3)])
+def test_values_that_do_not_fit(values: Any) -> None:
+    with pytest.raises(ShapeError, match=r"do not fill \(2, 1, 2, 2\)"):
+        Initializer("constant", values).check((2, 1, 2, 2))
