@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 from .arguments import assigned, path_or_none, path_text
 from .arguments import kind as type_of
 from .backends.select import Device
-from .callbacks import as_callbacks
 from .common.errors import Interrupted, Warned
 from .common.printable import printable_lines
 from .common.targets import Kind
@@ -25,7 +24,7 @@ from .configs import load_config as load_file
 from .datasets import Downloads
 from .datasets.arrays import Axes
 from .given import Pair, given_arrays
-from .reports.callbacks import Callback, Logs, Told
+from .reports.callbacks import Callback, Logs, Told, as_callbacks
 from .reports.history import History
 from .reports.loggers import Logged
 from .reports.plots import draw_curves

@@ -9,14 +9,13 @@ from typing import Any
 
 from .arguments import path_or_none, path_text, whole
 from .backends.select import Device
-from .callbacks import as_callbacks
 from .common.errors import Interrupted, UsageError
 from .fitting import Config, Overrides, changed, interrupts, print_text, teller
 from .given import given_arrays
 from .many.sampling import need_optuna
 from .many.screen import Screen
 from .many.statistics import GroupReport, report_group
-from .reports.callbacks import Callback, Logs, Told
+from .reports.callbacks import Callback, Logs, Told, as_callbacks
 from .reports.loggers import Logged
 from .reports.sweep_report import SweepReport, report_sweep
 from .several import Call, train_apart

@@ -117,7 +117,7 @@ def fit(
         def judged() -> Any:
             best = Trained.of(best_checkpoint(done.run / FOLDER))
             images, index = load_part(best, "validation", *how)
-            return evaluate(best, backend, images, index, "validation"), images
+            return best, evaluate(best, backend, images, index, "validation"), images
 
         listener.ended(done, judged)
         return done

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...common.errors import Warned
+from ...common.errors import UsageError, Warned
 from ...common.text import cut
 from ...training.listener import Listener, Started, Summary
-from ...training.setup import Setup
-from ..callbacks import Callback, Told
-from ..contact_sheet import draw_sheet, reduced, reduction
+from ..callbacks import Callback, Logs, Told
+from ..contact_sheet import draw_sheet
 from ..evaluate_plots import confusion_picture, errors_picture
+from ..filter_pictures import filters
 from ..live_curves import LiveCurves
 
 Pictures: TypeAlias = Iterable[tuple[str, Any]]
@@ -25,13 +25,23 @@ _SAMPLES, _LONGEST = 64, 200
 
 
 class Logger(Callback):
-    """A callback that knows what is trained, in which folder, and also gets pictures."""
+    """A callback that also knows its name, the ``setup`` that is trained, and the run's folder."""
 
-    def __init__(self, setup: Setup, run: Any) -> None:
-        self.setup, self.run = setup, run
+    def __init__(self, name: str, started: Started) -> None:
+        self.name, self.setup, self.run = name, started.setup, started.run
+
+    def on_log(self, logs: Logs) -> None:
+        self.write("train", logs.pop("step"), logs)
+
+    def on_validation_end(self, logs: Logs) -> None:
+        found = {name.removeprefix("val_"): value for name, value in logs.items()}
+        self.write("validation", found.pop("step"), found)
+
+    def write(self, split: str, step: int, values: Logs) -> None:
+        """What a line of the log, or a validation, says."""
 
     def on_pictures(self, drawn: Callable[[], Pictures], step: int) -> None:
-        """Training samples at the beginning; at the end what is taken for what."""
+        """Training samples at the beginning, at the end what was learned and what is wrong."""
 
     def close(self) -> None:
         """The training is over, however it has ended."""
@@ -47,16 +57,15 @@ class Logged(Told):
         super().__init__((), heard.notice, heard=LiveCurves(heard))
 
     def started(self, started: Started) -> None:
-        if (setup := started.setup) is not None:
-            for name in setup.config.train.loggers or ():
-                found = import_module(f".{name}", __name__)
-                self._callbacks.append(found.Logger(setup, started.run))
+        setup: Any = started.setup
+        for name in (setup and setup.config.train.loggers) or ():
+            self._callbacks.append(import_module(f".{name}", __name__).Logger(name, started))
         super().started(started)
-        self._each("on_pictures", lambda: _samples(started.setup), started.state.step)
+        self._each("on_pictures", lambda: _samples(setup), started.state.step)
 
     def ended(self, done: Summary, judged: Callable[[], Any]) -> None:
         if done.state == "finished" and done.validation is not None:
-            self._each("on_pictures", lambda: _mistakes(*judged()), done.step)
+            self._each("on_pictures", lambda: _learned(*judged()), done.step)
         super().ended(done, judged)
 
     def close(self) -> None:
@@ -72,25 +81,22 @@ class Logged(Told):
                     getattr(logger, method)(*map(copy, given))
             except Exception as error:
                 self._callbacks.remove(logger)
-                name = type(logger).__module__.rpartition(".")[2]
-                reason = cut(f"{type(error).__name__}: {error}", _LONGEST)
-                said = f"train.loggers: {name} failed, and hears no more: {reason}"
+                why = cut(f"{type(error).__name__}: {error}", _LONGEST)
+                said = f"train.loggers: {logger.name} failed, and hears no more: {why}"
                 self.notice(Warned(said))
                 with suppress(Exception):
                     logger.close()
 
 
 def _samples(setup: Any) -> Pictures:
-    """The first training samples, if they are pictures."""
-    data, index = setup.data, setup.plan.train[:_SAMPLES]
-    if data.images.dtype == np.uint8:
-        pictures = np.asarray(data.images[index])
-        small = reduced(pictures, reduction(max(pictures.shape[2:]), 4))
-        yield "samples", draw_sheet(f"{data.name}: training samples", [("", small)])
+    pictures = np.asarray(setup.data.images[setup.plan.train[:_SAMPLES]])
+    if pictures.dtype == np.uint8:
+        yield "samples", draw_sheet(f"{setup.data.name}: training samples", [("", pictures)])
 
 
-def _mistakes(found: Any, images: Any) -> Pictures:
-    """Which classes the network takes for which, and its worst mistakes."""
+def _learned(trained: Any, found: Any, images: Any) -> Pictures:
+    with suppress(UsageError):
+        yield "filters", filters(trained)
     if found.counts:
         yield "confusion", confusion_picture(found)
         if found.worst and images.images.dtype == np.uint8:

@@ -11,26 +11,20 @@ class Logger(Base):
     """Replaces the file with each line of the log, and each validation."""
 
     def on_train_begin(self, logs: Logs) -> None:
-        self._values: dict[tuple[str, str], float] = {("running", ""): 1}
-        self._write("", {key: logs[key] for key in ("step", "total_steps")})
+        self._values: Logs = {}
+        self.write("", logs["step"], {"running": 1, "total_steps": logs["total_steps"]})
 
-    def on_log(self, logs: Logs) -> None:
-        self._write("", {key: logs.pop(key) for key in ("step", "epoch")})
-        self._write("train", logs)
-
-    def on_validation_end(self, logs: Logs) -> None:
-        found = {key.removeprefix("val_"): logs[key] for key in logs if key.startswith("val_")}
-        self._write("validation", found)
+    def write(self, split: str, step: int, values: Logs) -> None:
+        label = f',split="{split}"' if split else ""
+        self._values |= {f'step{{run="{self.run.name}"}}': step}
+        self._values |= {f'{k}{{run="{self.run.name}"{label}}}': v for k, v in values.items()}
+        lines: dict[str, None] = {}
+        for key, value in sorted(self._values.items()):
+            if value is not None:
+                lines[f"# TYPE dnnstack_{key.partition('{')[0]} gauge\n"] = None
+                lines[f"dnnstack_{key} {float(value)!r}\n"] = None
+        atomic_write(self.run / "metrics.prom", "".join(lines).encode(), durable=False)
 
     def close(self) -> None:
-        self._write("", {"running": 0})
-
-    def _write(self, split: str, found: Logs) -> None:
-        known = {(key, split): value for key, value in found.items() if value is not None}
-        self._values |= known
-        lines: dict[str, None] = {}
-        for (key, part), value in sorted(self._values.items()):
-            label = f',split="{part}"' if part else ""
-            lines[f"# TYPE dnnstack_{key} gauge\n"] = None
-            lines[f'dnnstack_{key}{{run="{self.run.name}"{label}}} {value!r}\n'] = None
-        atomic_write(self.run / "metrics.prom", "".join(lines).encode(), durable=False)
+        step = next(value for key, value in self._values.items() if key.startswith("step{"))
+        self.write("", step, {"running": 0})

@@ -46,24 +46,28 @@ class Logger(Base):
             for key, value in (values.items() if isinstance(values, dict) else ())
             if isinstance(value, (bool, int, float, str))
         }
-        measured = f"validation/{MEASURES[self.setup.data.kind]}"
-        for summary in hparams(settings, {measured: 0.0}):
+        for summary in hparams(settings, {f"validation/{MEASURES[self.setup.data.kind]}": 0.0}):
             self._writer.file_writer.add_summary(summary)
         layers = self.setup.network.every_layer()
-        rows = [f"{each.name}  {each.kind}  {shape_text(each.output_shape)}" for each in layers]
-        for name, text in (("config", effective_yaml(config)), ("layers", "\n".join(rows))):
+        rows = (f"{each.name}  {each.kind}  {shape_text(each.output_shape)}\n" for each in layers)
+        for name, text in (("config", effective_yaml(config)), ("layers", "".join(rows))):
             # Markdown shows what is indented as it is.
             self._writer.add_text(name, indent(text, "    "), 0)
         self._last: dict[str, int] = {}
         for line in log_lines(self.run / LOG, dict[str, Any]):
             if line is not None and line.get("event") in _SCALARS:
-                self._write(line["event"], line)
+                self.write(line["event"], line["step"], line)
 
-    def on_log(self, logs: Logs) -> None:
-        self._add("train", logs)
-
-    def on_validation_end(self, logs: Logs) -> None:
-        self._add("validation", {key.removeprefix("val_"): value for key, value in logs.items()})
+    def write(self, split: str, step: int, values: Logs) -> None:
+        if step <= self._last.get(split, 0):
+            # The training has gone back, and with it the log, which has this line already.
+            self.on_train_begin({})
+            return
+        self._last[split] = step
+        for name in sorted(values.keys() & _SCALARS[split]):
+            if values[name] is not None:
+                self._writer.add_scalar(f"{split}/{name}", values[name], step)
+        self._writer.flush()
 
     def on_pictures(self, drawn: Callable[[], Pictures], step: int) -> None:
         for name, picture in drawn():
@@ -73,17 +77,3 @@ class Logger(Base):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-
-    def _add(self, split: str, values: Logs) -> None:
-        if values["step"] <= self._last.get(split, 0):
-            # The training has gone back, and with it the log, which has this line already.
-            self.on_train_begin({})
-        else:
-            self._write(split, values)
-        self._writer.flush()
-
-    def _write(self, split: str, values: Logs) -> None:
-        self._last[split] = step = values["step"]
-        for name in sorted(_SCALARS[split] & values.keys()):
-            if values[name] is not None:
-                self._writer.add_scalar(f"{split}/{name}", values[name], step)

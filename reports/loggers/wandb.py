@@ -17,31 +17,29 @@ from . import Pictures
 
 
 class Logger(Base):
-    """Sends lines of the log, validations, pictures and the config.
+    """Sends lines of the log, validations, pictures and the config to wandb, or to trackio.
 
     A file of the run says under which name, and up to which step: what is computed again where a
     training goes on has been sent.
     """
 
-    module = "wandb"
     _tracked: Any = None
 
     def on_train_begin(self, logs: Logs) -> None:
-        self._tool = import_module(self.module)
-        self._file = self.run / f"{self.module}.json"
+        self._tool, self._file = import_module(self.name), self.run / f"{self.name}.json"
         self._state: dict[str, Any] = {"id": uuid.uuid4().hex[:16], "steps": {}}
         with suppress(OSError, ValueError):
             self._state |= json.loads(read_regular(self._file, 1 << 16))
-        config = self.setup.config
-        project = os.environ.get(f"{self.module.upper()}_PROJECT", config.name)
-        given = {"project": project, "config": config.model_dump(mode="json"), "resume": "allow"}
-        self._tracked = self._tool.init(**given, **self._named(self._state["id"]))
+        key, config, name = self._state["id"], self.setup.config, self.run.name
+        given = {"id": key, "name": name, "dir": str(self.run), "reinit": "create_new"}
+        if self.name == "trackio":
+            given = {"name": f"{name}-{key[:6]}"}
+        project = os.environ.get(f"{self.name.upper()}_PROJECT", config.name)
+        dump = config.model_dump(mode="json")
+        self._tracked = self._tool.init(project=project, config=dump, resume="allow", **given)
 
-    def on_log(self, logs: Logs) -> None:
-        self._send("train", logs.pop("step"), logs)
-
-    def on_validation_end(self, logs: Logs) -> None:
-        self._send("validation", logs.pop("step"), logs)
+    def write(self, split: str, step: int, values: Logs) -> None:
+        self._send(split, step, {f"{split}/{name}": value for name, value in values.items()})
 
     def on_pictures(self, drawn: Callable[[], Pictures], step: int) -> None:
         for name, picture in drawn():
@@ -49,14 +47,8 @@ class Logger(Base):
 
     def close(self) -> None:
         if self._tracked is not None:
-            self._finish()
-
-    def _named(self, key: str) -> dict[str, Any]:
-        """How the run is found again; its files lie in that of here."""
-        return {"id": key, "name": self.run.name, "dir": str(self.run), "reinit": "create_new"}
-
-    def _finish(self) -> None:
-        self._tracked.finish()
+            # Trackio would finish once more at the end of the program what its module has not.
+            (self._tool if self.name == "trackio" else self._tracked).finish()
 
     def _send(self, kind: str, step: int, values: Logs) -> None:
         if step > self._state["steps"].get(kind, -1):

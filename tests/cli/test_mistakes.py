@@ -155,7 +155,11 @@ FULL = {
     "serve": ["serve --port 0 --device numpy"],
     "summary": ["summary --config tiny.yaml"],
     "sweep": [f"sweep --config search.yaml {ONE}"],
-    "train": [f"train --config tiny.yaml {ONE}", f"train --config tiny.yaml {ONE} --folds 2"],
+    "train": [
+        f"train --config tiny.yaml {ONE}",
+        f"train --config tiny.yaml {ONE} --folds 2",
+        f"train --config tiny.yaml {ONE} --json",
+    ],
     "weights": ["weights runs/tiny"],
 }
 

@@ -112,7 +112,7 @@ def test_tensorboard_has_what_the_log_has(trained):
     assert {tag for _, tag, _ in _scalars(run)} >= {"validation/loss", "train/learning_rate"}
     others = {value.tag: (step, value) for step, value in _events(run)}
     pictures = {tag: step for tag, (step, value) in others.items() if value.HasField("image")}
-    assert pictures == {"samples": 0, "confusion": 25, "mistakes": 25}
+    assert pictures == {"samples": 0, "filters": 25, "confusion": 25, "mistakes": 25}
     said = others["layers/text_summary"][1].tensor.string_val[0].decode()
     assert "    conv2d_1  conv2d  4x12x12\n" in said
     assert "lr: 0.05" in others["config/text_summary"][1].tensor.string_val[0].decode()
@@ -165,7 +165,8 @@ def test_a_tracker_gets_each_step_once(trained, stub, name, capsys):
     assert [what for what, *_ in calls()].count("finish") == 2
     sent = [(step, values) for what, step, values in (c for c in calls() if c[0] == "log")]
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    for event, loss in (("train", "loss"), ("validation", "val_loss")):
+    for event in ("train", "validation"):
+        loss = f"{event}/loss"
         told = {step: values[loss] for step, values in sent if loss in values}
         assert len(told) == sum(loss in values for _, values in sent)
         assert told.items() >= {e["step"]: e["loss"] for e in log if e["event"] == event}.items()
@@ -185,15 +186,15 @@ def test_prometheus(trained):
 
     runs: list[Path] = []
     found = trained("train.loggers=[prometheus]", "name=a", callbacks=[Where(), look])
-    assert 'dnnstack_running{run="a"} 1\n' in seen[1]
-    assert 'dnnstack_step{run="a"} 4\n' in seen[1]
+    assert 'dnnstack_running{run="a"} 1.0\n' in seen[1]
+    assert 'dnnstack_step{run="a"} 4.0\n' in seen[1]
     lines = (found.run / "metrics.prom").read_text().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert float(values['dnnstack_loss{run="a",split="train"}']) == found.history["loss"][-1]
     last = found.history["val_accuracy"][-1]
     assert float(values['dnnstack_accuracy{run="a",split="validation"}']) == last
-    assert values['dnnstack_running{run="a"}'] == "0"
-    assert values['dnnstack_step{run="a"}'] == values['dnnstack_total_steps{run="a"}'] == "25"
+    assert values['dnnstack_running{run="a"}'] == "0.0"
+    assert values['dnnstack_step{run="a"}'] == values['dnnstack_total_steps{run="a"}'] == "25.0"
     types = [line for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types)) == len({key.split("{")[0] for key in values})
     assert all(line.endswith(" gauge") for line in types)
