@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, UsageError
 from ..common.files import atomic_write, remove_abandoned
+from ..common.printable import printable
 from ..configs.suggest import listed
 from ..datasets import as_image
 from . import fonts, style, svg
@@ -106,7 +107,7 @@ def write_png(sheet: PilImage, path: Path) -> None:
     sheet.save(buffer, "PDF" if form == ".pdf" else "PNG", optimize=True, quality=95, **dates)
     data = buffer.getvalue()
     if form == ".svg":
-        page = svg.picture(*sheet.size, path.stem)
+        page = svg.picture(*sheet.size, printable(path.stem))
         href = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         svg.add(page, "image", href=href, width=sheet.width, height=sheet.height)
         data = svg.written(page).encode()

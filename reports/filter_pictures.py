@@ -30,12 +30,12 @@ def filters(trained: Trained) -> PilImage:
     kernels = [p.tensor for p in trained.network.parameters() if p.kind == "kernel"]
     if not kernels:
         raise UsageError(f"{trained.path}: no layer has filters")
-    name, (*_, high, wide) = kernels[0].name, kernels[0].shape
-    whole = wide == np.prod(trained.input_shape)
-    channels, high, wide = trained.input_shape if whole else (-1, high, wide)
+    name, shape = kernels[0].name, kernels[0].shape[1:]
+    of_pixels = shape == (np.prod(trained.input_shape),)
+    size = trained.input_shape if of_pixels else (-1, *(1, *shape)[-2:])
     weights = trained.checkpoint.arrays[name]
-    each = [signed(one, abs(one).max()).reshape(channels, high, wide) for one in weights]
-    rows = [(f"{name}: {len(each)} of {high}x{wide}", np.stack(each))]
+    each = np.stack([signed(one, abs(one).max()).reshape(size) for one in weights])
+    rows = [(f"{name}: {len(each)} of {each.shape[2]}x{each.shape[3]}", each)]
     return contact_sheet.draw_sheet(f"filters of {printable(trained.path)}", rows)
 
 

@@ -148,6 +148,7 @@ FULL = {
     "export": ["export tiny --output net.py --device numpy"],
     "explain": ["explain --config tiny.yaml --device numpy"],
     "import": ["import net.onnx"],
+    "look": ["look tiny --device numpy -o filters.png"],
     "new": ["new pictures --output made.yaml"],
     "predict": [f"{PREDICT} digit.png"],
     "report": ["report tiny-compressed"],
@@ -161,6 +162,7 @@ FULL = {
         f"train --config tiny.yaml {ONE} --json",
     ],
     "weights": ["weights runs/tiny"],
+    "why": ["why digit.png --device numpy -o why.png"],
 }
 
 

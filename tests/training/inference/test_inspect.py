@@ -15,7 +15,7 @@ from dnnstack.graph.quantization import Quantization
 from dnnstack.training.inference.inspect import (
     activations,
     compiled,
-    input_gradient,
+    score_gradients,
 )
 from dnnstack.training.inference.trained import Trained
 
@@ -79,9 +79,17 @@ def test_every_layer_is_read_and_backends_agree(name: str) -> None:
     assert list(other) == list(found)
     for key, value in found.items():
         np.testing.assert_allclose(other[key], value, atol=2e-5, err_msg=key)
-    exact, classes = input_gradient(trained, Exact(1), x, np.array([1, 0, 3])), [1, 0, 3]
-    rounded = input_gradient(trained, OneDnnBackend(1), x, np.array(classes))
-    np.testing.assert_allclose(rounded, exact, atol=2e-5)
+    exact, rounded = (
+        score_gradients(trained, backend, x, np.array([1, 0, 3]))
+        for backend in (Exact(1), OneDnnBackend(1))
+    )
+    np.testing.assert_allclose(rounded[2], exact[2], atol=2e-5)
+    for layer, upon in exact[1].items():
+        assert upon.shape == exact[0][layer].shape
+        np.testing.assert_allclose(rounded[1][layer], upon, atol=2e-5, err_msg=layer)
+    # A small change of any layer's output changes the score as the gradient upon it says.
+    np.testing.assert_allclose(exact[1][last], np.eye(4)[[1, 0, 3]])
+    np.testing.assert_allclose(exact[1][before], weight[[1, 0, 3]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -89,8 +97,8 @@ def test_the_gradient_upon_the_input(name: str) -> None:
     trained = net(name)
     x, rng = inputs(trained).astype("f8"), np.random.default_rng(3)
     classes, along = np.array([2, 0, 3]), rng.standard_normal(x.shape)
-    found = input_gradient(trained, Exact(1), x, classes)
-    graph, executable = compiled(trained, Exact(1), 3, gradients=False)
+    *_, found = score_gradients(trained, Exact(1), x, classes)
+    graph, executable = compiled(trained, Exact(1), 3, slopes=False)
     run = executable.function(graph.name, graph["x"], graph["scores"])
     up, down = (run(x + h * along)[range(3), classes] for h in (1e-5, -1e-5))
     np.testing.assert_allclose((found * along).sum((1, 2, 3)), (up - down) / 2e-5, rtol=1e-6)
@@ -100,7 +108,7 @@ def test_a_network_without_gradient_is_refused() -> None:
     trained = net("flat")
     integers = replace(trained.checkpoint, quantization={"dense_1": Quantization(0.1, 0)})
     with pytest.raises(UsageError, match=r"no gradients; .*occlusion"):
-        compiled(replace(trained, checkpoint=integers), ReferenceBackend(1), 1)
+        compiled(replace(trained, checkpoint=integers), ReferenceBackend(1), 1, True)
     stepped = untrained("[flatten, dense: {units: 2}, heaviside]", classes=2, loss="perceptron")
     with pytest.raises(UsageError, match="no gradients"):
-        input_gradient(stepped, ReferenceBackend(1), inputs(stepped), np.zeros(3, int))
+        score_gradients(stepped, ReferenceBackend(1), inputs(stepped), np.zeros(3, int))
