@@ -28,7 +28,8 @@ class Logger(Callback):
     """A callback that also knows its name, the ``setup`` that is trained, and the run's folder."""
 
     def __init__(self, name: str, started: Started) -> None:
-        self.name, self.setup, self.run = name, started.setup, started.run
+        self.name, self.run = name, started.run
+        self.setup: Any = started.setup
 
     def on_log(self, logs: Logs) -> None:
         self.write("train", logs.pop("step"), logs)
