@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
 from copy import copy
@@ -22,6 +23,7 @@ from ..live_curves import LiveCurves
 
 Pictures: TypeAlias = Iterable[tuple[str, Any]]
 _SAMPLES, _LONGEST = 64, 200
+_ALONE = threading.RLock()
 
 
 class Logger(Callback):
@@ -77,8 +79,8 @@ class Logged(Told):
         logger: Any
         for logger in [*self._callbacks]:
             try:
-                # Standard output is ours.
-                with redirect_stdout(sys.stderr):
+                # Standard output is ours, and that of all threads.
+                with _ALONE, redirect_stdout(sys.stderr):
                     getattr(logger, method)(*map(copy, given))
             except Exception as error:
                 self._callbacks.remove(logger)

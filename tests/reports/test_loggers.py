@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,7 @@ def stub(tmp_path, monkeypatch):
         text = STUB.format(file=str(file), fails=fails)
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+        monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.delenv(f"{name.upper()}_PROJECT", raising=False)
         return lambda: [json.loads(line) for line in file.read_text().splitlines()]
 
@@ -247,3 +249,29 @@ def test_missing_packages_are_said_before_a_group(tmp_path, monkeypatch):
     with pytest.raises(dnnstack.DnnstackError, match="needs the package wandb"):
         dnnstack.train_group(config.model_dump(), seeds=2)
     assert not [*tmp_path.rglob("config.yaml")]
+
+
+def test_files_that_cannot_be_written_are_warnings(trained, caplog):
+    run = trained("train.max_steps=10").run
+    (run / "tensorboard").write_text("")
+    (run / "metrics.prom").mkdir()
+    found = trained("train={max_steps: 20, loggers: [tensorboard, prometheus]}", resume=True)
+    assert (found.run, found.state, found.step) == (run, "finished", 20)
+    warned = [r.getMessage() for r in caplog.records if "loggers: " in r.getMessage()]
+    assert sorted(text.split(" failed, ")[0] for text in warned) == [
+        *("train.loggers: prometheus", "train.loggers: tensorboard")
+    ]
+
+
+def test_threads_keep_their_standard_output(trained, stub, capsys):
+    """Two trainings with a tool that prints."""
+    stub("wandb")
+    given = [("train.loggers=[wandb]", f"name={name}") for name in "ab"]
+    work = [threading.Thread(target=trained, args=args) for args in given]
+    before = sys.stdout
+    for each in work:
+        each.start()
+    for each in work:
+        each.join()
+    assert sys.stdout is before
+    assert capsys.readouterr().out == ""
