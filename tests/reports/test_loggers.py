@@ -115,12 +115,33 @@ def test_tensorboard_has_what_the_log_has(trained):
     others = {value.tag: (step, value) for step, value in _events(run)}
     pictures = {tag: step for tag, (step, value) in others.items() if value.HasField("image")}
     assert pictures == {"samples": 0, "filters": 25, "confusion": 25, "mistakes": 25}
+    # Four rows of sixteen.
+    assert (others["samples"][1].image.width, others["samples"][1].image.height) == (1022, 304)
     said = others["layers/text_summary"][1].tensor.string_val[0].decode()
     assert "    conv2d_1  conv2d  4x12x12\n" in said
     assert "lr: 0.05" in others["config/text_summary"][1].tensor.string_val[0].decode()
     content = others["_hparams_/session_start_info"][1].metadata.plugin_data.content
     assert b"optimizer.lr" in content
     assert "_hparams_/session_end_info" in others
+
+
+def test_pictures_of_the_end_need_an_end_and_validation(trained, caplog):
+    class Stop(dnnstack.Callback):
+        def on_log(self, logs: dict[str, Any]) -> None:
+            self.stop_training = True
+
+    keys = ("train.loggers=[tensorboard]", "data.validation=0")
+    for given in ({"callbacks": [Stop()]}, {"resume": True}):
+        run = trained(*keys, **given).run
+        assert {value.tag for _, value in _events(run) if value.HasField("image")} == {"samples"}
+    # Stopped after a validation.
+    late = Stop()
+    late.on_validation_end, late.on_log = late.on_log, late.on_train_begin  # type: ignore[method-assign]
+    stopped = trained(keys[0], "name=other", callbacks=[late])
+    assert stopped.state == "interrupted"
+    tags = {value.tag for _, value in _events(stopped.run) if value.HasField("image")}
+    assert tags == {"samples"}
+    assert not [r for r in caplog.records if "loggers: " in r.getMessage()]
 
 
 def test_tensorboard_has_each_step_once_after_a_resume(trained):
@@ -136,7 +157,8 @@ def test_tensorboard_has_each_step_once_after_a_resume(trained):
     assert not {step for step, tag, _ in _scalars(run) if tag == "train/loss"} & {10, 18}
 
 
-def test_tensorboard_goes_back_with_a_training(trained, monkeypatch):
+@pytest.mark.parametrize("every", [4, 10])
+def test_tensorboard_goes_back_with_a_training(trained, monkeypatch, every):
     bad = iter([1.0, float("nan")])
     real = trainer.Session.validate
 
@@ -145,7 +167,8 @@ def test_tensorboard_goes_back_with_a_training(trained, monkeypatch):
         return replace(found, loss=found.loss * next(bad, 1.0))
 
     monkeypatch.setattr(trainer.Session, "validate", validate)
-    rolling = "train={max_steps: 25, log_every: 4, on_nan: rollback, loggers: [tensorboard]}"
+    length = f"max_steps: 25, log_every: {every}"
+    rolling = f"train={{{length}, on_nan: rollback, loggers: [tensorboard]}}"
     run = trained(rolling, "checkpoint={every_epochs: 1}").run
     assert '"rollback"' in (run / "log.jsonl").read_text()
     assert _scalars(run) == _logged(run)
@@ -172,7 +195,8 @@ def test_a_tracker_gets_each_step_once(trained, stub, name, capsys):
         told = {step: values[loss] for step, values in sent if loss in values}
         assert len(told) == sum(loss in values for _, values in sent)
         assert told.items() >= {e["step"]: e["loss"] for e in log if e["event"] == event}.items()
-    assert [step for step, values in sent if "confusion" in values] == [12, 25]
+    for picture, steps in (("samples", [0, 12]), ("confusion", [12, 25])):
+        assert [step for step, values in sent if picture in values] == steps
 
 
 def test_prometheus(trained):
