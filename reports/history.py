@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,27 +42,6 @@ class History:
             f"<History of {str(self.run)!r}: {self.state} at step {self.step} (epoch "
             f"{one_epoch(self.epoch)}){best}, {self.seconds:.1f} s>"
         )
-
-    @property
-    def columns(self) -> dict[str, list[float]]:
-        """``metrics.csv``, a row for each step, with NaN for what it lacks.
-
-        Names are those of ``history``. Raises OSError, ValueError.
-        """
-        rows: dict[float, dict[str, float]] = {}
-        for split, points in read_metrics(self.run / CSV).items():
-            for values in zip(*points.values(), strict=True):
-                row = rows.setdefault(values[0], {})
-                for name, value in zip(points, values, strict=True):
-                    shared = split == "train" or name in ("step", "epoch", "learning_rate")
-                    row[name if shared else f"val_{name}"] = value
-        names = dict.fromkeys(name for row in rows.values() for name in row)
-        return {name: [rows[step].get(name, math.nan) for step in sorted(rows)] for name in names}
-
-    def table(self) -> list[dict[str, float]]:
-        """The rows of ``columns``, as ``DataFrame`` takes them."""
-        columns = self.columns
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     @classmethod
     def of(cls, done: Summary) -> History:
