@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .grouping import sweep as sweep
     from .grouping import train_group as train_group
     from .importing import import_onnx as import_onnx
-    from .imports.report import Imported as Imported
+    from .imports.onnx_run import Imported as Imported
     from .many.comparison import Comparison as Comparison
     from .many.statistics import GroupReport as GroupReport
     from .plugins.checking import check_gradients as check_gradients
@@ -48,7 +48,7 @@ _HOMES = {
     "Evaluation": "training.inference.evaluate",
     "GroupReport": "many.statistics",
     "History": "reports.history",
-    "Imported": "imports.report",
+    "Imported": "imports.onnx_run",
     "Prediction": "training.inference.predict",
     "RunConfig": "configs",
     "SweepReport": "reports.sweep_report",
