@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import pty
 import re
 import shlex
@@ -78,7 +79,7 @@ def test_json_lines_and_nothing_else(run, tmp_path):
 def test_json_of_what_is_not_finite(capsys):
     from dnnstack.cli.progress import JsonLines
 
-    JsonLines().on_log({"step": 3, "loss": float("nan"), "accuracy": 0.5, "run": Path("a")})
+    JsonLines().on_log({"step": 3, "loss": float("nan"), "accuracy": 0.5, "run": pathlib.Path("a")})
     expected = {"event": "log", "step": 3, "loss": None, "accuracy": 0.5, "run": "a"}
     assert json.loads(capsys.readouterr().out) == expected
 
